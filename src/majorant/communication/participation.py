@@ -1,0 +1,67 @@
+"""Participation: which clients take part in a round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from majorant.core import Key
+
+
+class Participation(NamedTuple):
+    """``active(key, round, clients) -> (clients,)`` booleans, and the probability that a given client is active."""
+
+    name: str
+    active: Callable[[Key, jax.Array, int], jax.Array]
+    probability: Callable[[int], float]
+
+
+def full() -> Participation:
+    """Everybody, every round."""
+    return Participation("full", lambda key, round, clients: jnp.ones(clients, bool), lambda clients: 1.0)
+
+
+def uniform(fraction: float) -> Participation:
+    """A fixed number of clients, ``fraction`` of them all (at least one), drawn without replacement.
+
+    >>> int(uniform(0.2).active(jax.random.key(0), 1, 50).sum())
+    10
+    """
+    _check(fraction)
+    count = lambda clients: max(1, int(fraction * clients + 1e-9))
+
+    def active(key: Key, round: jax.Array, clients: int) -> jax.Array:
+        return jnp.zeros(clients, bool).at[jax.random.permutation(key, clients)[: count(clients)]].set(True)
+
+    return Participation(f"uniform:{fraction}", active, lambda clients: count(clients) / clients)
+
+
+def bernoulli(probability: float) -> Participation:
+    """Each client on its own with the given probability; a round may be empty, and then changes nothing."""
+    _check(probability)
+    draw = lambda key, round, clients: jax.random.bernoulli(key, probability, (clients,))
+    return Participation(f"bernoulli:{probability}", draw, lambda clients: probability)
+
+
+def cyclic(fraction: float) -> Participation:
+    """Groups that take turns: the next ``fraction`` of the clients (at least one) in each round, each client once a cycle.
+
+    >>> [cyclic(0.5).active(jax.random.key(0), r, 4).astype(int).tolist() for r in (1, 2, 3)]
+    [[1, 1, 0, 0], [0, 0, 1, 1], [1, 1, 0, 0]]
+    """
+    _check(fraction)
+    count = lambda clients: max(1, int(fraction * clients + 1e-9))
+    groups = lambda clients: -(-clients // count(clients))
+
+    def active(key: Key, round: jax.Array, clients: int) -> jax.Array:
+        return jnp.arange(clients) // count(clients) == (jnp.asarray(round) - 1) % groups(clients)
+
+    return Participation(f"cyclic:{fraction}", active, lambda clients: 1 / groups(clients))
+
+
+def _check(fraction: float) -> None:
+    if not 0 < fraction <= 1:
+        raise ValueError(f"the participating share of clients must be in (0, 1], got {fraction}")

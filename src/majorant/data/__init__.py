@@ -1,0 +1,38 @@
+"""Data that is spread over clients: generators, image sets, tables, and ways to partition samples."""
+
+from majorant.data.federated import FederatedData, Ragged, warn_thin_clients
+from majorant.data.images import Rotated, load_cifar10, load_digits, load_fashion_mnist, load_mnist, rotated
+from majorant.data.partition import (
+    balanced_kmeans,
+    by_column,
+    classes_per_client,
+    dirichlet,
+    iid,
+    pachinko,
+    partitioned,
+)
+from majorant.data.synthetic import synthetic_mixture
+from majorant.data.tabular import Encoding, encode_table, from_table
+
+__all__ = [
+    "Encoding",
+    "FederatedData",
+    "Ragged",
+    "Rotated",
+    "balanced_kmeans",
+    "by_column",
+    "classes_per_client",
+    "dirichlet",
+    "encode_table",
+    "from_table",
+    "iid",
+    "load_cifar10",
+    "load_digits",
+    "load_fashion_mnist",
+    "load_mnist",
+    "pachinko",
+    "partitioned",
+    "rotated",
+    "synthetic_mixture",
+    "warn_thin_clients",
+]

@@ -1,0 +1,19 @@
+"""Packages that only some users need: imported where they are used, asked for by name when they are missing."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+
+
+def require(module: str, extra: str, purpose: str) -> ModuleType:
+    """Imports an optional package, or says how to install it.
+
+    >>> require("json", "none", "an example").__name__
+    'json'
+    """
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        package = module.partition(".")[0]
+        raise ImportError(f"{purpose} needs the package {package!r}: pip install 'majorant[{extra}]'") from error

@@ -1,0 +1,210 @@
+"""Ways to spread samples over clients. Each gives ``owner`` (N,), the client of every sample: each sample once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from majorant.data.allocation import allocate, check_positive, check_sizes, filled_up, rows_by_label
+from majorant.data.extras import require
+from majorant.data.federated import FederatedData, warn_thin_clients
+
+WIDE = 32  # balanced_kmeans reduces samples with more features than this to so many principal components
+
+
+def iid(n: int, clients: int, seed: int = 0) -> np.ndarray:
+    """Samples dealt out at random, in sizes that differ by at most one.
+
+    >>> np.bincount(iid(10, 3)).tolist()
+    [4, 3, 3]
+    """
+    check_sizes(n, clients)
+    return np.random.default_rng(seed).permutation(np.arange(n) % clients)
+
+
+def dirichlet(labels: np.ndarray, clients: int, alpha: float = 0.4, seed: int = 0, min_samples: int = 10) -> np.ndarray:
+    """The samples of each label are spread over the clients in proportions drawn from Dirichlet(α): few clients hold
+    most of a label when α is small. As in Marfoq et al. 2021, App. I.1 (α = 0.4).
+
+    The draw leaves some clients nearly empty. Every client below ``min_samples`` is filled up to it, which is the
+    smallest number of moves, with samples taken at random from whichever client is the largest at that moment.
+
+    >>> owner = dirichlet(np.arange(200) % 4, clients=8, alpha=0.4)
+    >>> int(np.bincount(owner).min()) >= 10
+    True
+    """
+    check_positive(alpha=alpha)
+    check_sizes(len(labels), clients, min_samples)
+    rng = np.random.default_rng(seed)
+    owner = np.empty(len(labels), np.int64)
+    for rows in rows_by_label(rng, labels):
+        cuts = np.cumsum(rng.dirichlet(np.full(clients, alpha)))[:-1] * len(rows)
+        owner[rows] = np.searchsorted(cuts, np.arange(len(rows)), side="right")
+    return filled_up(rng, owner, clients, min_samples)
+
+
+def classes_per_client(labels: np.ndarray, clients: int, k: int, seed: int = 0) -> np.ndarray:
+    """Every client gets samples of exactly k labels, and all samples are used.
+
+    Each label is cut into shards, in number about proportional to its samples, and each client takes k shards of
+    different labels.
+
+    >>> labels = np.arange(60) % 6
+    >>> owner = classes_per_client(labels, clients=9, k=2)
+    >>> {len(set(labels[owner == c])) for c in range(9)}
+    {2}
+    """
+    check_sizes(len(labels), clients)
+    rng = np.random.default_rng(seed)
+    groups = rows_by_label(rng, labels)
+    if not 1 <= k <= len(groups):
+        raise ValueError(f"each client should get k={k} labels, but there are {len(groups)}: choose k from 1 to that")
+    if clients * k < len(groups):
+        raise ValueError(
+            f"{clients} clients with k={k} labels each hold at most {clients * k} of the {len(groups)} labels, so"
+            " samples would be lost: use more clients or a larger k"
+        )
+    sizes = np.array([len(rows) for rows in groups])
+    shards, most = np.ones(len(groups), int), np.minimum(sizes, clients)
+    if most.sum() < clients * k:
+        raise ValueError(
+            f"{clients} clients with k={k} labels each need {clients * k} shards, but the labels have samples for only"
+            f" {most.sum()}: use fewer clients or a smaller k"
+        )
+    for _ in range(clients * k - len(groups)):  # cut the label whose shards are the largest
+        shards[np.argmax(np.where(shards < most, sizes / shards, 0))] += 1
+    takers: list[list[int]] = [[] for _ in groups]
+    left = shards.copy()
+    for client in rng.permutation(clients):  # the k labels with most shards left: always leaves k for each who follows
+        for label in np.lexsort((rng.random(len(groups)), -left))[:k]:
+            takers[label].append(client)
+            left[label] -= 1
+    owner = np.empty(len(labels), np.int64)
+    for rows, who in zip(groups, takers, strict=True):
+        owner[rows] = np.array(who)[np.arange(len(rows)) % len(who)]
+    return owner
+
+
+def pachinko(
+    labels: np.ndarray,
+    coarse_of_fine: Sequence[int] | np.ndarray,
+    clients: int,
+    alpha: float = 0.1,
+    beta: float = 10.0,
+    seed: int = 0,
+) -> np.ndarray:
+    """Two-stage Pachinko allocation for labels with a hierarchy, such as CIFAR-100 (Reddi et al. 2021, App. F).
+
+    Clients have equal sizes, up to one. One after the other, each draws weights over the coarse labels from
+    Dirichlet(α) and over the fine labels in each from Dirichlet(β), then its samples from these. A label that is used
+    up leaves the draw and the rest is renormalised. ``coarse_of_fine[f]`` is the coarse label of fine label f.
+
+    >>> np.bincount(pachinko(np.arange(60) % 6, [0, 0, 1, 1, 2, 2], clients=7)).tolist()
+    [9, 9, 9, 9, 8, 8, 8]
+    """
+    check_positive(alpha=alpha, beta=beta)
+    labels, parents = np.asarray(labels), np.asarray(coarse_of_fine)
+    check_sizes(len(labels), clients)
+    if not np.issubdtype(labels.dtype, np.integer) or labels.min() < 0 or labels.max() >= len(parents):
+        raise ValueError(f"labels must be whole numbers from 0 to {len(parents) - 1}, one per entry of coarse_of_fine")
+    rng = np.random.default_rng(seed)
+    left = np.bincount(labels, minlength=len(parents))
+    families = [np.flatnonzero(parents == c) for c in np.unique(parents)]
+    taken = np.zeros((clients, len(parents)), np.int64)
+    for client in range(clients):
+        size = len(labels) // clients + (client < len(labels) % clients)
+        coarse_left = np.array([left[fine].sum() for fine in families])
+        coarse = allocate(rng, size, rng.dirichlet(np.full(len(families), alpha)), coarse_left)
+        for fine, count in zip(families, coarse, strict=True):
+            taken[client, fine] = allocate(rng, count, rng.dirichlet(np.full(len(fine), beta)), left[fine])
+        left -= taken[client]
+    owner = np.empty(len(labels), np.int64)
+    for label in range(len(parents)):
+        owner[labels == label] = rng.permutation(np.repeat(np.arange(clients), taken[:, label]))
+    return owner
+
+
+def by_column(values: Sequence[Any] | np.ndarray) -> np.ndarray:
+    """One client per distinct value, numbered in their sorted order.
+
+    >>> by_column(["north", "south", "north", "east"]).tolist()
+    [1, 2, 1, 0]
+    """
+    column = np.asarray(values)
+    if column.ndim != 1:
+        raise ValueError(f"the column must have one value per sample, got an array of shape {column.shape}")
+    missing = sum(v is None or v != v or v == "" for v in column.tolist())
+    if missing:
+        raise ValueError(f"{missing} of {len(column)} samples have no client (empty or NaN): fill in or drop these")
+    return np.unique(column, return_inverse=True)[1]
+
+
+def balanced_kmeans(x: np.ndarray, clients: int, seed: int = 0) -> np.ndarray:
+    """Clients of near samples and equal sizes, up to one: k-means with constrained cluster sizes.
+
+    Wide samples are first reduced to 32 principal components. Each iteration solves a flow problem with N × clients
+    edges, so this is for thousands of samples rather than for hundreds of thousands.
+    """
+    check_sizes(len(x), clients)
+    flat = np.asarray(x).reshape(len(x), -1).astype(np.float64)
+    solver = require("k_means_constrained", "partition", "balanced_kmeans")
+    if flat.shape[1] > WIDE and len(flat) > WIDE:
+        from sklearn.decomposition import PCA
+
+        flat = PCA(WIDE, svd_solver="randomized", random_state=seed).fit_transform(flat)
+    low, high = len(x) // clients, -(-len(x) // clients)
+    kmeans = solver.KMeansConstrained(clients, size_min=low, size_max=high, n_init=1, random_state=seed)
+    return kmeans.fit_predict(flat).astype(np.int64)
+
+
+NAMED: dict[str, Callable[..., np.ndarray]] = {
+    "iid": lambda x, y, clients, **options: iid(len(y), clients, **options),
+    "dirichlet": lambda x, y, clients, **options: dirichlet(y, clients, **options),
+    "classes": lambda x, y, clients, **options: classes_per_client(y, clients, **options),
+    "pachinko": lambda x, y, clients, **options: pachinko(y, clients=clients, **options),
+    "kmeans": lambda x, y, clients, **options: balanced_kmeans(x, clients, **options),
+}
+
+
+def partitioned(
+    x: np.ndarray,
+    y: np.ndarray,
+    owner: np.ndarray | str,
+    *,
+    clients: int | None = None,
+    split: Sequence[float] = (0.6, 0.2, 0.2),
+    task: str = "auto",
+    seed: int = 0,
+    name: str = "data",
+    unseen: float = 0.0,
+    truth: Mapping[str, np.ndarray] | None = None,
+    **options: Any,
+) -> FederatedData:
+    """Federated data from arrays: ``owner`` is the client of every sample, or the name of a partition.
+
+    The names are "iid", "dirichlet" (options alpha, min_samples), "classes" (k), "pachinko" (coarse_of_fine, alpha,
+    beta) and "kmeans"; they need ``clients``. Clients with few samples or a single class are warned about.
+
+    >>> x, y = np.random.default_rng(0).normal(size=(400, 5)), np.arange(400) % 4
+    >>> partitioned(x, y, "dirichlet", clients=4, alpha=5.0, unseen=0.25).describe()
+    'data: 4 clients (1 unseen), 5 features, 4 classes, ...'
+    """
+    x, y = np.asarray(x), np.asarray(y)
+    if isinstance(owner, str):
+        if owner not in NAMED:
+            raise ValueError(
+                f"unknown partition {owner!r}: choose from {', '.join(NAMED)}, or give each sample's client"
+            )
+        if clients is None:
+            raise ValueError(f"the partition {owner!r} needs the number of clients: clients=...")
+        owner = NAMED[owner](x, y, clients, seed=seed, **options)
+    elif clients is not None or options:
+        given = ", ".join([*(["clients"] if clients is not None else []), *options])
+        raise ValueError(f"owner already says whose each sample is: {given} only go with the name of a partition")
+    data = FederatedData.from_arrays(x, y, owner, split=split, task=task, seed=seed, name=name)
+    data = replace(data.with_unseen(unseen, seed=seed), truth=dict(truth or {}))
+    warn_thin_clients(data)
+    return data

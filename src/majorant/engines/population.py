@@ -1,0 +1,119 @@
+"""The clients of a run as rectangular arrays: a few size buckets, each padded to its own longest client.
+
+Sizes are log-normal in practice, so padding everybody to the largest would waste most of the work. Clients are sorted
+by size and cut into a few buckets (each is one more program to compile); the cuts minimise the padded samples. A bucket
+is worked through in chunks of clients that run side by side: small enough for the processor's cache or the memory
+budget, large enough to amortise the cost of each operation.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from majorant.core import ClientData
+from majorant.data.federated import FederatedData, Ragged, concatenated_ranges
+
+MAX_BUCKETS = 4
+BUCKET_COST = 0.08  # a further bucket must save this share of the padded samples to be worth compiling
+
+
+class Bucket(NamedTuple):
+    """Clients of similar size: ids past the ``real`` first are −1, fillers of the last chunk without samples."""
+
+    ids: np.ndarray  # (clients,) index of each client in the federated data
+    length: int  # rows to which training samples are padded
+    test_length: int
+    chunk: int  # how many clients run side by side
+    real: int
+
+    def train(self, data: FederatedData, rows: np.ndarray | slice = slice(None)) -> ClientData:
+        """The training samples of some of the bucket's clients, ``(clients, length, ...)``."""
+        return ClientData(*stack(data.train, self.ids[rows], self.length), self.ids[rows].astype(np.int32))
+
+    def test(self, data: FederatedData, rows: np.ndarray | slice = slice(None)) -> ClientData:
+        """The test samples of some of the bucket's clients, ``(clients, test_length, ...)``."""
+        return ClientData(*stack(data.test, self.ids[rows], self.test_length), self.ids[rows].astype(np.int32))
+
+
+def bucket_edges(sizes: np.ndarray, *, most: int = MAX_BUCKETS, cost: float = BUCKET_COST) -> list[int]:
+    """Ends (exclusive, in order of size) of the buckets that minimise Σ clients × longest, by dynamic programming.
+
+    >>> bucket_edges(np.array([1, 1, 1, 100, 100]))
+    [3, 5]
+    """
+    ordered = np.sort(sizes).astype(np.float64)
+    n = len(ordered)
+    # candidate cuts: where the size changes, thinned to at most 256
+    cuts = np.unique(np.concatenate([np.flatnonzero(np.diff(ordered)) + 1, [n]]))
+    if len(cuts) > 256:
+        cuts = np.unique(np.concatenate([cuts[np.linspace(0, len(cuts) - 1, 256).astype(int)], [n]]))
+    longest = ordered[cuts - 1]
+    begins = np.concatenate([[0], cuts[:-1]])
+    # waste[i, j]: padded samples of one bucket that spans candidate pieces i … j
+    waste = np.where(begins[:, None] < cuts[None, :], (cuts[None, :] - begins[:, None]) * longest[None, :], np.inf)
+    best, choice = waste[0], [np.zeros(len(cuts), int)]
+    totals, ends = [best[-1]], [[n]]
+    for _ in range(1, min(most, len(cuts))):
+        options = best[:-1, None] + waste[1:, :]  # the last bucket starts after piece i
+        choice.append(np.argmin(options, axis=0) + 1)
+        best = np.minimum(options.min(axis=0), np.inf)
+        totals.append(best[-1])
+        path, j = [], len(cuts) - 1
+        for c in reversed(choice[1:]):
+            path.append(int(cuts[j]))
+            j = int(c[j]) - 1
+        ends.append([int(cuts[j]), *reversed(path)])
+    kept = 0
+    for k in range(1, len(totals)):
+        if totals[k] < totals[kept] * (1 - cost) ** (k - kept):
+            kept = k
+    return ends[kept]
+
+
+def stack(ragged: Ragged, clients: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The samples of some clients (−1: a filler without samples) as ``(clients, length, ...)``, zeros as padding."""
+    sizes = np.where(clients >= 0, ragged.sizes[clients], 0)
+    if (sizes == length).all() and len(clients) and (np.diff(clients) == 1).all():  # already rectangular: no copy
+        rows = slice(ragged.offsets[clients[0]], ragged.offsets[clients[-1] + 1])
+        shape = (len(clients), length)
+        return ragged.x[rows].reshape(shape + ragged.x.shape[1:]), ragged.y[rows].reshape(shape), sizes.astype(np.int32)
+    x = np.zeros((len(clients), length, *ragged.x.shape[1:]), ragged.x.dtype)
+    y = np.zeros((len(clients), length), ragged.y.dtype)
+    source = concatenated_ranges(ragged.offsets[:-1][clients], sizes)
+    target = np.repeat(np.arange(len(clients)), sizes), concatenated_ranges(np.zeros(len(clients), np.int64), sizes)
+    x[target], y[target] = ragged.x[source], ragged.y[source]
+    return x, y, sizes.astype(np.int32)
+
+
+def build_buckets(
+    data: FederatedData, clients: np.ndarray, *, chunk_bytes: int, one_at_a_time: bool = False, extra_padding: int = 0
+) -> list[Bucket]:
+    """Buckets over the given clients; a chunk holds at most about ``chunk_bytes`` of training samples.
+
+    ``extra_padding`` rows are added to every client: they change nothing, and a test says so.
+    """
+    if len(clients) == 0:
+        return []
+    sizes = data.train.sizes[clients]
+    order = np.argsort(sizes, kind="stable")
+    buckets, begin = [], 0
+    for end in bucket_edges(sizes):
+        members = np.sort(clients[order[begin:end]])
+        begin = end
+        length = int(data.train.sizes[members].max()) + extra_padding
+        test_length = int(data.test.sizes[members].max()) + extra_padding
+        per_client = max(1, length * int(np.prod(data.train.x.shape[1:])) * data.train.x.itemsize)
+        chunk = 1 if one_at_a_time else int(np.clip(chunk_bytes // per_client, 1, len(members)))
+        chunks = -(-len(members) // chunk)
+        chunk = -(-len(members) // chunks)  # even chunks, fewer fillers
+        ids = np.concatenate([members, np.full(chunks * chunk - len(members), -1)])
+        buckets.append(Bucket(ids, length, test_length, chunk, len(members)))
+    return buckets
+
+
+def padded_bytes(data: FederatedData, buckets: list[Bucket]) -> int:
+    """The memory that all buckets' samples take when they are stacked."""
+    sample = int(np.prod(data.train.x.shape[1:])) * data.train.x.itemsize + data.train.y.itemsize
+    return sum(len(b.ids) * (b.length + b.test_length) for b in buckets) * sample

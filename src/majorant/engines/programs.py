@@ -1,0 +1,71 @@
+"""Compiled functions over many runs at once.
+
+Seeds and grids of hyperparameters are one more axis of every array (the *runs*); a single run has an axis of length 1
+that the programs strip, because a batch of one compiles to worse code than none.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+
+class Layout(NamedTuple):
+    """The fixed numbers that programs are compiled for."""
+
+    chunks: tuple[int, ...]  # clients side by side, for each bucket of clients that train
+    pass_chunks: tuple[int, ...]  # the same when only some take part
+    unseen_chunks: tuple[int, ...]
+    training: int  # clients that train
+    clients: int  # all clients, unseen ones included
+    classes: int
+    everyone: bool
+    many: bool  # more than one run
+
+
+class Program:
+    """A jitted function that is compiled once for each shape of its arguments, and adds up how long that took."""
+
+    def __init__(self, function: Callable, **options: Any) -> None:
+        self.jitted = jax.jit(function, **options)
+        self.compiled: dict[Any, Any] = {}
+
+    def __call__(self, seconds: dict[str, float], *args: Any) -> Any:
+        leaves, structure = jax.tree.flatten(args)
+        signature = (structure, tuple((jnp.shape(a), jnp.result_type(a)) for a in leaves))
+        if signature not in self.compiled:
+            begin = time.perf_counter()
+            self.compiled[signature] = self.jitted.lower(*args).compile()
+            seconds["compile"] += time.perf_counter() - begin
+        return self.compiled[signature](*args)
+
+
+def over_runs(function: Callable, layout: Layout, *axes: int | None) -> Callable:
+    """The function over the run axis of those arguments whose axis is 0."""
+    if layout.many:
+        return jax.vmap(function, in_axes=axes)
+
+    def single(*args: Any) -> Any:
+        first = [a if axis is None else jax.tree.map(lambda v: v[0], a) for a, axis in zip(args, axes, strict=True)]
+        return jax.tree.map(lambda v: v[None], function(*first))
+
+    return single
+
+
+def enable_compilation_cache() -> None:
+    """Keeps compiled programs on disk between processes, unless the user has chosen a place already.
+
+    The folder is ``$MAJORANT_COMPILATION_CACHE`` (empty: none), by default ``~/.cache/majorant/xla``.
+    """
+    if jax.config.jax_compilation_cache_dir is not None:
+        return
+    folder = os.environ.get("MAJORANT_COMPILATION_CACHE", str(Path.home() / ".cache" / "majorant" / "xla"))
+    if folder:
+        jax.config.update("jax_compilation_cache_dir", folder)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)

@@ -1,0 +1,323 @@
+"""A round as pure functions over stacked clients: the one definition that every way of simulating runs.
+
+``bucket_pass`` is the heart: it takes the active clients of one bucket through their update, chunk by chunk, and adds
+up what they send. A value that is not finite is caught on its client: weight 0, private state unchanged, counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from majorant.communication.participation import Participation
+from majorant.core import (
+    EVALUATION_STREAM,
+    PARTICIPATION_STREAM,
+    SERVER_STREAM,
+    Algorithm,
+    ClientData,
+    Key,
+    Server,
+    Stack,
+    Total,
+    Tree,
+    Upload,
+    View,
+    all_finite,
+    client_key,
+    round_key,
+    select,
+    stream_key,
+)
+from majorant.evaluation.metrics import client_scores
+
+
+class Tally(NamedTuple):
+    """What is counted over the rounds of a block."""
+
+    info: dict[str, jax.Array]  # Σ weight · info, for the scalars that clients log
+    weight: jax.Array
+    participants: jax.Array
+    rejected: jax.Array  # uploads that were not finite
+    fruitless: jax.Array  # rounds at the end of the block in which every upload was rejected
+
+
+class Sums(NamedTuple):
+    """What a pass over clients adds up."""
+
+    value: Tree  # Σ weight · value, or () when uploads are stacked
+    weight: jax.Array
+    info: dict[str, jax.Array]
+    participants: jax.Array
+    rejected: jax.Array
+
+
+class State(NamedTuple):
+    """Everything that a run is, at the end of a round: the server, and the private states of each bucket's clients."""
+
+    server: Server
+    clients: tuple[Tree, ...]
+
+
+class BucketData(NamedTuple):
+    """A bucket's arrays on the device."""
+
+    train: ClientData  # (clients, length, ...)
+    test: ClientData
+    position: jax.Array  # (clients,) place among the clients that train, or 0
+    real: jax.Array  # (clients,) False for fillers
+
+
+def over_clients(function: Callable, chunk: int) -> Callable:
+    """``vmap``, or for a single client the plain function, which compiles to better code than a batch of one."""
+    if chunk > 1:
+        return jax.vmap(function)
+    first, add = lambda t: jax.tree.map(lambda a: a[0], t), lambda t: jax.tree.map(lambda a: a[None], t)
+    return lambda *args: add(function(*first(args)))
+
+
+def chunked(tree: Tree, chunk: int) -> Tree:
+    """``(clients, ...)`` as ``(chunks, chunk, ...)``."""
+    return jax.tree.map(lambda a: a.reshape((a.shape[0] // chunk, chunk) + a.shape[1:]), tree)
+
+
+def unchunked(tree: Tree) -> Tree:
+    """The inverse of `chunked`."""
+    return jax.tree.map(lambda a: a.reshape((a.shape[0] * a.shape[1],) + a.shape[2:]), tree)
+
+
+def map_clients(function: Callable, chunk: int, *trees: Tree) -> Tree:
+    """Applies a function to every client of a bucket, chunk by chunk, and stacks what it returns."""
+    clients = jax.tree.leaves(trees)[0].shape[0]
+    if clients == chunk:
+        return over_clients(function, chunk)(*trees)
+    body = lambda _, args: (None, over_clients(function, chunk)(*args))
+    return unchunked(jax.lax.scan(body, None, chunked(trees, chunk))[1])
+
+
+def guarded_update(
+    algorithm: Algorithm, view: View, key: Key, client: Tree, data: ClientData, active: jax.Array
+) -> tuple[Upload, Tree, jax.Array]:
+    """One client's part of a round: its upload with weight 0 if it is absent or not finite, its state, and rejection."""
+    seen = algorithm.address(view, data.id)
+    upload, updated = algorithm.client_update(seen, client, data, client_key(key, data.id))
+    updated = algorithm.sent(updated, upload)
+    finite = all_finite(upload.value) & jnp.isfinite(upload.weight)
+    counts = active & finite
+    weight = jnp.where(counts, upload.weight, 0)
+    value = jax.tree.map(lambda v: jnp.where(counts, v, 0), upload.value)
+    info = jax.tree.map(lambda v: jnp.where(counts, v, 0), upload.info)
+    return Upload(value, weight, info), select(counts, updated, client), active & ~finite
+
+
+def add_up(uploads: Upload, active: jax.Array, rejected: jax.Array, keep_value: bool) -> Sums:
+    """Sums over the leading axis of stacked uploads."""
+    weigh = lambda v: jnp.tensordot(uploads.weight.astype(v.dtype), v, axes=1)
+    return Sums(
+        jax.tree.map(weigh, uploads.value) if keep_value else (),
+        uploads.weight.sum(),
+        jax.tree.map(weigh, uploads.info),
+        active.sum(),
+        rejected.sum(),
+    )
+
+
+def chunk_pass(
+    algorithm: Algorithm, view: View, key: Key, clients: Tree, data: ClientData, active: jax.Array
+) -> tuple[Sums, Tree, Any]:
+    """One chunk of clients through a round: their sums, their new states, and the uploads where they must be seen."""
+    update = lambda client, data, active: guarded_update(algorithm, view, key, client, data, active)
+    uploads, clients, rejected = over_clients(update, active.shape[0])(clients, data, active)
+    linear = algorithm.aggregate is None
+    return add_up(uploads, active, rejected, linear), clients, None if linear else (uploads.value, uploads.weight)
+
+
+def bucket_pass(
+    algorithm: Algorithm,
+    view: View,
+    key: Key,
+    clients: Tree,
+    data: ClientData,
+    active: jax.Array,
+    *,
+    chunk: int,
+    everyone: bool,
+) -> tuple[Sums, Tree, Any]:
+    """All active clients of a bucket through a round, ``chunk`` at a time.
+
+    When not everyone takes part, active clients are gathered first, so that a round costs what its participants cost.
+    """
+    step = lambda clients, data, active: chunk_pass(algorithm, view, key, clients, data, active)
+    count = active.shape[0]
+    if count == chunk and everyone:
+        return step(clients, data, active)
+    piece = lambda t, rows: jax.tree.map(lambda a: a[rows], t)
+    first = jnp.arange(chunk)
+    shapes = jax.eval_shape(step, piece(clients, first), piece(data, first), active[:chunk])
+    zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes[0])
+    if everyone:
+
+        def body(sums: Sums, args: Any) -> tuple[Sums, Any]:
+            added, clients, uploads = step(*args)
+            return jax.tree.map(jnp.add, sums, added), (clients, uploads)
+
+        sums, out = jax.lax.scan(body, zeros, chunked((clients, data, active), chunk))
+        return sums, *unchunked(out)
+
+    order = jnp.argsort(~active, stable=True)  # active clients first
+    order = jnp.concatenate([order, jnp.zeros(-count % chunk, order.dtype)])
+    total = active.sum()
+    empty = jax.tree.map(lambda s: jnp.zeros((count, *s.shape[1:]), s.dtype), shapes[2])
+
+    def gathered(state: Any) -> Any:
+        i, sums, clients, uploads = state
+        rows = jax.lax.dynamic_slice(order, (i * chunk,), (chunk,))
+        inside = i * chunk + first < total
+        added, updated, sent = step(piece(clients, rows), piece(data, rows), inside)
+        target = jnp.where(inside, rows, count)  # absent clients write out of bounds: dropped
+        put = lambda whole, part: whole.at[target].set(part, mode="drop")
+        return i + 1, jax.tree.map(jnp.add, sums, added), *jax.tree.map(put, (clients, uploads), (updated, sent))
+
+    start = (jnp.asarray(0), zeros, clients, empty)
+    return jax.lax.while_loop(lambda s: s[0] * chunk < total, gathered, start)[1:]
+
+
+def begin_round(algorithm: Algorithm, server: Server, run_key: Key) -> tuple[View, Key]:
+    """The view that clients are sent in the next round, and the round's key."""
+    key = round_key(run_key, server.round + 1)
+    return algorithm.broadcast(server, stream_key(key, SERVER_STREAM)), key
+
+
+def who_takes_part(participation: Participation, server: Server, run_key: Key, clients: int) -> jax.Array:
+    """The clients of the next round, as booleans over those that train."""
+    number = server.round + 1
+    return participation.active(stream_key(round_key(run_key, number), PARTICIPATION_STREAM), number, clients)
+
+
+def end_round(
+    algorithm: Algorithm, server: Server, sums: Sums, stack: Stack | None, tally: Tally, inclusion: float
+) -> tuple[Server, Tally]:
+    """The server's step; a round without a usable upload leaves its value unchanged."""
+    total = Total(sums.value, sums.weight, inclusion)
+    if algorithm.aggregate is not None and stack is not None:
+        total = algorithm.aggregate(server, stack)
+    server = select(sums.weight > 0, algorithm.server_update(server, total), server)
+    barren = (sums.participants > 0) & (sums.rejected == sums.participants)
+    tally = Tally(
+        jax.tree.map(jnp.add, tally.info, sums.info),
+        tally.weight + sums.weight,
+        tally.participants + sums.participants,
+        tally.rejected + sums.rejected,
+        jnp.where(barren, tally.fruitless + 1, 0),
+    )
+    return server._replace(round=server.round + 1), tally
+
+
+def add_sums(parts: list[Sums]) -> Sums:
+    """The sums of several passes together."""
+    return jax.tree.map(lambda *leaves: sum(leaves[1:], leaves[0]), *parts)
+
+
+def stack_uploads(uploads: list[Any], ids: list[jax.Array], clients: int) -> Stack:
+    """Uploads of all buckets side by side, ordered by client id (fillers, with id −1, are dropped)."""
+    target = jnp.concatenate(ids)
+    target = jnp.where(target < 0, clients, target)
+
+    def place(*parts: jax.Array) -> jax.Array:
+        whole = jnp.concatenate(parts)
+        return jnp.zeros((clients, *whole.shape[1:]), whole.dtype).at[target].set(whole, mode="drop")
+
+    return Stack(*jax.tree.map(place, *uploads))
+
+
+def empty_tally(algorithm: Algorithm, server: Server, client: Tree, data: ClientData) -> Tally:
+    """A tally of nothing, with the right fields: shapes from one (abstract) client."""
+
+    def info(server: Server, client: Tree, data: ClientData) -> dict[str, jax.Array]:
+        view, key = begin_round(algorithm, server, jax.random.key(0))
+        return algorithm.client_update(algorithm.address(view, data.id), client, data, key)[0].info
+
+    shapes = jax.eval_shape(info, server, client, data)
+    zero = jnp.asarray(0)
+    return Tally(jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes), jnp.zeros(()), zero, zero, zero)
+
+
+def start_server(algorithm: Algorithm, run_key: Key, hyper: dict[str, jax.Array], planned: jax.Array) -> Server:
+    """The server before round 1, with the given hyperparameters in place of the algorithm's own."""
+    server = algorithm.init(stream_key(round_key(run_key, 0), SERVER_STREAM))
+    values = {name: hyper.get(name, value) for name, value in server.hyper.items()}
+    return server._replace(hyper=values, round=jnp.zeros((), jnp.int32), rounds=planned)
+
+
+def start_clients(
+    algorithm: Algorithm, server: Server, run_key: Key, data: ClientData, real: jax.Array, chunk: int
+) -> tuple[Tree, Sums | None]:
+    """The private states of a bucket's clients before round 1, and the sum of what they send in the set-up round."""
+    key = round_key(run_key, 0)
+    view = algorithm.broadcast(server, stream_key(key, SERVER_STREAM))
+
+    def start(data: ClientData) -> tuple[Tree, Upload | None]:
+        own, seen = client_key(key, data.id), algorithm.address(view, data.id)
+        client = algorithm.init_client(seen, data, own)
+        return client, algorithm.setup_client(seen, client, data, own) if algorithm.setup_client else None
+
+    clients, uploads = map_clients(start, chunk, data)
+    if uploads is None:
+        return clients, None
+    uploads = uploads._replace(weight=jnp.where(real, uploads.weight, 0))
+    return clients, add_up(uploads, real, jnp.zeros_like(real), True)
+
+
+def finish_start(algorithm: Algorithm, server: Server, sums: list[Sums | None]) -> Server:
+    """The server after the set-up round, where the method has one."""
+    if algorithm.setup_server is None:
+        return server
+    added = add_sums([s for s in sums if s is not None])
+    return algorithm.setup_server(server, Total(added.value, added.weight))
+
+
+def evaluate_client(
+    algorithm: Algorithm,
+    classes: int,
+    view: View,
+    key: Key,
+    client: Tree,
+    train: ClientData,
+    test: ClientData,
+    unseen: bool,
+) -> dict[str, jax.Array]:
+    """A client's scores with the model it would deploy; an unseen client first joins, with its own training samples."""
+    key = client_key(stream_key(key, EVALUATION_STREAM), train.id)
+    if unseen:
+        client = algorithm.join(view, train, key)
+    else:
+        view = algorithm.address(view, train.id)
+    model = algorithm.deploy(view, client, train, key)
+    scores = {}
+    for part, data in {"train": train, "test": test}.items():
+        loss, score = client_scores(algorithm.predict(model, data.x), data, classes)
+        scores[f"{part}_loss"], scores[f"{part}_score"] = loss, score
+    if algorithm.mixture is not None:
+        scores["pi"] = algorithm.mixture(model)
+    return scores
+
+
+def evaluate_clients(
+    algorithm: Algorithm,
+    classes: int,
+    server: Server,
+    run_key: Key,
+    clients: Tree,
+    data: BucketData,
+    *,
+    chunk: int,
+    unseen: bool,
+) -> dict[str, jax.Array]:
+    """The scores of every client of a bucket, ``(clients,)`` each."""
+    key = round_key(run_key, server.round)
+    view = algorithm.broadcast(server, stream_key(key, SERVER_STREAM))
+    one = lambda client, train, test: evaluate_client(algorithm, classes, view, key, client, train, test, unseen)
+    return map_clients(one, chunk, clients, data.train, data.test)

@@ -1,0 +1,265 @@
+"""What a simulation leaves behind: its history, every client's scores, and models to deploy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from majorant.core import EVALUATION_STREAM, SERVER_STREAM, Algorithm, ClientData, Server, Tree, View
+from majorant.core import client_key, round_key, stream_key
+from majorant.data.federated import FederatedData, tidy
+from majorant.evaluation.metrics import across_clients
+
+if TYPE_CHECKING:
+    from majorant.engines.simulator import Snapshot
+
+
+class Scores(NamedTuple):
+    """Each client's loss and score on its own samples, in the order of the clients."""
+
+    values: dict[str, np.ndarray]  # train_loss, train_score, test_loss, test_score, and pi where there are weights
+    train_samples: np.ndarray
+    test_samples: np.ndarray
+    unseen: np.ndarray
+
+    def summary(self, metric: str) -> dict[str, Any]:
+        """Weighted means, bottom deciles and standard deviations: seen clients, then unseen ones."""
+        seen, new = ~self.unseen, self.unseen
+        found: dict[str, Any] = {}
+        for part, samples in {"train": self.train_samples, "test": self.test_samples}.items():
+            score, loss = self.values[f"{part}_score"], self.values[f"{part}_loss"]
+            found[f"{part}_{metric}"] = across_clients(score[seen], samples[seen], metric)
+            if samples[seen].sum():
+                found[f"{part}_loss"] = float(np.average(loss[seen], weights=samples[seen]))
+            if new.any():
+                name = f"unseen_{metric}" if part == "test" else f"unseen_train_{metric}"
+                found[name] = across_clients(score[new], samples[new], metric)
+        return found
+
+    def table(self, names: Sequence[str], metric: str) -> dict[str, Any]:
+        """A column per fact about clients, for files and figures."""
+        columns: dict[str, Any] = {
+            "name": list(names),
+            "unseen": self.unseen.astype(int),
+            "train_samples": self.train_samples,
+            "test_samples": self.test_samples,
+            f"train_{metric}": self.values["train_score"],
+            f"test_{metric}": self.values["test_score"],
+        }
+        for m, weights in enumerate(self.values["pi"].T if "pi" in self.values else []):
+            columns[f"pi_{m + 1}"] = weights
+        return columns
+
+
+class Summary(dict):
+    """The numbers of a run as a dictionary that prints readably."""
+
+    def __str__(self) -> str:
+        metric = self["metric"]
+        lines = [f"{self['algorithm']} on {self['dataset']}: {self['rounds']} rounds, {self['clients']} clients"]
+        for name in (f"test_{metric}", f"train_{metric}", f"unseen_{metric}"):
+            if name in self:
+                s = self[name]
+                lines.append(
+                    f"  {name.replace('_', ' '):16s} {shown(s['mean'], metric)} mean,"
+                    f" {shown(s['bottom_decile'], metric)} bottom decile, {shown(s['std'], metric)} std over clients"
+                )
+        up, down = self["communication"]["bytes_up"], self["communication"]["bytes_down"]
+        spent = ", ".join(f"{k} {v:.1f} s" for k, v in self["seconds"].items())
+        return "\n".join([*lines, f"  sent {megabytes(up)} up, {megabytes(down)} down; {spent}"])
+
+    __repr__ = __str__
+
+
+def shown(value: float, metric: str) -> str:
+    """A score for people: accuracies in per cent."""
+    return f"{100 * value:.1f} %" if metric == "accuracy" else f"{value:.4g}"
+
+
+def megabytes(count: float) -> str:
+    """Bytes for people.
+
+    >>> megabytes(2_500_000)
+    '2.5 MB'
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} TB"
+
+
+class PersonalModel:
+    """The model that one client deploys."""
+
+    def __init__(self, algorithm: Algorithm, model: Tree, classes: tuple[Any, ...], features: tuple[int, ...]) -> None:
+        self.algorithm, self.model, self.classes, self.features = algorithm, model, classes, features
+
+    @property
+    def mixture_weights(self) -> np.ndarray | None:
+        """The client's weights over the shared components, where the method has some."""
+        return None if self.algorithm.mixture is None else np.asarray(self.algorithm.mixture(self.model))
+
+    def predict_proba(self, x: np.ndarray) -> np.ndarray:
+        """The probability of each class, ``(n, classes)``."""
+        if not self.classes:
+            raise ValueError("a regression model has no class probabilities: use predict")
+        return self._outputs(x)
+
+    def predict(self, x: np.ndarray) -> np.ndarray:
+        """The most probable label of each sample, or its predicted value."""
+        outputs = self._outputs(x)
+        return np.asarray(self.classes)[outputs.argmax(axis=1)] if self.classes else outputs
+
+    def _outputs(self, x: np.ndarray) -> np.ndarray:
+        return np.asarray(self.algorithm.predict(self.model, jnp.asarray(check_features(x, self.features))))
+
+
+def check_features(x: np.ndarray, features: tuple[int, ...]) -> np.ndarray:
+    """Samples in the simulator's types, or an error that says how they differ from what the model was trained on."""
+    x = tidy(np.asarray(x))
+    if x.shape[1:] != features:
+        raise ValueError(f"samples must have shape (n, {', '.join(map(str, features))}), got {x.shape}")
+    if not np.isfinite(x).all():
+        raise ValueError(f"{int((~np.isfinite(x)).sum())} feature values are NaN or infinite: remove or impute them")
+    return x
+
+
+class Run:
+    """One or several runs of an algorithm on the same data; ``run[i]`` is a single one."""
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        data: FederatedData,
+        settings: list[dict[str, Any]],
+        histories: list[list[dict[str, Any]]],
+        scores: list[Scores],
+        snapshot: Snapshot,
+        seconds: dict[str, float],
+        communication: list[dict[str, int]],
+        metric: str,
+        rounds: int,
+    ) -> None:
+        self.algorithm, self.data, self.settings, self.histories = algorithm, data, settings, histories
+        self.scores, self.snapshot, self.seconds, self.communication = scores, snapshot, seconds, communication
+        self.metric, self.rounds = metric, rounds
+
+    def __len__(self) -> int:
+        return len(self.settings)
+
+    def __getitem__(self, index: int) -> Run:
+        """A single run (its times are those of all runs together)."""
+        index = range(len(self))[index]
+        pick = lambda tree: jax.tree.map(lambda a: a[index : index + 1], tree)
+        snapshot = self.snapshot._replace(server=pick(self.snapshot.server), clients=pick(self.snapshot.clients))
+        some = slice(index, index + 1)
+        return Run(
+            self.algorithm,
+            self.data,
+            self.settings[some],
+            self.histories[some],
+            self.scores[some],
+            snapshot,
+            self.seconds,
+            self.communication[some],
+            self.metric,
+            self.rounds,
+        )
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """The evaluations of the (first) run, oldest first."""
+        return self.histories[0]
+
+    @property
+    def server(self) -> Server:
+        """The (first) run's server at the end."""
+        return jax.tree.map(lambda a: a[0], self.snapshot.server)
+
+    def summary(self) -> Summary:
+        """The run in numbers; for several runs, means over them, with the standard deviation between them."""
+        each = [s.summary(self.metric) for s in self.scores]
+        found = Summary(
+            algorithm=self.algorithm.name,
+            dataset=self.data.name,
+            seed=self.settings[0]["seed"] if len(self) == 1 else [s["seed"] for s in self.settings],
+            rounds=self.rounds,
+            clients=self.data.clients,
+            metric=self.metric,
+            runs=len(self),
+        )
+        for name, value in each[0].items():
+            if isinstance(value, dict):
+                found[name] = {k: float(np.mean([e[name][k] for e in each])) for k in value}
+                if len(self) > 1:
+                    found[name]["std_over_runs"] = float(np.std([e[name]["mean"] for e in each], ddof=1))
+            else:
+                found[name] = float(np.mean([e[name] for e in each]))
+        found["rejected"] = sum(line["rejected"] for lines in self.histories for line in lines)
+        found["seconds"] = dict(self.seconds)
+        found["communication"] = dict(self.communication[0])
+        return found
+
+    def model(self, client: int | str) -> PersonalModel:
+        """The model of a client that took part in training, by index or name."""
+        index = self.data.names.index(client) if isinstance(client, str) else range(self.data.clients)[client]
+        if self.data.unseen[index]:
+            return self.personalize(self.data.train.client(index))
+        position = int((~self.data.unseen[:index]).sum())
+        state = jax.tree.map(lambda a: jnp.asarray(a[0, position]), self.snapshot.clients)
+        view, key = self._view()
+        data = self._client_data(*self.data.train.client(index), index)
+        model = self.algorithm.deploy(self.algorithm.address(view, data.id), state, data, client_key(key, index))
+        return PersonalModel(self.algorithm, model, self.data.classes, self.data.spec.features)
+
+    def personalize(self, new: tuple[np.ndarray, Any] | FederatedData) -> Any:
+        """A model for a client that was not there at training, from its own samples alone.
+
+        ``new`` is ``(x, y)``, with labels as in the training data; no samples at all are fine where the method allows
+        it (FedEM starts from uniform weights). `FederatedData` gives a list with a model for each of its clients.
+        """
+        if isinstance(new, FederatedData):
+            return [self.personalize((x, self._labels_of(new, y))) for x, y in map(new.train.client, range(new.clients))]
+        x, y = new
+        x = check_features(np.asarray(x).reshape((-1, *self.data.spec.features)) if len(x) == 0 else x, self.data.spec.features)
+        codes = encode(np.asarray(y), self.data.classes)
+        if len(codes) != len(x):
+            raise ValueError(f"{len(x)} samples but {len(codes)} labels")
+        view, key = self._view()
+        data = self._client_data(x, codes, self.data.clients)
+        own = client_key(key, self.data.clients)
+        model = jax.jit(lambda view, data: self.algorithm.deploy(view, self.algorithm.join(view, data, own), data, own))(
+            view, data
+        )
+        return PersonalModel(self.algorithm, model, self.data.classes, self.data.spec.features)
+
+    def _labels_of(self, data: FederatedData, y: np.ndarray) -> np.ndarray:
+        return np.asarray(data.classes)[y] if data.classes else y
+
+    def _view(self) -> tuple[View, jax.Array]:
+        server = jax.tree.map(jnp.asarray, self.server)
+        key = round_key(jax.random.key(self.settings[0]["seed"]), server.round)
+        view = self.algorithm.broadcast(server, stream_key(key, SERVER_STREAM))
+        return view, stream_key(key, EVALUATION_STREAM)
+
+    def _client_data(self, x: np.ndarray, y: np.ndarray, id: int) -> ClientData:
+        size = len(x)
+        if size == 0:  # one row of padding, so that no program sees an empty array
+            x, y = np.zeros((1, *self.data.spec.features), x.dtype), np.zeros(1, y.dtype)
+        return ClientData(jnp.asarray(x), jnp.asarray(y), jnp.int32(size), jnp.int32(id))
+
+
+def encode(y: np.ndarray, classes: tuple[Any, ...]) -> np.ndarray:
+    """Labels as the codes that training used."""
+    if not classes:
+        return y.astype(np.float32)
+    code = {label: i for i, label in enumerate(classes)}
+    unknown = [label for label in np.unique(y).tolist() if label not in code]
+    if unknown:
+        raise ValueError(f"labels {unknown[:5]} were not in the training data, which has {list(classes)[:10]}")
+    return np.asarray([code[label] for label in y.tolist()], np.int32)

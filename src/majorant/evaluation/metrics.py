@@ -1,0 +1,55 @@
+"""Scores of personalized models, each on its own client's samples, and what they say about all clients together."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from majorant.core import ClientData, masked_mean
+
+METRICS = {"accuracy": True, "rmse": False}  # name: whether larger is better
+
+
+def metric_name(classes: int) -> str:
+    """What is reported: accuracy for classification, root mean squared error for regression."""
+    return "accuracy" if classes else "rmse"
+
+
+def client_scores(prediction: jax.Array, data: ClientData, classes: int) -> tuple[jax.Array, jax.Array]:
+    """Mean loss and score of one client's predictions: −log p(y) and accuracy, or half squared error and RMSE."""
+    if classes:
+        probability = jnp.take_along_axis(prediction, data.y[:, None], axis=1)[:, 0]
+        loss = -jnp.log(jnp.maximum(probability, 1e-12))
+        return masked_mean(loss, data), masked_mean((prediction.argmax(axis=1) == data.y).astype(loss.dtype), data)
+    squared = masked_mean((prediction - data.y) ** 2, data)
+    return squared / 2, jnp.sqrt(squared)
+
+
+def bottom_decile(scores: np.ndarray, *, larger_is_better: bool = True) -> float:
+    """The (T/10)-th worst of T clients' scores, not interpolated, as in the FedEM paper.
+
+    >>> bottom_decile(np.arange(300) / 300) == 29 / 300
+    True
+    """
+    if len(scores) == 0:
+        return float("nan")
+    ordered = np.sort(scores if larger_is_better else -scores)
+    worst = float(ordered[max(1, len(scores) // 10) - 1])
+    return worst if larger_is_better else -worst
+
+
+def across_clients(scores: np.ndarray, samples: np.ndarray, metric: str) -> dict[str, float]:
+    """Mean weighted by samples, bottom decile and standard deviation over the clients that have samples."""
+    scores, samples = scores[samples > 0], samples[samples > 0]
+    if len(scores) == 0:
+        return {"mean": float("nan"), "bottom_decile": float("nan"), "std": float("nan")}
+    if metric == "rmse":
+        mean = float(np.sqrt(np.average(scores**2, weights=samples)))
+    else:
+        mean = float(np.average(scores, weights=samples))
+    return {
+        "mean": mean,
+        "bottom_decile": bottom_decile(scores, larger_is_better=METRICS[metric]),
+        "std": float(np.std(scores)),
+    }

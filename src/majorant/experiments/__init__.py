@@ -1,0 +1,1 @@
+"""Experiments: names with options, configuration, run folders, and the papers' experiments by name."""

@@ -1,0 +1,74 @@
+"""What a model is: parameters, a map from samples to outputs, and the loss that turns outputs into predictions.
+
+A model is a record of pure functions. ``apply(params, x)`` gives the outputs for a batch of samples. A model with
+normalisation statistics says what happens to them by where it keeps them (see ``majorant.models.flax``): statistics
+that are trained and averaged are leaves of ``params``, refreshed by ``train_apply``; all other policies need nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+
+
+class Spec(NamedTuple):
+    """The shape of a learning problem: one sample's features, and the number of classes (0 for regression)."""
+
+    features: tuple[int, ...]
+    classes: int
+
+
+class HasSpec(Protocol):
+    """Anything that knows the shape of its problem, such as ``FederatedData``."""
+
+    @property
+    def spec(self) -> Spec: ...
+
+
+class Loss(NamedTuple):
+    """A loss between outputs and labels, and the prediction that the outputs stand for.
+
+    ``predict`` gives probabilities ``(n, classes)`` for classification and values ``(n,)`` for regression: these are
+    what mixtures average, never the raw outputs.
+    """
+
+    name: str
+    per_sample: Callable[[jax.Array, jax.Array], jax.Array]  # outputs, y -> (n,)
+    predict: Callable[[jax.Array], jax.Array]  # outputs -> probabilities or values
+    outputs: Callable[[int], int]  # classes -> width of the output layer
+
+
+class Model(NamedTuple):
+    """``init(key) -> params`` and ``apply(params, x) -> outputs (n, k)``, with the loss they are trained by.
+
+    ``train_apply(params, x) -> (outputs, params)`` is for models that refresh statistics kept in ``params`` while they
+    train; the returned tree differs from the given one in those leaves alone.
+    """
+
+    init: Callable[[jax.Array], Any]
+    apply: Callable[[Any, jax.Array], jax.Array]
+    loss: Loss
+    spec: Spec
+    name: str = "model"
+    train_apply: Callable[[Any, jax.Array], tuple[jax.Array, Any]] | None = None
+
+    def losses(self, params: Any, x: jax.Array, y: jax.Array) -> jax.Array:
+        """The loss of every sample, ``(n,)``."""
+        return self.loss.per_sample(self.apply(params, x), y)
+
+    def predict(self, params: Any, x: jax.Array) -> jax.Array:
+        """Probabilities ``(n, classes)``, or values ``(n,)`` for regression."""
+        return self.loss.predict(self.apply(params, x))
+
+
+def spec_of(problem: HasSpec | Spec) -> Spec:
+    """The spec of a data set, or the spec itself."""
+    return problem if isinstance(problem, Spec) else problem.spec
+
+
+def as_float(x: jax.Array) -> jax.Array:
+    """Samples as floating point numbers: pixels stored as bytes are scaled to [0, 1]."""
+    return x.astype(jnp.float32) / 255 if x.dtype == jnp.uint8 else x

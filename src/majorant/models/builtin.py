@@ -1,0 +1,193 @@
+"""The built-in models: linear, softmax regression, a perceptron with hidden layers, a small convolutional network.
+
+They take the problem (a data set, or a ``Spec``) and read from it the shape of a sample and the number of outputs.
+Inputs may be any shape the problem has; pixels stored as bytes are scaled to [0, 1].
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from majorant.models.base import HasSpec, Loss, Model, Spec, as_float, spec_of
+from majorant.models.convolution import Padding, conv2d
+from majorant.models.layers import Layer, conv_init, dense, dense_init, max_pool, relu
+from majorant.models.losses import cross_entropy, loss_for
+
+KERNEL = 3
+
+
+def linear(problem: HasSpec | Spec) -> Model:
+    """A linear map with bias: linear regression, logistic regression (two classes) or softmax regression (more).
+
+    Two classes and regression take one output, K > 2 classes take K.
+
+    >>> model = linear(Spec((4,), classes=2))
+    >>> model.apply(model.init(jax.random.key(0)), jnp.zeros((5, 4))).shape
+    (5, 1)
+    """
+    spec = spec_of(problem)
+    return _perceptron(spec, (), loss_for(spec), "linear")
+
+
+def softmax_regression(problem: HasSpec | Spec) -> Model:
+    """A linear map with bias to one output per class, also for two classes.
+
+    >>> model = softmax_regression(Spec((4,), classes=2))
+    >>> model.predict(model.init(jax.random.key(0)), jnp.zeros((5, 4))).shape
+    (5, 2)
+    """
+    spec = spec_of(problem)
+    return _perceptron(spec, (), loss_for(spec, cross_entropy.name), "softmax_regression")
+
+
+def mlp(problem: HasSpec | Spec, *, hidden: Sequence[int] = (128,)) -> Model:
+    """A multilayer perceptron: dense layers of the given widths with relu, then a dense output layer.
+
+    >>> model = mlp(Spec((28, 28), classes=10), hidden=(64, 32))
+    >>> [layer["weight"].shape for layer in model.init(jax.random.key(0))]
+    [(784, 64), (64, 32), (32, 10)]
+    """
+    spec = spec_of(problem)
+    return _perceptron(spec, _widths("hidden", hidden), loss_for(spec), "mlp")
+
+
+def cnn(
+    problem: HasSpec | Spec, *, channels: Sequence[int] = (32, 64), hidden: int = 128, padding: Padding = "same"
+) -> Model:
+    """A convolutional network for images ``(h, w)`` or ``(h, w, c)``.
+
+    For every entry of ``channels``: a 3×3 convolution, relu, 2×2 max pooling; then a dense layer of ``hidden`` units
+    with relu, and the output layer. The default is the network of the papers' image experiments, without the dropout
+    that FedEM's has: the same parameters always give the same outputs.
+
+    >>> model = cnn(Spec((28, 28), classes=10))
+    >>> model.apply(model.init(jax.random.key(0)), jnp.zeros((2, 28, 28), jnp.uint8)).shape
+    (2, 10)
+    """
+    spec, loss = spec_of(problem), loss_for(problem)
+    channels, (hidden,) = _widths("channels", channels), _widths("hidden", (hidden,))
+    height, width, depth = _image_shape(spec)
+    flat = _after_pooling(height, padding, len(channels)) * _after_pooling(width, padding, len(channels))
+    if flat == 0:
+        raise ValueError(
+            f"images of {height}×{width} are too small for {len(channels)} 3×3 convolutions with 2×2 pooling and "
+            f"{padding} padding: give fewer channels" + (' or padding="same"' if padding == "valid" else "")
+        )
+    depths = (depth, *channels)
+
+    def init(key: jax.Array) -> dict[str, list[Layer]]:
+        keys = jax.random.split(key, len(channels) + 2)
+        convolutions = zip(keys[2:], depths[:-1], depths[1:], strict=True)
+        return {
+            "convolutions": [conv_init(k, KERNEL, c_in, c_out) for k, c_in, c_out in convolutions],
+            "dense": [
+                dense_init(keys[0], flat * depths[-1], hidden),
+                dense_init(keys[1], hidden, loss.outputs(spec.classes)),
+            ],
+        }
+
+    def apply(params: dict[str, list[Layer]], x: jax.Array) -> jax.Array:
+        x = as_float(x).reshape(-1, height, width, depth)
+        for layer in params["convolutions"]:
+            x = conv2d(x, layer["weight"], padding=padding)
+            x = relu(max_pool(x + layer["bias"]))  # max pooling and relu commute; this order does a quarter of the relus
+        x = x.reshape(x.shape[0], flat * depths[-1])
+        first, last = params["dense"]
+        return dense(last, relu(dense(first, x)))
+
+    return Model(init, apply, loss, spec, "cnn")
+
+
+def from_functions(
+    init: Callable[[jax.Array], Any],
+    apply: Callable[[Any, jax.Array], jax.Array],
+    problem: HasSpec | Spec,
+    loss: str | Loss | None = None,
+    *,
+    name: str = "model",
+) -> Model:
+    """A model from your own ``init(key) -> params`` and ``apply(params, x) -> outputs (n, k)``.
+
+    ``x`` is a batch of samples in floating point, ``(n, *features)``. ``k`` is what the loss asks for: the number of
+    classes for cross entropy, one for logistic and squared. Both functions are traced once, without computing
+    anything, to check that the shapes fit.
+
+    >>> model = from_functions(
+    ...     lambda key: jnp.zeros((4, 1)), lambda weight, x: jnp.tanh(x) @ weight, Spec((4,), classes=2)
+    ... )
+    >>> model.losses(model.init(jax.random.key(0)), jnp.ones((1, 4)), jnp.array([1])).round(4)
+    Array([0.6931], dtype=float32)
+    """
+    spec, loss = spec_of(problem), loss_for(problem, loss)
+    model = Model(init, lambda params, x: apply(params, as_float(x)), loss, spec, name)
+    check_shapes(model)
+    return model
+
+
+def check_shapes(model: Model) -> None:
+    """Trace a model on a small batch, without computing anything, and refuse it if its outputs have the wrong shape."""
+    n, width = 3, model.loss.outputs(model.spec.classes)
+    x = jax.ShapeDtypeStruct((n, *model.spec.features), jnp.float32)
+    params = _traced(f"init of {model.name}", "a random key", model.init, jax.random.key(0))
+    outputs = _traced(f"apply of {model.name}", f"its parameters and samples {x.shape}", model.apply, params, x)
+    shape = getattr(outputs, "shape", None)
+    if shape != (n, width):
+        raise ValueError(
+            f"apply of {model.name} gives {'shape ' + str(shape) if shape is not None else type(outputs).__name__} for "
+            f"{n} samples; the {model.loss.name} loss with {model.spec.classes} classes needs ({n}, {width})"
+        )
+    if not jnp.issubdtype(outputs.dtype, jnp.floating):
+        raise ValueError(f"apply of {model.name} gives {outputs.dtype}; outputs must be floating point")
+
+
+def _traced(what: str, arguments: str, function: Callable[..., Any], *args: Any) -> Any:
+    try:
+        return jax.eval_shape(function, *args)
+    except Exception as error:
+        raise ValueError(f"{what} fails on {arguments}: {error}") from error
+
+
+def _perceptron(spec: Spec, hidden: tuple[int, ...], loss: Loss, name: str) -> Model:
+    """Dense layers with relu between them; without hidden layers, a linear map."""
+    widths = (math.prod(spec.features), *hidden, loss.outputs(spec.classes))
+
+    def init(key: jax.Array) -> list[Layer]:
+        keys = jax.random.split(key, len(widths) - 1)
+        return [dense_init(k, a, b) for k, a, b in zip(keys, widths[:-1], widths[1:], strict=True)]
+
+    def apply(params: list[Layer], x: jax.Array) -> jax.Array:
+        x = as_float(x).reshape(-1, widths[0])
+        for layer in params[:-1]:
+            x = relu(dense(layer, x))
+        return dense(params[-1], x)
+
+    return Model(init, apply, loss, spec, name)
+
+
+def _widths(name: str, values: Sequence[int]) -> tuple[int, ...]:
+    if any(not isinstance(value, int) or value < 1 for value in values):
+        raise ValueError(f"{name} must be positive integers, not {values!r}")
+    return tuple(values)
+
+
+def _image_shape(spec: Spec) -> tuple[int, int, int]:
+    if len(spec.features) not in (2, 3):
+        raise ValueError(
+            f"cnn needs images, samples of shape (h, w) or (h, w, c), but this problem has samples of shape "
+            f"{spec.features}: use mlp or linear, or reshape the data"
+        )
+    height, width, *rest = spec.features
+    return height, width, rest[0] if rest else 1
+
+
+def _after_pooling(size: int, padding: str, blocks: int) -> int:
+    if padding not in ("valid", "same"):
+        raise ValueError(f'padding is "valid" or "same", not {padding!r}')
+    for _ in range(blocks):
+        size = max(size if padding == "same" else size - KERNEL + 1, 0) // 2
+    return size

@@ -1,0 +1,98 @@
+"""Two-dimensional convolution that is fast on every backend, in compiled loops and under ``vmap``.
+
+On CPUs XLA's own convolution is slow when it is compiled inside ``lax.scan`` or ``lax.while_loop``, which is where
+local training runs. There ``conv2d`` collects the patches of the images and multiplies them with the kernel once:
+
+    y (n·h'·w', k)  =  patches (n·h'·w', kh·kw·c)  @  kernel (kh·kw·c, k)
+
+JAX's own derivative of this is made of matrix products too: dW = patchesᵀ @ dy, and dX = dy @ kernelᵀ put back by
+padded additions. Gradients of any order and forward mode work, and dX of the first layer is never computed.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+Padding = Literal["valid", "same"]
+Method = Literal["patches", "xla"]
+
+
+def conv2d(
+    x: jax.Array,
+    kernel: jax.Array,
+    *,
+    padding: Padding = "valid",
+    stride: int = 1,
+    method: Method | None = None,
+) -> jax.Array:
+    """Convolve images ``x (n, h, w, c)`` with ``kernel (kh, kw, c, k)``; the result is ``(n, h', w', k)``.
+
+    ``padding="valid"`` keeps to windows inside the image; ``"same"`` pads with zeros so that ``h' = ⌈h / stride⌉``.
+    ``method`` is chosen by the backend when the function is traced (``"patches"`` on CPUs and for 1×1 kernels,
+    ``"xla"`` elsewhere) unless given.
+
+    >>> conv2d(jnp.ones((1, 4, 4, 1)), jnp.ones((3, 3, 1, 2))).shape
+    (1, 2, 2, 2)
+    >>> conv2d(jnp.ones((1, 4, 4, 1)), jnp.ones((3, 3, 1, 1)), padding="same")[0, :, :, 0]
+    Array([[4., 6., 6., 4.],
+           [6., 9., 9., 6.],
+           [6., 9., 9., 6.],
+           [4., 6., 6., 4.]], dtype=float32)
+    """
+    _check(x, kernel, padding, stride)
+    kh, kw = kernel.shape[:2]
+    if method is None:
+        method = "patches" if (kh, kw) == (1, 1) or jax.default_backend() == "cpu" else "xla"
+    if method == "patches":
+        return _by_patches(x, kernel, padding, stride)
+    if method == "xla":
+        dtype = jnp.result_type(x, kernel)
+        dimensions = ("NHWC", "HWIO", "NHWC")
+        return lax.conv_general_dilated(
+            x.astype(dtype), kernel.astype(dtype), (stride, stride), padding.upper(), dimension_numbers=dimensions
+        )
+    raise ValueError(f'method is "patches", "xla" or None, not {method!r}')
+
+
+def _by_patches(x: jax.Array, kernel: jax.Array, padding: Padding, stride: int) -> jax.Array:
+    # Measured on a CPU with 28×28×1 → 32 → pool → 64, training steps of batches of 64 and 128 in a scan. One
+    # concatenation of shifted slices and one product was the fastest or within noise of it, plain and under vmap.
+    # Alternatives: kh·kw shifted products summed (up to 1.2 times the time), patches of rows and kh products (equal),
+    # dX as a convolution of the padded dy (1.3 times), a custom VJP (equal in time and memory: XLA merges the patches
+    # that it recomputes with the first ones), jax.checkpoint (1.05 times).
+    kh, kw, c, k = kernel.shape
+    if padding == "same":
+        x = jnp.pad(x, ((0, 0), _same(x.shape[1], kh, stride), _same(x.shape[2], kw, stride), (0, 0)))
+    n, h, w, _ = x.shape
+    rows, columns = (h - kh) // stride + 1, (w - kw) // stride + 1
+    shifted = [
+        x[:, i : i + (rows - 1) * stride + 1 : stride, j : j + (columns - 1) * stride + 1 : stride]
+        for i in range(kh)
+        for j in range(kw)
+    ]
+    # Two dimensions for the product: with four, the products of the backward pass are 10% slower.
+    patches = jnp.concatenate(shifted, axis=-1).reshape(n * rows * columns, kh * kw * c)
+    return (patches @ kernel.reshape(kh * kw * c, k)).reshape(n, rows, columns, k)
+
+
+def _same(size: int, window: int, stride: int) -> tuple[int, int]:
+    """How many zeros go before and after, by XLA's rule for "SAME"."""
+    total = max((-(-size // stride) - 1) * stride + window - size, 0)
+    return total // 2, total - total // 2
+
+
+def _check(x: jax.Array, kernel: jax.Array, padding: str, stride: int) -> None:
+    if x.ndim != 4 or kernel.ndim != 4:
+        raise ValueError(f"conv2d takes x (n, h, w, c) and kernel (kh, kw, c, k), not {x.shape} and {kernel.shape}")
+    if x.shape[3] != kernel.shape[2]:
+        raise ValueError(f"the images have {x.shape[3]} channels but the kernel expects {kernel.shape[2]}")
+    if padding not in ("valid", "same"):
+        raise ValueError(f'padding is "valid" or "same", not {padding!r}')
+    if stride < 1:
+        raise ValueError(f"stride is at least 1, not {stride}")
+    if padding == "valid" and (x.shape[1] < kernel.shape[0] or x.shape[2] < kernel.shape[1]):
+        raise ValueError(f"images of {x.shape[1:3]} are smaller than the kernel {kernel.shape[:2]}")
