@@ -1,7 +1,87 @@
-"""Majorant: personalized federated learning by surrogate optimization."""
+"""Majorant: personalized federated learning by surrogate optimization.
 
-from majorant import data, models
-from majorant.algorithms.fed_avg import fed_avg
-from majorant.algorithms.fed_em import fed_em
-from majorant.engines.simulator import simulate
-from majorant.solvers import local_optax, local_sgd
+>>> import majorant as mj
+>>> data = mj.data.synthetic_mixture(clients=20, dimension=10, seed=0)
+>>> algorithm = mj.fed_em(mj.models.linear(data), components=3, local=mj.local_sgd(0.1, epochs=1, batch_size=128))
+>>> run = mj.simulate(algorithm, data, rounds=10, seed=0)
+>>> print(run.summary())
+fedem on synthetic-paper: 10 rounds, 20 clients
+...
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from majorant import data as data
+    from majorant import models as models
+    from majorant.algorithms import apfl as apfl
+    from majorant.algorithms import clustered_fl as clustered_fl
+    from majorant.algorithms import fed_avg as fed_avg
+    from majorant.algorithms import fed_avg_plus as fed_avg_plus
+    from majorant.algorithms import fed_em as fed_em
+    from majorant.algorithms import fed_prox as fed_prox
+    from majorant.algorithms import local as local
+    from majorant.algorithms import mocha as mocha
+    from majorant.algorithms import p_fed_me as p_fed_me
+    from majorant.communication import participation as participation
+    from majorant.core import Algorithm as Algorithm
+    from majorant.core import Server as Server
+    from majorant.core import Upload as Upload
+    from majorant.core import View as View
+    from majorant.data.federated import FederatedData as FederatedData
+    from majorant.engines.simulator import simulate as simulate
+    from majorant.schedules import constant as constant
+    from majorant.schedules import cosine as cosine
+    from majorant.schedules import multi_step as multi_step
+    from majorant.solvers import local_optax as local_optax
+    from majorant.solvers import local_sgd as local_sgd
+
+__version__ = "0.1.0"
+
+# Names are imported when they are first used, so that `majorant --help` answers without loading JAX.
+_HOME = {
+    "data": "",
+    "models": "",
+    "Algorithm": "core",
+    "FederatedData": "data.federated",
+    "Server": "core",
+    "Upload": "core",
+    "View": "core",
+    "apfl": "algorithms",
+    "clustered_fl": "algorithms",
+    "constant": "schedules",
+    "cosine": "schedules",
+    "fed_avg": "algorithms",
+    "fed_avg_plus": "algorithms",
+    "fed_em": "algorithms",
+    "fed_prox": "algorithms",
+    "local": "algorithms",
+    "local_optax": "solvers",
+    "local_sgd": "solvers",
+    "mocha": "algorithms",
+    "multi_step": "schedules",
+    "p_fed_me": "algorithms",
+    "participation": "communication",
+    "simulate": "engines.simulator",
+}
+
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'majorant' has no attribute {name!r}")
+    home = f"majorant.{_HOME[name]}" if _HOME[name] else "majorant"
+    if name in ("data", "models", "participation"):
+        value = importlib.import_module(f"{home}.{name}")
+    else:
+        value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -132,7 +132,7 @@ class Algorithm(NamedTuple):
     onboard: Callable[[View, ClientData, Key], Tree] | None = None  # a client never seen at training; None: init_client
     adapt: Callable[[View, Tree, ClientData, Key], Tree] | None = None  # a last local step before a model is deployed
     setup_client: Callable[[View, Tree, ClientData, Key], Upload] | None = None  # uploaded once, before round 1 …
-    setup_server: Callable[[Server, Total], Server] | None = None  # … and what the server makes of the sum
+    setup_server: Callable[[Server, Total], Server] | None = None  # … what the server makes of the sum, same shapes
     wire: Callable[[Tree], int] = tree_bytes  # bytes of an uploaded value, for compressors to overrule
     mixture: Callable[[Tree], jax.Array] | None = None  # the mixture weights in a deployed model, where it has some
     needs_everyone: bool = False  # refuses partial participation

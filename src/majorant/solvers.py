@@ -137,6 +137,31 @@ class LocalSolver(NamedTuple):
         """What a client keeps between rounds: its first moments, or nothing."""
         return self.init(params) if self.keep_moments else ()
 
+    def step_on(
+        self,
+        model: Model,
+        view: View,
+        params: Tree,
+        moments: Tree,
+        batch: Batch,
+        penalty: Callable[[Tree], jax.Array] | None = None,
+    ) -> tuple[Tree, Tree]:
+        """One step on one minibatch: its mean weighted loss, plus ``penalty(params)``."""
+
+        def objective(params: Tree) -> tuple[jax.Array, Tree]:
+            outputs, refreshed = (model.apply(params, batch.x), params)
+            if model.train_apply is not None:
+                outputs, refreshed = model.train_apply(params, batch.x)
+            loss = batch.mean(model.loss.per_sample(outputs, batch.y))
+            return loss + (penalty(params) if penalty else 0), refreshed
+
+        gradients, refreshed = jax.grad(objective, has_aux=True)(params)
+        stepped, moments = self.step(view.hyper, self.schedule(view.progress), params, gradients, moments)
+        statistics = statistic_leaves(model, params, batch.x)
+        if statistics is not None:
+            stepped = jax.tree.map(lambda keep, new, old: new if keep else old, statistics, refreshed, stepped)
+        return stepped, moments
+
     def solve(
         self,
         model: Model,
@@ -153,24 +178,7 @@ class LocalSolver(NamedTuple):
 
         ``penalty(params)`` is added to every minibatch's loss.
         """
-        scale = self.schedule(view.progress)
-        statistics = statistic_leaves(model, params, data.x)
-
-        def objective(params: Tree, batch: Batch) -> tuple[jax.Array, Tree]:
-            outputs, refreshed = (model.apply(params, batch.x), params)
-            if model.train_apply is not None:
-                outputs, refreshed = model.train_apply(params, batch.x)
-            loss = batch.mean(model.loss.per_sample(outputs, batch.y))
-            return loss + (penalty(params) if penalty else 0), refreshed
-
-        def step(carry: tuple[Tree, Tree], batch: Batch) -> tuple[Tree, Tree]:
-            params, moments = carry
-            gradients, refreshed = jax.grad(objective, has_aux=True)(params, batch)
-            stepped, moments = self.step(view.hyper, scale, params, gradients, moments)
-            if statistics is not None:
-                stepped = jax.tree.map(lambda keep, new, old: new if keep else old, statistics, refreshed, stepped)
-            return stepped, moments
-
+        step = lambda carry, batch: self.step_on(model, view, *carry, batch, penalty)
         start = (params, moments if self.keep_moments else self.init(params))
         params, moments = run_minibatches(self.plan, step, start, data, key, weights)
         return params, moments if self.keep_moments else ()

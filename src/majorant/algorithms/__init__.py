@@ -1,1 +1,24 @@
+"""The federated methods, one file each: what it solves, the update in math, one factory that returns an `Algorithm`."""
 
+from majorant.algorithms.apfl import apfl
+from majorant.algorithms.clustered import clustered_fl
+from majorant.algorithms.fed_avg import fed_avg
+from majorant.algorithms.fed_avg_plus import fed_avg_plus, tuned
+from majorant.algorithms.fed_em import fed_em
+from majorant.algorithms.fed_prox import fed_prox
+from majorant.algorithms.local import local
+from majorant.algorithms.mocha import mocha
+from majorant.algorithms.p_fed_me import p_fed_me
+
+__all__ = [
+    "apfl",
+    "clustered_fl",
+    "fed_avg",
+    "fed_avg_plus",
+    "fed_em",
+    "fed_prox",
+    "local",
+    "mocha",
+    "p_fed_me",
+    "tuned",
+]

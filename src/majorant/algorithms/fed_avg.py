@@ -67,8 +67,10 @@ def fed_avg(
         value = jax.tree.map(lambda v, d: v - state.hyper["server_lr"] * d, state.value, direction)
         return state._replace(value=value, state=moments)
 
-    update = {"server_update": server_update} if absent == "excluded" else absent_clients(absent)
-    return shared_model("fedavg", model, local)._replace(init=init, **update)
+    plain = shared_model("fedavg", model, local)
+    if absent != "excluded":
+        return plain._replace(init=lambda key: plain.init(key)._replace(state=unknown_total()), **absent_clients(absent))
+    return plain._replace(init=init, server_update=server_update)
 
 
 def shared_model(
@@ -92,6 +94,11 @@ def shared_model(
     )
 
 
+def unknown_total() -> jax.Array:
+    """The server's place for the number of all clients' samples, before it is told."""
+    return jnp.zeros((), jnp.result_type(float))
+
+
 def absent_clients(rule: str) -> dict[str, Any]:
     """The fields of an `Algorithm` that decide what an average does with clients that did not take part.
 
@@ -104,7 +111,7 @@ def absent_clients(rule: str) -> dict[str, Any]:
         raise ValueError(f"absent must be 'excluded' or 'hold', got {rule!r}")
 
     def setup_client(view: View, client: Tree, data: ClientData, key: Key) -> Upload:
-        return Upload((), data.size.astype(jnp.result_type(float)))
+        return Upload((), data.size.astype(unknown_total().dtype))
 
     def server_update(server: Server, total: Total) -> Server:
         share = total.weight / jnp.maximum(server.state, 1)

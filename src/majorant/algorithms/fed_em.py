@@ -22,7 +22,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from majorant.algorithms.fed_avg import absent_clients
+from majorant.algorithms.fed_avg import absent_clients, unknown_total
 from majorant.core import Algorithm, ClientData, Key, Server, Tree, Upload, View, masked_mean
 from majorant.models.base import Model
 from majorant.solvers import LocalSolver, as_hyper, local_sgd
@@ -73,7 +73,7 @@ def fed_em(
 
     def init(key: Key) -> Server:
         theta = jax.vmap(model.init)(jax.random.split(key, components))
-        return Server(theta, as_hyper(local.hyper))
+        return Server(theta, as_hyper(local.hyper), unknown_total())
 
     def init_client(view: View, data: ClientData, key: Key) -> Client:
         return Client(uniform, local.moments(view.value))

@@ -15,7 +15,7 @@ import numpy as np
 from majorant.core import ClientData
 from majorant.data.federated import FederatedData, Ragged, concatenated_ranges
 
-MAX_BUCKETS = 4
+MAX_BUCKETS = 3
 BUCKET_COST = 0.08  # a further bucket must save this share of the padded samples to be worth compiling
 
 
@@ -102,8 +102,8 @@ def build_buckets(
     for end in bucket_edges(sizes):
         members = np.sort(clients[order[begin:end]])
         begin = end
-        length = int(data.train.sizes[members].max()) + extra_padding
-        test_length = int(data.test.sizes[members].max()) + extra_padding
+        length = max(1, int(data.train.sizes[members].max())) + extra_padding  # no program sees an empty array
+        test_length = max(1, int(data.test.sizes[members].max())) + extra_padding
         per_client = max(1, length * int(np.prod(data.train.x.shape[1:])) * data.train.x.itemsize)
         chunk = 1 if one_at_a_time else int(np.clip(chunk_bytes // per_client, 1, len(members)))
         chunks = -(-len(members) // chunk)

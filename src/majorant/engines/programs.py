@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,17 +34,40 @@ class Program:
     """A jitted function that is compiled once for each shape of its arguments, and adds up how long that took."""
 
     def __init__(self, function: Callable, **options: Any) -> None:
+        self.function = function
         self.jitted = jax.jit(function, **options)
         self.compiled: dict[Any, Any] = {}
 
     def __call__(self, seconds: dict[str, float], *args: Any) -> Any:
-        leaves, structure = jax.tree.flatten(args)
-        signature = (structure, tuple((jnp.shape(a), jnp.result_type(a)) for a in leaves))
-        if signature not in self.compiled:
+        if signature(args) not in self.compiled:
             begin = time.perf_counter()
-            self.compiled[signature] = self.jitted.lower(*args).compile()
+            self.prepare(*args)
             seconds["compile"] += time.perf_counter() - begin
-        return self.compiled[signature](*args)
+        return self.compiled[signature(args)](*args)
+
+    def prepare(self, *args: Any) -> None:
+        """Compiles for arguments of these shapes (arrays or `jax.ShapeDtypeStruct`)."""
+        if signature(args) not in self.compiled:
+            self.compiled[signature(args)] = self.jitted.lower(*args).compile()
+
+    def shapes(self, *args: Any) -> Any:
+        """The shapes of what the program returns."""
+        return jax.eval_shape(self.function, *args)
+
+
+def signature(args: Any) -> Any:
+    """What a program is compiled for: structure, shapes and types of its arguments."""
+    leaves, structure = jax.tree.flatten(args)
+    return structure, tuple((jnp.shape(a), jnp.result_type(a)) for a in leaves)
+
+
+def compile_together(seconds: dict[str, float], *work: Callable[[], None]) -> None:
+    """Compiles several programs side by side: most of it happens outside Python's lock."""
+    begin = time.perf_counter()
+    with ThreadPoolExecutor(len(work)) as pool:
+        for done in [pool.submit(task) for task in work]:
+            done.result()
+    seconds["compile"] += time.perf_counter() - begin
 
 
 def over_runs(function: Callable, layout: Layout, *axes: int | None) -> Callable:

@@ -14,7 +14,7 @@ from majorant.core import Algorithm, Key, Server, Tree
 from majorant.data.federated import FederatedData
 from majorant.engines import rounds
 from majorant.engines.population import Bucket
-from majorant.engines.programs import Layout, Program, over_runs
+from majorant.engines.programs import Layout, Program, compile_together, over_runs
 from majorant.engines.rounds import BucketData, State
 
 
@@ -106,7 +106,15 @@ class Resident:
         self.state: State | None = None
 
     def start(self, hyper: dict[str, jax.Array], planned: int) -> None:
-        """The state before round 1."""
+        """The state before round 1. Everything that will run is compiled here, side by side."""
+        number = jnp.int32(planned)
+        state = self.programs.start.shapes(self.keys, hyper, number, self.data)
+        compile_together(
+            self.seconds,
+            lambda: self.programs.block.prepare(state, self.keys, number, self.data),
+            lambda: self.programs.evaluate.prepare(state, self.keys, self.data, self.unseen),
+            lambda: self.programs.start.prepare(self.keys, hyper, number, self.data),
+        )
         self.state = self.programs.start(self.seconds, self.keys, hyper, jnp.int32(planned), self.data)
 
     def block(self, count: int) -> rounds.Tally:

@@ -105,7 +105,7 @@ def guarded_update(
     seen = algorithm.address(view, data.id)
     upload, updated = algorithm.client_update(seen, client, data, client_key(key, data.id))
     updated = algorithm.sent(updated, upload)
-    finite = all_finite(upload.value) & jnp.isfinite(upload.weight)
+    finite = all_finite((upload.value, updated)) & jnp.isfinite(upload.weight)
     counts = active & finite
     weight = jnp.where(counts, upload.weight, 0)
     value = jax.tree.map(lambda v: jnp.where(counts, v, 0), upload.value)

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from majorant.core import EVALUATION_STREAM, SERVER_STREAM, Algorithm, ClientData, Server, Tree, View
-from majorant.core import client_key, round_key, stream_key
-from majorant.data.federated import FederatedData, tidy
+from majorant.core import Algorithm, Server
+from majorant.data.federated import FederatedData
+from majorant.engines.deployment import Deployment, PersonalModel
 from majorant.evaluation.metrics import across_clients
 
 if TYPE_CHECKING:
@@ -93,42 +92,6 @@ def megabytes(count: float) -> str:
     return f"{count:.3g} TB"
 
 
-class PersonalModel:
-    """The model that one client deploys."""
-
-    def __init__(self, algorithm: Algorithm, model: Tree, classes: tuple[Any, ...], features: tuple[int, ...]) -> None:
-        self.algorithm, self.model, self.classes, self.features = algorithm, model, classes, features
-
-    @property
-    def mixture_weights(self) -> np.ndarray | None:
-        """The client's weights over the shared components, where the method has some."""
-        return None if self.algorithm.mixture is None else np.asarray(self.algorithm.mixture(self.model))
-
-    def predict_proba(self, x: np.ndarray) -> np.ndarray:
-        """The probability of each class, ``(n, classes)``."""
-        if not self.classes:
-            raise ValueError("a regression model has no class probabilities: use predict")
-        return self._outputs(x)
-
-    def predict(self, x: np.ndarray) -> np.ndarray:
-        """The most probable label of each sample, or its predicted value."""
-        outputs = self._outputs(x)
-        return np.asarray(self.classes)[outputs.argmax(axis=1)] if self.classes else outputs
-
-    def _outputs(self, x: np.ndarray) -> np.ndarray:
-        return np.asarray(self.algorithm.predict(self.model, jnp.asarray(check_features(x, self.features))))
-
-
-def check_features(x: np.ndarray, features: tuple[int, ...]) -> np.ndarray:
-    """Samples in the simulator's types, or an error that says how they differ from what the model was trained on."""
-    x = tidy(np.asarray(x))
-    if x.shape[1:] != features:
-        raise ValueError(f"samples must have shape (n, {', '.join(map(str, features))}), got {x.shape}")
-    if not np.isfinite(x).all():
-        raise ValueError(f"{int((~np.isfinite(x)).sum())} feature values are NaN or infinite: remove or impute them")
-    return x
-
-
 class Run:
     """One or several runs of an algorithm on the same data; ``run[i]`` is a single one."""
 
@@ -205,17 +168,21 @@ class Run:
         found["communication"] = dict(self.communication[0])
         return found
 
+    @property
+    def deployment(self) -> Deployment:
+        """The (first) run's server, ready to give models to clients."""
+        features, seed = self.data.spec.features, self.settings[0]["seed"]
+        return Deployment(self.algorithm, self.server, seed, self.data.classes, features, self.data.clients)
+
     def model(self, client: int | str) -> PersonalModel:
-        """The model of a client that took part in training, by index or name."""
+        """The model of one of the data's clients, by index or name."""
         index = self.data.names.index(client) if isinstance(client, str) else range(self.data.clients)[client]
+        x, y = self.data.train.client(index)
         if self.data.unseen[index]:
-            return self.personalize(self.data.train.client(index))
+            return self.personalize((x, labels(y, self.data.classes)))
         position = int((~self.data.unseen[:index]).sum())
-        state = jax.tree.map(lambda a: jnp.asarray(a[0, position]), self.snapshot.clients)
-        view, key = self._view()
-        data = self._client_data(*self.data.train.client(index), index)
-        model = self.algorithm.deploy(self.algorithm.address(view, data.id), state, data, client_key(key, index))
-        return PersonalModel(self.algorithm, model, self.data.classes, self.data.spec.features)
+        state = jax.tree.map(lambda a: a[0, position], self.snapshot.clients)
+        return self.deployment.known(state, x, y, index)
 
     def personalize(self, new: tuple[np.ndarray, Any] | FederatedData) -> Any:
         """A model for a client that was not there at training, from its own samples alone.
@@ -224,42 +191,20 @@ class Run:
         it (FedEM starts from uniform weights). `FederatedData` gives a list with a model for each of its clients.
         """
         if isinstance(new, FederatedData):
-            return [self.personalize((x, self._labels_of(new, y))) for x, y in map(new.train.client, range(new.clients))]
-        x, y = new
-        x = check_features(np.asarray(x).reshape((-1, *self.data.spec.features)) if len(x) == 0 else x, self.data.spec.features)
-        codes = encode(np.asarray(y), self.data.classes)
-        if len(codes) != len(x):
-            raise ValueError(f"{len(x)} samples but {len(codes)} labels")
-        view, key = self._view()
-        data = self._client_data(x, codes, self.data.clients)
-        own = client_key(key, self.data.clients)
-        model = jax.jit(lambda view, data: self.algorithm.deploy(view, self.algorithm.join(view, data, own), data, own))(
-            view, data
-        )
-        return PersonalModel(self.algorithm, model, self.data.classes, self.data.spec.features)
-
-    def _labels_of(self, data: FederatedData, y: np.ndarray) -> np.ndarray:
-        return np.asarray(data.classes)[y] if data.classes else y
-
-    def _view(self) -> tuple[View, jax.Array]:
-        server = jax.tree.map(jnp.asarray, self.server)
-        key = round_key(jax.random.key(self.settings[0]["seed"]), server.round)
-        view = self.algorithm.broadcast(server, stream_key(key, SERVER_STREAM))
-        return view, stream_key(key, EVALUATION_STREAM)
-
-    def _client_data(self, x: np.ndarray, y: np.ndarray, id: int) -> ClientData:
-        size = len(x)
-        if size == 0:  # one row of padding, so that no program sees an empty array
-            x, y = np.zeros((1, *self.data.spec.features), x.dtype), np.zeros(1, y.dtype)
-        return ClientData(jnp.asarray(x), jnp.asarray(y), jnp.int32(size), jnp.int32(id))
+            clients = map(new.train.client, range(new.clients))
+            return [self.deployment.personalize(x, labels(y, new.classes)) for x, y in clients]
+        return self.deployment.personalize(*new)
 
 
-def encode(y: np.ndarray, classes: tuple[Any, ...]) -> np.ndarray:
-    """Labels as the codes that training used."""
-    if not classes:
-        return y.astype(np.float32)
-    code = {label: i for i, label in enumerate(classes)}
-    unknown = [label for label in np.unique(y).tolist() if label not in code]
-    if unknown:
-        raise ValueError(f"labels {unknown[:5]} were not in the training data, which has {list(classes)[:10]}")
-    return np.asarray([code[label] for label in y.tolist()], np.int32)
+    def evaluate_new(self, data: FederatedData) -> Scores:
+        """The scores of clients that join now: each fits its model to its training samples, and is tested on its own."""
+        from majorant.engines.simulator import evaluate_joining
+
+        if data.spec != self.data.spec:
+            raise ValueError(f"the new clients' samples have {data.spec}, training had {self.data.spec}")
+        return evaluate_joining(self.algorithm, self.server, self.settings[0]["seed"], data)
+
+
+def labels(codes: np.ndarray, classes: tuple[Any, ...]) -> np.ndarray:
+    """Label values from class codes (or regression targets as they are)."""
+    return np.asarray(classes)[codes] if classes else codes

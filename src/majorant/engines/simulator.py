@@ -26,9 +26,9 @@ from majorant.engines.resident import Resident, positions
 from majorant.engines.rounds import Tally
 from majorant.engines.run import Run, Scores
 from majorant.engines.streamed import Streamed
-from majorant.evaluation.metrics import across_clients, metric_name
+from majorant.evaluation.metrics import metric_name
 
-CACHE_BYTES = 3 << 20  # a chunk's samples on a CPU: about what its cache holds
+CACHE_BYTES = 2 << 20  # a chunk's samples on a CPU: about what its cache holds
 LARGE_MODEL = 20_000  # parameters above which, on a CPU, one client at a time fills the machine
 
 
@@ -145,8 +145,7 @@ class Simulation:
         training = np.flatnonzero(~data.unseen)
         one_at_a_time = runs_one_at_a_time(algorithm, clients)
         budget = memory_budget or default_budget()
-        chunk_bytes = min(CACHE_BYTES if jax.default_backend() == "cpu" else 1 << 30, max(1, budget // 8))
-        layout = {"chunk_bytes": chunk_bytes, "one_at_a_time": one_at_a_time, "extra_padding": extra_padding}
+        layout = {"chunk_bytes": chunk_size(budget), "one_at_a_time": one_at_a_time, "extra_padding": extra_padding}
         self.buckets = build_buckets(data, training, **layout)
         self.unseen = build_buckets(data, np.flatnonzero(data.unseen), **layout)
         share = participation.probability(len(training))
@@ -219,14 +218,9 @@ class Simulation:
     def evaluate(self) -> list[Scores]:
         """Every client's scores, for every run."""
         seen, new = self.engine.evaluate()
-        parts = list(zip(self.buckets + self.unseen, seen + new, strict=True))
-        ids = np.concatenate([b.ids[: b.real] for b, _ in parts])
-        order = np.argsort(ids)
-        stacked = {
-            name: np.concatenate([s[name][:, : b.real] for b, s in parts], axis=1)[:, order] for name in parts[0][1]
-        }
         sizes = self.data.train.sizes, self.data.test.sizes, self.data.unseen
-        return [Scores({k: v[run] for k, v in stacked.items()}, *sizes) for run in range(len(self.settings))]
+        values = in_order(self.buckets + self.unseen, seen + new)
+        return [Scores({k: v[run] for k, v in values.items()}, *sizes) for run in range(len(self.settings))]
 
     def stop_if_diverged(self, done: int, tally: Tally | None) -> None:
         """A run in which every upload is rejected will not recover: say so, and what to do."""
@@ -245,7 +239,9 @@ class Simulation:
 
         def gather(*leaves: Any) -> np.ndarray:
             rows = [np.asarray(leaf)[:, : b.real] for leaf, b in zip(leaves, self.buckets, strict=True)]
-            return np.concatenate(rows, axis=1)[:, order]
+            longest = np.max([r.shape[2:] for r in rows], axis=0)  # states of single samples are as long as the bucket
+            short = lambda r: [(0, 0), (0, 0), *((0, int(m) - n) for m, n in zip(longest, r.shape[2:], strict=True))]
+            return np.concatenate([np.pad(r, short(r)) for r in rows], axis=1)[:, order]
 
         counters = {"seconds": dict(self.seconds), "communication": [dict(c) for c in self.communication]}
         clients = jax.tree.map(gather, *self.engine.clients)
@@ -256,12 +252,13 @@ class Simulation:
         self.start()
         saved = resume(self.snapshot()) if callable(resume) else resume
 
-        def scatter(bucket: Bucket, position: np.ndarray) -> Tree:
+        def scatter(bucket: Bucket, position: np.ndarray, fresh: Tree) -> Tree:
             rows = np.where(bucket.ids >= 0, position, 0)
-            return jax.tree.map(lambda a: np.asarray(a)[:, rows], saved.clients)
+            cut = lambda a, like: np.asarray(a)[:, rows][tuple(slice(n) for n in like.shape)]
+            return jax.tree.map(cut, saved.clients, fresh)
 
-        parts = zip(self.buckets, positions(self.buckets), strict=True)
-        self.engine.restore(saved.server, tuple(scatter(b, p) for b, p in parts))
+        parts = zip(self.buckets, positions(self.buckets), self.engine.clients, strict=True)
+        self.engine.restore(saved.server, tuple(scatter(*part) for part in parts))
         self.seconds.update(saved.counters["seconds"])
         self.communication = [dict(c) for c in saved.counters["communication"]]
 
@@ -283,6 +280,33 @@ class Simulation:
         )
 
 
+def in_order(buckets: list[Bucket], scores: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """The scores of all buckets, ``(runs, clients)``, in the order of the clients' ids."""
+    order = np.argsort(np.concatenate([b.ids[: b.real] for b in buckets]))
+    together = lambda name: np.concatenate(
+        [s[name][:, : b.real] for b, s in zip(buckets, scores, strict=True)], axis=1
+    )
+    return {name: together(name)[:, order] for name in scores[0]}
+
+
+def evaluate_joining(algorithm: Algorithm, server: Server, seed: int, data: FederatedData) -> Scores:
+    """The scores of clients that were not there at training and join with their own samples."""
+    one_at_a_time = runs_one_at_a_time(algorithm, "auto")
+    buckets = build_buckets(data, np.arange(data.clients), chunk_bytes=chunk_size(default_budget()), one_at_a_time=one_at_a_time)
+    layout = Layout((), (), tuple(b.chunk for b in buckets), 0, data.clients, len(data.classes), True, False)
+    keys = jax.random.key(seed)[None]
+    engine = Streamed(algorithm, full(), layout, data, [], buckets, keys, {"compile": 0.0})
+    engine.restore(jax.tree.map(lambda a: np.asarray(a)[None], server), ())
+    values = in_order(buckets, engine.evaluate()[1])
+    everyone = np.ones(data.clients, bool)
+    return Scores({k: v[0] for k, v in values.items()}, data.train.sizes, data.test.sizes, everyone)
+
+
+def chunk_size(budget: int) -> int:
+    """Bytes of training samples that run side by side: what a CPU's cache holds, or much of a GPU's memory."""
+    return min(CACHE_BYTES if jax.default_backend() == "cpu" else 1 << 30, max(1, budget // 8))
+
+
 def fewer(bucket: Bucket, share: float) -> int:
     """How many clients run side by side when about ``share`` of the bucket's take part."""
     expected = share * bucket.real + (share * (1 - share) * bucket.real) ** 0.5
@@ -296,7 +320,8 @@ def runs_one_at_a_time(algorithm: Algorithm, clients: str) -> bool:
     if clients != "auto":
         return clients == "map"
     server = jax.eval_shape(algorithm.init, jax.random.key(0))
-    view = jax.eval_shape(algorithm.broadcast, server, jax.random.key(0))
+    seen = lambda server, key: algorithm.address(algorithm.broadcast(server, key), jnp.int32(0))
+    view = jax.eval_shape(seen, server, jax.random.key(0))
     size = sum(leaf.size for leaf in jax.tree.leaves(algorithm.origin(view)))
     return jax.default_backend() == "cpu" and size > LARGE_MODEL
 
@@ -320,6 +345,3 @@ def default_budget() -> int:
     if stats and "bytes_limit" in stats:
         return int(stats["bytes_limit"]) // 2
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-
-
-__all__ = ["Diverged", "Snapshot", "across_clients", "simulate"]

@@ -7,11 +7,10 @@ Inputs may be any shape the problem has; pixels stored as bytes are scaled to [0
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from numbers import Integral
 
 import jax
-import jax.numpy as jnp
 
 from majorant.models.base import HasSpec, Loss, Model, Spec, as_float, spec_of
 from majorant.models.convolution import Padding, conv2d
@@ -27,7 +26,7 @@ def linear(problem: HasSpec | Spec) -> Model:
     Two classes and regression take one output, K > 2 classes take K.
 
     >>> model = linear(Spec((4,), classes=2))
-    >>> model.apply(model.init(jax.random.key(0)), jnp.zeros((5, 4))).shape
+    >>> model.apply(model.init(jax.random.key(0)), jax.numpy.zeros((5, 4))).shape
     (5, 1)
     """
     spec = spec_of(problem)
@@ -38,7 +37,7 @@ def softmax_regression(problem: HasSpec | Spec) -> Model:
     """A linear map with bias to one output per class, also for two classes.
 
     >>> model = softmax_regression(Spec((4,), classes=2))
-    >>> model.predict(model.init(jax.random.key(0)), jnp.zeros((5, 4))).shape
+    >>> model.predict(model.init(jax.random.key(0)), jax.numpy.zeros((5, 4))).shape
     (5, 2)
     """
     spec = spec_of(problem)
@@ -66,7 +65,7 @@ def cnn(
     that FedEM's has: the same parameters always give the same outputs.
 
     >>> model = cnn(Spec((28, 28), classes=10))
-    >>> model.apply(model.init(jax.random.key(0)), jnp.zeros((2, 28, 28), jnp.uint8)).shape
+    >>> model.apply(model.init(jax.random.key(0)), jax.numpy.zeros((2, 28, 28), jax.numpy.uint8)).shape
     (2, 10)
     """
     spec, loss = spec_of(problem), loss_for(problem)
@@ -95,61 +94,14 @@ def cnn(
         x = as_float(x).reshape(-1, height, width, depth)
         for layer in params["convolutions"]:
             x = conv2d(x, layer["weight"], padding=padding)
-            x = relu(max_pool(x + layer["bias"]))  # max pooling and relu commute; this order does a quarter of the relus
+            x = relu(
+                max_pool(x + layer["bias"])
+            )  # max pooling and relu commute; this order does a quarter of the relus
         x = x.reshape(x.shape[0], flat * depths[-1])
         first, last = params["dense"]
         return dense(last, relu(dense(first, x)))
 
     return Model(init, apply, loss, spec, "cnn")
-
-
-def from_functions(
-    init: Callable[[jax.Array], Any],
-    apply: Callable[[Any, jax.Array], jax.Array],
-    problem: HasSpec | Spec,
-    loss: str | Loss | None = None,
-    *,
-    name: str = "model",
-) -> Model:
-    """A model from your own ``init(key) -> params`` and ``apply(params, x) -> outputs (n, k)``.
-
-    ``x`` is a batch of samples in floating point, ``(n, *features)``. ``k`` is what the loss asks for: the number of
-    classes for cross entropy, one for logistic and squared. Both functions are traced once, without computing
-    anything, to check that the shapes fit.
-
-    >>> model = from_functions(
-    ...     lambda key: jnp.zeros((4, 1)), lambda weight, x: jnp.tanh(x) @ weight, Spec((4,), classes=2)
-    ... )
-    >>> model.losses(model.init(jax.random.key(0)), jnp.ones((1, 4)), jnp.array([1])).round(4)
-    Array([0.6931], dtype=float32)
-    """
-    spec, loss = spec_of(problem), loss_for(problem, loss)
-    model = Model(init, lambda params, x: apply(params, as_float(x)), loss, spec, name)
-    check_shapes(model)
-    return model
-
-
-def check_shapes(model: Model) -> None:
-    """Trace a model on a small batch, without computing anything, and refuse it if its outputs have the wrong shape."""
-    n, width = 3, model.loss.outputs(model.spec.classes)
-    x = jax.ShapeDtypeStruct((n, *model.spec.features), jnp.float32)
-    params = _traced(f"init of {model.name}", "a random key", model.init, jax.random.key(0))
-    outputs = _traced(f"apply of {model.name}", f"its parameters and samples {x.shape}", model.apply, params, x)
-    shape = getattr(outputs, "shape", None)
-    if shape != (n, width):
-        raise ValueError(
-            f"apply of {model.name} gives {'shape ' + str(shape) if shape is not None else type(outputs).__name__} for "
-            f"{n} samples; the {model.loss.name} loss with {model.spec.classes} classes needs ({n}, {width})"
-        )
-    if not jnp.issubdtype(outputs.dtype, jnp.floating):
-        raise ValueError(f"apply of {model.name} gives {outputs.dtype}; outputs must be floating point")
-
-
-def _traced(what: str, arguments: str, function: Callable[..., Any], *args: Any) -> Any:
-    try:
-        return jax.eval_shape(function, *args)
-    except Exception as error:
-        raise ValueError(f"{what} fails on {arguments}: {error}") from error
 
 
 def _perceptron(spec: Spec, hidden: tuple[int, ...], loss: Loss, name: str) -> Model:
@@ -170,9 +122,9 @@ def _perceptron(spec: Spec, hidden: tuple[int, ...], loss: Loss, name: str) -> M
 
 
 def _widths(name: str, values: Sequence[int]) -> tuple[int, ...]:
-    if any(not isinstance(value, int) or value < 1 for value in values):
+    if any(not isinstance(value, Integral) or value < 1 for value in values):
         raise ValueError(f"{name} must be positive integers, not {values!r}")
-    return tuple(values)
+    return tuple(int(value) for value in values)
 
 
 def _image_shape(spec: Spec) -> tuple[int, int, int]:

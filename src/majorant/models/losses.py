@@ -1,7 +1,20 @@
-"""The losses models are trained by: cross entropy, logistic, squared.
+"""The losses models are trained by, as functions of a model's outputs z.
 
-Each one is a negative log-likelihood up to a constant, so ``exp(-loss)`` weighs samples in a mixture. All are written
-so that outputs of any finite size give finite losses and gradients.
+* ``cross_entropy``: one output per class, labels 0…K−1; ``log Σ_k exp z_k − z_y``.
+* ``logistic``: one output, labels 0 or 1; ``log(1 + exp(−z))`` for label 1 and ``log(1 + exp z)`` for label 0.
+* ``squared``: one output, real labels; ``(z − y)² / 2``.
+
+Each is a negative log-likelihood (squared: up to a constant, of a Gaussian of variance one), so ``exp(-loss)`` weighs
+samples in a mixture. Outputs of any finite size give finite classification losses and gradients.
+
+>>> cross_entropy.per_sample(jnp.zeros((1, 4)), jnp.array([2])).round(4)
+Array([1.3863], dtype=float32)
+>>> logistic.per_sample(jnp.array([[1e4], [-1e4]]), jnp.array([1, 1]))
+Array([    0., 10000.], dtype=float32)
+>>> logistic.predict(jnp.array([[0.0]]))
+Array([[0.5, 0.5]], dtype=float32)
+>>> squared.per_sample(jnp.array([[3.0]]), jnp.array([1.0]))
+Array([2.], dtype=float32)
 """
 
 from __future__ import annotations
@@ -35,11 +48,6 @@ cross_entropy = Loss(
     predict=lambda outputs: jax.nn.softmax(outputs, axis=-1),
     outputs=lambda classes: classes,
 )
-"""One output per class and labels 0…K−1: the loss is ``log Σ_k exp z_k − z_y``; softmax gives the probabilities.
-
->>> cross_entropy.per_sample(jnp.zeros((1, 4)), jnp.array([2])).round(4)
-Array([1.3863], dtype=float32)
-"""
 
 logistic = Loss(
     name="logistic",
@@ -47,13 +55,6 @@ logistic = Loss(
     predict=_logistic_predict,
     outputs=lambda classes: 1,
 )
-"""One output and labels 0 or 1: the loss is ``log(1 + exp(−z))`` for label 1 and ``log(1 + exp z)`` for label 0.
-
->>> logistic.per_sample(jnp.array([[1e4], [-1e4]]), jnp.array([1, 1]))
-Array([    0., 10000.], dtype=float32)
->>> logistic.predict(jnp.array([[0.0]]))
-Array([[0.5, 0.5]], dtype=float32)
-"""
 
 squared = Loss(
     name="squared",
@@ -61,11 +62,6 @@ squared = Loss(
     predict=lambda outputs: outputs[..., 0],
     outputs=lambda classes: 1,
 )
-"""One output and real labels: ``(z − y)² / 2``, so that ``exp(-loss)`` is a Gaussian likelihood of variance one.
-
->>> squared.per_sample(jnp.array([[3.0]]), jnp.array([1.0]))
-Array([2.], dtype=float32)
-"""
 
 LOSSES: dict[str, Loss] = {loss.name: loss for loss in (cross_entropy, logistic, squared)}
 

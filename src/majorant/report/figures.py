@@ -91,6 +91,18 @@ def convergence(records: Sequence[RunRecord], against: str = "rounds") -> Figure
 
 
 @in_style
+def lines(curves: dict[str, tuple[list[float], list[float]]], x_name: str, y_name: str) -> Figure:
+    """Named curves over one axis, for experiments that vary a parameter."""
+    figure, (axes,) = canvas(5.6, 3.9)
+    for place, (name, (x, y)) in enumerate(curves.items()):
+        axes.plot(x, y, label=shown(name), **style_of(place))
+    axes.set_xlabel(x_name)
+    axes.set_ylabel(y_name)
+    axes.legend()
+    return figure
+
+
+@in_style
 def distribution(records: Sequence[RunRecord]) -> Figure:
     """The test metric of every client, a row per method: density, one dot per client, mean and bottom decile."""
     figure, (axes,) = canvas(7.2, 1.2 + 0.95 * max(len(records), 1))

@@ -1,0 +1,45 @@
+# Two commands do all the set-up on a machine with Python 3.11+ and make: `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+RUN_MAJORANT = $(BIN)/majorant
+
+.PHONY: demo test format check unit install install-dev benchmark clean
+
+demo: $(VENV)/.installed  ## train FedEM, FedAvg and Local on the synthetic data and show the comparison
+	$(RUN_MAJORANT) compare fedem fedavg local --data synthetic --rounds 200 --lr 0.1 --momentum 0.9 --weight-decay 5e-4 --schedule multi-step
+
+test: $(VENV)/.installed-dev check unit  ## formatting, linting, types, tests
+
+check: $(VENV)/.installed-dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+unit: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -n 2
+
+format: $(VENV)/.installed-dev  ## put the code into the project's format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+benchmark: $(VENV)/.installed-dev  ## the benchmarks (they need the extra: pip install -e '.[benchmark]')
+	$(BIN)/python -m benchmarks.all
+
+install: $(VENV)/.installed
+install-dev: $(VENV)/.installed-dev
+
+$(BIN)/python:
+	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'Majorant needs Python 3.11 or newer; set PYTHON=...')"
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[all]"
+	touch $@
+
+$(VENV)/.installed-dev: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	touch $@ $(VENV)/.installed
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,63 @@
+"""FedAvg+: FedAvg, after which every client tunes the shared model on its own samples.
+
+Training is FedAvg's. Before a client deploys the final θ, it passes once over its own training samples::
+
+    θ_t = LocalSolver(θ, samples of client t)
+
+The learning rate is the one that the schedule has come to at that time: with a decaying schedule the tuning steps are as
+small as those of the last round, as in the code that the FedEM authors released. Clients that were not there at training
+tune in the same way.
+
+References: Jiang, Konečný, Rush, Kannan, *Improving federated learning personalization via model agnostic meta
+learning*, 2019; Marfoq et al., NeurIPS 2021, Sec. 4 (a single pass over the local samples).
+"""
+
+from __future__ import annotations
+
+from majorant.algorithms.fed_avg import fed_avg
+from majorant.core import Algorithm, ClientData, Key, Server, Tree, View
+from majorant.models.base import Model
+from majorant.solvers import LocalSolver, as_hyper, local_sgd, minibatches
+
+
+def fed_avg_plus(model: Model, *, local: LocalSolver | None = None, tuning: LocalSolver | None = None) -> Algorithm:
+    """Federated averaging with local tuning.
+
+    ``tuning`` is by default ``local`` for one epoch; it then shares its hyperparameters. A solver of its own has
+    hyperparameters of its own, named ``tuning_lr`` and so on.
+
+    >>> import majorant as mj
+    >>> data = mj.data.synthetic_mixture(clients=10, dimension=5, seed=0)
+    >>> run = mj.simulate(mj.fed_avg_plus(mj.models.linear(data)), data, rounds=5, seed=0)
+    >>> run.summary()["algorithm"]
+    'fedavg+'
+    """
+    local = local or local_sgd()
+    one_pass = minibatches(epochs=1, steps=None, batch_size=local.plan.batch_size)
+    trained = fed_avg(model, local=local)
+    if tuning is None:
+        return tuned(trained, model, local._replace(plan=one_pass), prefix="")
+    return tuned(trained, model, tuning)
+
+
+def tuned(algorithm: Algorithm, model: Model, tuning: LocalSolver, *, prefix: str = "tuning_") -> Algorithm:
+    """The algorithm, with models tuned on their own client's samples before they are deployed.
+
+    For algorithms that deploy parameters of ``model``. Moments start anew. The tuning's hyperparameters are the
+    server's, under their names with ``prefix``.
+    """
+    solver = tuning._replace(keep_moments=False)
+
+    def init(key: Key) -> Server:
+        server = algorithm.init(key)
+        own = as_hyper({prefix + name: value for name, value in solver.hyper.items()})
+        return server._replace(hyper=own | server.hyper)
+
+    def adapt(view: View, client: Tree, data: ClientData, key: Key) -> Tree:
+        theta = algorithm.deploy(view, client, data, key)
+        own = view._replace(hyper={name: view.hyper[prefix + name] for name in solver.hyper})
+        return solver.solve(model, own, theta, (), data, key)[0]
+
+    return algorithm._replace(
+        name=f"{algorithm.name}+", init=init, adapt=adapt, personalize=lambda view, theta: theta
+    )

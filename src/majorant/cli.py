@@ -1,0 +1,457 @@
+"""The command line. Heavy modules are imported inside the commands, so that help answers at once."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+app = typer.Typer(
+    name="majorant",
+    help="Personalized federated learning by surrogate optimization.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+console = Console()
+errors = Console(stderr=True)
+
+Data = Annotated[str | None, typer.Option("--data", "-d", help="Named data (synthetic:clients=100) or a CSV/Parquet file.")]
+Model = Annotated[str | None, typer.Option("--model", "-m", help="Model: auto, linear, mlp:hidden=64+32, cnn.")]
+Rounds = Annotated[int | None, typer.Option("--rounds", "-r", help="Communication rounds.")]
+Seed = Annotated[int | None, typer.Option(help="First seed.")]
+Seeds = Annotated[int | None, typer.Option(help="Number of seeds, run side by side.")]
+Participation = Annotated[str | None, typer.Option(help="full, uniform:0.2, bernoulli:0.2 or cyclic:0.2.")]
+Unseen = Annotated[float | None, typer.Option(help="Share of the clients kept away from training.")]
+EvaluateEvery = Annotated[int | None, typer.Option(help="Rounds between evaluations.")]
+ClientColumn = Annotated[str | None, typer.Option(help="Column of a table that says whose a row is.")]
+LabelColumn = Annotated[str | None, typer.Option(help="Column of a table that is predicted.")]
+Task = Annotated[str | None, typer.Option(help="classification, regression or auto.")]
+Drop = Annotated[list[str] | None, typer.Option(help="Column of a table to leave out (repeatable).")]
+Rate = Annotated[float | None, typer.Option("--lr", help="Learning rate of the clients.")]
+Epochs = Annotated[int | None, typer.Option(help="Passes over a client's samples in a round.")]
+Steps = Annotated[int | None, typer.Option(help="Minibatches in a round, instead of epochs.")]
+BatchSize = Annotated[int | None, typer.Option(help="Samples in a minibatch (0: all at once).")]
+Momentum = Annotated[float | None, typer.Option(help="Momentum of local SGD.")]
+WeightDecay = Annotated[float | None, typer.Option(help="Weight decay of local SGD.")]
+Schedule = Annotated[str | None, typer.Option(help="constant, multi-step or cosine.")]
+Optimizer = Annotated[str | None, typer.Option(help="sgd, or an optax optimizer: adam.")]
+Config = Annotated[Path | None, typer.Option("--config", "-c", help="A TOML file; flags take precedence over it.")]
+Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the run (default: a new one under runs/).")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the resolved configuration and stop.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the summary as JSON and nothing else.")]
+Figures = Annotated[str | None, typer.Option(help="Also write the figures as pdf, png or svg.")]
+
+
+@app.callback()
+def top(version: Annotated[bool, typer.Option("--version", help="Show the version.", is_eager=True)] = False) -> None:
+    """Personalized federated learning by surrogate optimization."""
+    if version:
+        import majorant
+
+        console.print(f"majorant {majorant.__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def run(
+    algorithm: Annotated[str | None, typer.Argument(help="Algorithm, with options: fedem:components=3.")] = None,
+    data: Data = None,
+    model: Model = None,
+    rounds: Rounds = None,
+    seed: Seed = None,
+    seeds: Seeds = None,
+    participation: Participation = None,
+    unseen: Unseen = None,
+    evaluate_every: EvaluateEvery = None,
+    client_column: ClientColumn = None,
+    label_column: LabelColumn = None,
+    task: Task = None,
+    drop: Drop = None,
+    lr: Rate = None,
+    epochs: Epochs = None,
+    steps: Steps = None,
+    batch_size: BatchSize = None,
+    momentum: Momentum = None,
+    weight_decay: WeightDecay = None,
+    schedule: Schedule = None,
+    optimizer: Optimizer = None,
+    config: Config = None,
+    out: Out = None,
+    resume: Annotated[Path | None, typer.Option(help="Go on with this run folder.")] = None,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+    figures: Figures = None,
+) -> None:
+    """Train one method and evaluate every client's own model."""
+    flags = {k: v for k, v in locals().items() if k not in NOT_SETTINGS}
+    with friendly_errors():
+        from majorant.experiments.config import check_names
+        from majorant.experiments.execute import point_last_at, run_in_folder
+
+        settings = resolve(flags, config, resume)
+        check_names(settings)
+        if dry_run:
+            return show_configuration([settings])
+        folder = resume or out or fresh_folder(f"{settings.algorithm}-{settings.data}")
+        check_figures(figures)
+        with progress([settings.algorithm], settings.rounds, quiet=as_json) as advance:
+            result = run_in_folder(
+                settings, folder, resume=resume is not None, on_evaluation=lambda lines: advance(0, lines)
+            )
+        point_last_at(folder)
+        report = write_pages([folder], folder, figures)
+        if as_json:
+            print((folder / "summary.json").read_text(), end="")
+        else:
+            console.print(str(result.summary()), highlight=False)
+            tell_where(folder, report)
+
+
+@app.command()
+def compare(
+    algorithms: Annotated[list[str], typer.Argument(help="Two or more algorithms, each with options: fedavg:lr=0.03.")],
+    data: Data = None,
+    model: Model = None,
+    rounds: Rounds = None,
+    seed: Seed = None,
+    seeds: Seeds = None,
+    participation: Participation = None,
+    unseen: Unseen = None,
+    evaluate_every: EvaluateEvery = None,
+    client_column: ClientColumn = None,
+    label_column: LabelColumn = None,
+    task: Task = None,
+    drop: Drop = None,
+    lr: Rate = None,
+    epochs: Epochs = None,
+    steps: Steps = None,
+    batch_size: BatchSize = None,
+    momentum: Momentum = None,
+    weight_decay: WeightDecay = None,
+    schedule: Schedule = None,
+    optimizer: Optimizer = None,
+    config: Config = None,
+    out: Out = None,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+    figures: Figures = None,
+) -> None:
+    """Run several methods on the same data and seeds, and print a table of mean ± standard deviation over seeds."""
+    flags = {k: v for k, v in locals().items() if k not in NOT_SETTINGS}
+    with friendly_errors():
+        from majorant.experiments.config import build, check_names, load_data
+        from majorant.experiments.execute import point_last_at, run_in_folder, slug
+
+        settings = [resolve(flags | {"algorithm": name}, config, None) for name in algorithms]
+        for each in settings:
+            check_names(each)
+        if dry_run:
+            return show_configuration(settings)
+        check_figures(figures)
+        shared, encoding = load_data(settings[0])
+        problems = [build(each, shared)._replace(encoding=encoding) for each in settings]
+        folder = out or fresh_folder(f"compare-{settings[0].data}")
+        if folder.exists() and any(folder.iterdir()):
+            raise FileExistsError(f"{folder} is not empty: choose another --out")
+        names = [f"{i + 1}-{slug(name)}" if algorithms.count(name) > 1 else slug(name) for i, name in enumerate(algorithms)]
+        with progress(algorithms, settings[0].rounds, quiet=as_json) as advance:
+            for i, (each, problem) in enumerate(zip(settings, problems, strict=True)):
+                run_in_folder(
+                    each, folder / names[i], problem=problem, on_evaluation=lambda lines, i=i: advance(i, lines)
+                )
+        point_last_at(folder)
+        report = write_pages([folder / name for name in names], folder, figures, labels=algorithms)
+        summaries = {a: json.loads((folder / n / "summary.json").read_text()) for a, n in zip(algorithms, names, strict=True)}
+        if as_json:
+            print(json.dumps(summaries, indent=2))
+        else:
+            console.print(shared.describe(), highlight=False)
+            console.print(comparison_table(summaries))
+            tell_where(folder, report)
+
+
+@app.command("list")
+def list_names(
+    kind: Annotated[str | None, typer.Argument(help="algorithms, data, models, participation, schedules, optimizers, experiments.")] = None,
+) -> None:
+    """Show what goes by a name, with the options it takes."""
+    with friendly_errors():
+        from majorant.experiments.catalogue import KINDS
+        from majorant.experiments.names import REQUIRED, UnknownName, describe, format_value
+
+        if kind == "experiments":
+            return list_experiments()
+        if kind is not None and kind not in KINDS:
+            raise UnknownName(f"there is no list of {kind!r}: choose from {', '.join([*KINDS, 'experiments'])}")
+        for title, registry in KINDS.items():
+            if kind not in (None, title):
+                continue
+            table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
+            for column in ("name", "what it is", "options"):
+                table.add_column(column, overflow="fold")
+            for name in registry:
+                shown = [
+                    f"{o.name}=…" if o.default is REQUIRED else f"{o.name}={format_value(o.default)}"
+                    for o in registry.options(name)
+                    if describe(o.annotation)
+                ]
+                table.add_row(name, registry.help(name), ", ".join(shown))
+            console.print(table)
+
+
+@app.command()
+def personalize(
+    folder: Annotated[Path, typer.Argument(help="The run folder: runs/last.")],
+    data: Annotated[Path, typer.Option("--data", "-d", help="The new client's samples: CSV or Parquet as in training, or npz with x and y.")],
+    predict: Annotated[Path | None, typer.Option(help="Samples to predict with the new model.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Where predictions go as CSV (default: beside the run).")] = None,
+    as_json: Json = False,
+) -> None:
+    """Give a model to a client that was not there at training, from its own samples alone."""
+    with friendly_errors():
+        from majorant.experiments.personalize import personalize_from_files
+
+        result = personalize_from_files(folder, data, predict, out)
+        if as_json:
+            print(json.dumps(result, indent=2))
+            return
+        console.print(f"a personal model for {data} from {result['samples']} samples", highlight=False)
+        for name in ("mixture_weights", "fit", "predictions"):
+            if result.get(name) is not None:
+                console.print(f"  {name.replace('_', ' ')}: {result[name]}", highlight=False)
+
+
+@app.command()
+def reproduce(
+    experiment: Annotated[str, typer.Argument(help="The experiment's name (majorant list experiments).")],
+    out: Out = None,
+    quick: Annotated[bool, typer.Option(help="A smaller version that runs in seconds, to see that it works.")] = False,
+    seeds: Seeds = None,
+    as_json: Json = False,
+) -> None:
+    """Run a paper's experiment by name and show its numbers beside ours."""
+    with friendly_errors():
+        from majorant.experiments.library import reproduce as reproduce_experiment
+
+        folder = out or fresh_folder(f"reproduce-{experiment}")
+        result = reproduce_experiment(experiment, folder, quick=quick, seeds=seeds, console=errors if as_json else console)
+        if as_json:
+            print(json.dumps(result, indent=2))
+        else:
+            console.print(f"results in {folder}", highlight=False)
+
+
+@app.command()
+def report(
+    folders: Annotated[list[Path], typer.Argument(help="One or more run folders, or a folder of a comparison.")],
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="The page to write (default: report.html in the folder).")] = None,
+    figures: Figures = None,
+) -> None:
+    """Write the report page of finished runs, and their figures for papers."""
+    with friendly_errors():
+        check_figures(figures)
+        runs = [run for folder in folders for run in run_folders(folder)]
+        target = (out or folders[0] / "report.html").resolve()
+        page = write_pages(runs, target.parent, figures, page=target.name)
+        if page is None:
+            raise ValueError("the report needs matplotlib: pip install 'majorant[report]'")
+        console.print(f"report: {page}", highlight=False, soft_wrap=True)
+
+
+NOT_SETTINGS = ("config", "out", "resume", "dry_run", "as_json", "figures", "algorithms")
+
+
+def resolve(flags: dict[str, Any], config: Path | None, resume: Path | None) -> Any:
+    """The configuration that flags, a file, or a run to be resumed describe together."""
+    from majorant.experiments.config import load_config, make_config
+
+    drop = flags.pop("drop", None)
+    flags = flags | {"drop": tuple(drop) if drop else None}
+    if resume is not None:
+        if not (resume / "config.toml").exists():
+            raise ValueError(f"{resume} is not a run folder: it has no config.toml")
+        started = load_config(resume / "config.toml")
+        wanted = load_config(config or resume / "config.toml", **flags)
+        different = wanted.differences(started)
+        if different:
+            raise ValueError(f"{resume} was started with another configuration: {'; '.join(different)}")
+        return started
+    if config is None and flags.get("algorithm") is None:
+        raise ValueError("name an algorithm (majorant list algorithms) or give --config FILE")
+    return load_config(config, **flags) if config else make_config({}, **flags)
+
+
+def show_configuration(settings: list[Any]) -> None:
+    """The resolved configurations as TOML."""
+    from majorant.experiments.config import to_toml
+
+    for each in settings:
+        print(to_toml(each))
+
+
+def fresh_folder(label: str) -> Path:
+    """A new folder under ``runs``."""
+    from majorant.experiments.execute import new_folder
+
+    return new_folder(Path("runs"), label)
+
+
+def check_figures(format: str | None) -> None:
+    """Only formats that papers use."""
+    if format not in (None, "pdf", "png", "svg"):
+        raise ValueError(f"--figures takes pdf, png or svg, got {format!r}")
+
+
+def run_folders(folder: Path) -> list[Path]:
+    """The folder itself, or the runs inside it."""
+    if (folder / "summary.json").exists() or not folder.is_dir():
+        return [folder]
+    return sorted(path.parent for path in folder.glob("*/summary.json")) or [folder]
+
+
+def write_pages(
+    runs: list[Path], target: Path, figures: str | None, labels: list[str] | None = None, page: str = "report.html"
+) -> Path | None:
+    """The report page (None where matplotlib is not installed) and, if asked, the figures as files."""
+    import importlib.util
+
+    if importlib.util.find_spec("matplotlib") is None:
+        return None
+    from majorant.report.figures import save_figures
+    from majorant.report.html import write_report
+    from majorant.report.record import load_run
+
+    records = [load_run(run, label) for run, label in zip(runs, labels or [None] * len(runs), strict=True)]
+    if figures:
+        save_figures(records, target / "figures", figures)
+    return write_report(records, target / page)
+
+
+def tell_where(folder: Path, report: Path | None) -> None:
+    """Where a person finds what a run left."""
+    console.print(f"run folder: {folder}", highlight=False, soft_wrap=True)
+    if report is None:
+        console.print("no report: it needs matplotlib (pip install 'majorant[report]')", highlight=False)
+    else:
+        console.print(f"report: {report.resolve()}", highlight=False, soft_wrap=True)
+
+
+def comparison_table(summaries: dict[str, dict[str, Any]]) -> Table:
+    """Methods side by side; ± is the standard deviation over seeds."""
+    from majorant.engines.run import megabytes
+
+    metric = next(iter(summaries.values()))["metric"]
+    factor, digits = (100, 1) if metric == "accuracy" else (1, 3)
+    title = "test accuracy of each client's own model, in %" if metric == "accuracy" else "test RMSE of each client's own model"
+    table = Table(title=title, title_justify="left")
+    unseen = any(f"unseen_{metric}" in s for s in summaries.values())
+    worst = "bottom decile" if metric == "accuracy" else "worst decile"
+    for name in ("method", "mean", worst, "std over clients", *(["unseen clients"] if unseen else []), "sent", "seconds"):
+        table.add_column(name, justify="left" if name == "method" else "right")
+    for label, s in summaries.items():
+        show = lambda key, part, s=s: f"{factor * (s[key][part] if s[key][part] is not None else float('nan')):.{digits}f}"
+        test = f"test_{metric}"
+        spread = s[test].get("std_over_runs")
+        mean = show(test, "mean") + (f" ± {factor * spread:.{digits + 1}f}" if spread is not None else "")
+        new = [show(f"unseen_{metric}", "mean") if f"unseen_{metric}" in s else "–"] if unseen else []
+        sent = megabytes(s["communication"]["bytes_up"] + s["communication"]["bytes_down"])
+        seconds = s["seconds"]
+        total = f"{sum(seconds.values()):.1f} ({seconds['compile']:.1f} compiling)"
+        table.add_row(label, mean, show(test, "bottom_decile"), show(test, "std"), *new, sent, total)
+    return table
+
+
+def list_experiments() -> None:
+    """The named experiments."""
+    from majorant.experiments.library import EXPERIMENTS
+
+    table = Table(title="experiments", title_justify="left", box=None, padding=(0, 2, 0, 0))
+    table.add_column("name", no_wrap=True)
+    table.add_column("what it shows")
+    for name, experiment in EXPERIMENTS.items():
+        table.add_row(name, experiment.help)
+    console.print(table)
+
+
+@contextmanager
+def progress(labels: list[str], rounds: int, *, quiet: bool) -> Iterator[Any]:
+    """A bar per method with its current metrics, on the error stream; ``advance(i, lines)`` moves the i-th."""
+    if quiet:
+        yield lambda i, lines: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.fields[note]}"))
+    with Progress(*columns, console=errors) as bars:
+        tasks = [bars.add_task(label, total=rounds, note="") for label in labels]
+
+        def advance(i: int, lines: list[dict[str, Any]]) -> None:
+            line = lines[0]
+            metric = "accuracy" if "test_accuracy" in line else "rmse"
+            mean = sum(each[f"test_{metric}"]["mean"] for each in lines) / len(lines)
+            note = f"test accuracy {100 * mean:.1f} %" if metric == "accuracy" else f"test RMSE {mean:.4g}"
+            rejected = f", {line['rejected']} updates rejected" if line["rejected"] else ""
+            bars.update(tasks[i], completed=line["round"], note=note + rejected)
+
+        yield advance
+
+
+@contextmanager
+def friendly_errors() -> Iterator[None]:
+    """Complaints as one message and exit status 2; warnings as one line each."""
+    from majorant.experiments.storage import explain_os_error
+
+    def show(message: Any, category: Any, filename: str, lineno: int, file: Any = None, line: Any = None) -> None:
+        errors.print(f"[yellow]warning:[/] {message}", highlight=False)
+
+    def fail(message: str) -> None:
+        errors.print(f"[bold red]error:[/] {escaped(message)}", highlight=False, soft_wrap=True)
+        raise typer.Exit(2)
+
+    previous = warnings.showwarning
+    warnings.showwarning = show
+    try:
+        yield
+    except FileExistsError as error:
+        fail(str(error))
+    except OSError as error:
+        fail(explain_os_error(error, error.filename or "the run folder"))
+    except (ValueError, ImportError) as error:
+        fail(str(error))
+    except RuntimeError as error:
+        from majorant.engines.simulator import Diverged
+
+        if not isinstance(error, Diverged):
+            raise
+        fail(str(error))
+    except KeyboardInterrupt:
+        errors.print("interrupted: the run can be continued with --resume if it has a checkpoint", highlight=False)
+        raise typer.Exit(130) from None
+    finally:
+        warnings.showwarning = previous
+
+
+def escaped(text: str) -> str:
+    """Text that rich prints as it is."""
+    from rich.markup import escape
+
+    return escape(text)
+
+
+def main() -> None:
+    """The entry point."""
+    app()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

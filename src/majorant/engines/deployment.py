@@ -1,0 +1,112 @@
+"""Deployment: a trained server gives a personal model to any client, known or new."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from majorant.core import (
+    EVALUATION_STREAM,
+    SERVER_STREAM,
+    Algorithm,
+    ClientData,
+    Server,
+    Tree,
+    client_key,
+    round_key,
+    stream_key,
+)
+from majorant.data.federated import tidy
+
+
+class PersonalModel(NamedTuple):
+    """The model that one client deploys."""
+
+    algorithm: Algorithm
+    model: Tree
+    classes: tuple[Any, ...]
+    features: tuple[int, ...]
+
+    @property
+    def mixture_weights(self) -> np.ndarray | None:
+        """The client's weights over the shared components, where the method has some."""
+        return None if self.algorithm.mixture is None else np.asarray(self.algorithm.mixture(self.model))
+
+    def predict_proba(self, x: np.ndarray) -> np.ndarray:
+        """The probability of each class, ``(n, classes)``."""
+        if not self.classes:
+            raise ValueError("a regression model has no class probabilities: use predict")
+        return self._outputs(x)
+
+    def predict(self, x: np.ndarray) -> np.ndarray:
+        """The most probable label of each sample, or its predicted value."""
+        outputs = self._outputs(x)
+        return np.asarray(self.classes)[outputs.argmax(axis=1)] if self.classes else outputs
+
+    def _outputs(self, x: np.ndarray) -> np.ndarray:
+        return np.asarray(self.algorithm.predict(self.model, jnp.asarray(check_features(x, self.features))))
+
+
+class Deployment(NamedTuple):
+    """A trained server, and what is needed to turn a client's samples into its model."""
+
+    algorithm: Algorithm
+    server: Server
+    seed: int
+    classes: tuple[Any, ...]
+    features: tuple[int, ...]
+    clients: int  # those of training: a new client's id comes after theirs
+
+    def personalize(self, x: np.ndarray, y: np.ndarray) -> PersonalModel:
+        """A model for a client that was not there at training, from its own samples alone (none are fine, too)."""
+        x, y = np.asarray(x), np.asarray(y)
+        x = check_features(x.reshape((0, *self.features)) if len(x) == 0 else x, self.features)
+        codes = encode(y, self.classes)
+        if len(codes) != len(x):
+            raise ValueError(f"{len(x)} samples but {len(codes)} labels")
+        return self._deploy(x, codes, self.clients, None)
+
+    def known(self, client: Tree, x: np.ndarray, codes: np.ndarray, id: int) -> PersonalModel:
+        """The model of a client that took part in training, from its private state and its samples."""
+        return self._deploy(x, codes, id, (client,))
+
+    def _deploy(self, x: np.ndarray, codes: np.ndarray, id: int, state: tuple[Tree] | None) -> PersonalModel:
+        algorithm, size = self.algorithm, len(x)
+        if size == 0:  # one row of padding, so that no program sees an empty array
+            x, codes = np.zeros((1, *self.features), x.dtype), np.zeros(1, codes.dtype)
+        data = ClientData(jnp.asarray(x), jnp.asarray(codes), jnp.int32(size), jnp.int32(id))
+
+        def deploy(server: Server, data: ClientData, state: tuple[Tree] | None) -> Tree:
+            key = round_key(jax.random.key(self.seed), server.round)
+            view = algorithm.broadcast(server, stream_key(key, SERVER_STREAM))
+            own = client_key(stream_key(key, EVALUATION_STREAM), data.id)
+            if state is None:
+                return algorithm.deploy(view, algorithm.join(view, data, own), data, own)
+            return algorithm.deploy(algorithm.address(view, data.id), state[0], data, own)
+
+        server = jax.tree.map(jnp.asarray, self.server)
+        return PersonalModel(algorithm, jax.jit(deploy)(server, data, state), self.classes, self.features)
+
+
+def check_features(x: np.ndarray, features: tuple[int, ...]) -> np.ndarray:
+    """Samples in the simulator's types, or an error that says how they differ from what the model was trained on."""
+    x = tidy(np.asarray(x))
+    if x.shape[1:] != features:
+        raise ValueError(f"samples must have shape (n, {', '.join(map(str, features))}), got {x.shape}")
+    if not np.isfinite(x).all():
+        raise ValueError(f"{int((~np.isfinite(x)).sum())} feature values are NaN or infinite: remove or impute them")
+    return x
+
+
+def encode(y: np.ndarray, classes: tuple[Any, ...]) -> np.ndarray:
+    """Labels as the codes that training used."""
+    if not classes:
+        return y.astype(np.float32)
+    code = {label: i for i, label in enumerate(classes)}
+    unknown = [label for label in np.unique(y).tolist() if label not in code]
+    if unknown:
+        raise ValueError(f"labels {unknown[:5]} were not in the training data, which has {list(classes)[:10]}")
+    return np.asarray([code[label] for label in y.tolist()], np.int32)

@@ -1,0 +1,132 @@
+"""Everything that goes by a name: algorithms, data sets, models, participation and schedules.
+
+The same names work on the command line, in TOML files and here; options follow a colon (see `names`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from majorant.experiments.names import Registry
+
+if TYPE_CHECKING:
+    from majorant.data.federated import FederatedData
+
+algorithms = Registry("algorithm", arguments=1)
+algorithms.register("fedem", "majorant.algorithms:fed_em", "shared components, a mixture of them for each client")
+algorithms.register("fedavg", "majorant.algorithms:fed_avg", "one model for everybody")
+algorithms.register("fedavg+", "majorant.algorithms:fed_avg_plus", "one model, tuned by each client before use")
+algorithms.register("fedprox", "majorant.algorithms:fed_prox", "FedAvg whose clients stay close to the shared model")
+algorithms.register("local", "majorant.algorithms:local", "every client alone; nothing is sent")
+algorithms.register("clustered", "majorant.algorithms:clustered_fl", "clients split into clusters, a model for each")
+algorithms.register("pfedme", "majorant.algorithms:p_fed_me", "personal models drawn towards a shared one")
+algorithms.register("apfl", "majorant.algorithms:apfl", "each client mixes a personal and the shared model")
+algorithms.register("mocha", "majorant.algorithms:mocha", "linear models with a learned relation between clients")
+
+models = Registry("model", arguments=1)
+models.register("auto", "majorant.experiments.catalogue:natural_model", "cnn for images, linear for everything else")
+models.register("linear", "majorant.models:linear", "linear (logistic or softmax) model")
+models.register("softmax", "majorant.models:softmax_regression", "softmax regression, one output per class")
+models.register("mlp", "majorant.models:mlp", "multilayer perceptron")
+models.register("cnn", "majorant.models:cnn", "two 3×3 convolutions with pooling, then a dense layer")
+
+datasets = Registry("data set")
+datasets.register("synthetic", "majorant.data:synthetic_mixture", "the FedEM paper's mixture of linear classifiers")
+
+participations = Registry("participation")
+participations.register("full", "majorant.communication.participation:full", "everybody in every round")
+participations.register("uniform", "majorant.communication.participation:uniform", "a fixed share, without replacement")
+participations.register("bernoulli", "majorant.communication.participation:bernoulli", "each with a probability")
+participations.register("cyclic", "majorant.communication.participation:cyclic", "groups that take turns")
+
+schedules = Registry("schedule")
+schedules.register("constant", "majorant.schedules:constant", "the learning rate as given")
+schedules.register("multi-step", "majorant.schedules:multi_step", "×0.1 at 1/2 and 3/4 of the rounds")
+schedules.register("cosine", "majorant.schedules:cosine", "falls along half a cosine")
+
+optimizers = Registry("local optimizer", arguments=1)
+optimizers.register("sgd", "majorant.experiments.catalogue:no_optimizer", "stochastic gradient descent with momentum")
+for _name in ("adam", "adamw", "yogi", "adagrad", "rmsprop", "lion"):
+    optimizers.register(_name, f"optax:{_name}", f"optax.{_name}")
+
+KINDS = {
+    "algorithms": algorithms,
+    "data": datasets,
+    "models": models,
+    "participation": participations,
+    "schedules": schedules,
+    "optimizers": optimizers,
+}
+
+
+def natural_model(problem: Any) -> Any:
+    """The paper's CNN for images of at least 12 × 12 pixels, else a linear model."""
+    from majorant import models
+    from majorant.models.base import spec_of
+
+    features = spec_of(problem).features
+    return models.cnn(problem) if len(features) == 3 and min(features[:2]) >= 12 else models.linear(problem)
+
+
+def no_optimizer(learning_rate: float) -> None:
+    """Plain SGD, which the local solver brings itself."""
+    del learning_rate
+
+
+def digits(
+    *, clients: int = 20, partition: str = "dirichlet", alpha: float = 0.4, k: int = 2, unseen: float = 0.0, seed: int = 0
+) -> FederatedData:
+    """scikit-learn's bundled digits."""
+    return image_set("digits", clients, partition, alpha, k, 0, unseen, seed)
+
+
+def rotated_digits(*, clients: int = 20, unseen: float = 0.0, seed: int = 0) -> FederatedData:
+    """Digits turned by 0, 90, 180 or 270 degrees; each client's share one of the four."""
+    from majorant.data import load_digits, partitioned, rotated
+
+    x, y, owner, cluster = rotated(*load_digits(), clients=clients, seed=seed)
+    return partitioned(x, y, owner, seed=seed, name="rotated-digits", unseen=unseen, truth={"cluster": cluster})
+
+
+def downloaded(name: str, usual_clients: int) -> Callable[..., FederatedData]:
+    """The factory of an image set that is read from disk or downloaded; ``samples`` (0: all) keeps a random part."""
+
+    def make(
+        *,
+        clients: int = usual_clients,
+        partition: str = "dirichlet",
+        alpha: float = 0.4,
+        k: int = 2,
+        samples: int = 0,
+        unseen: float = 0.0,
+        seed: int = 0,
+    ) -> FederatedData:
+        return image_set(name, clients, partition, alpha, k, samples, unseen, seed)
+
+    return make
+
+
+def image_set(
+    name: str, clients: int, partition: str, alpha: float, k: int, samples: int, unseen: float, seed: int
+) -> FederatedData:
+    """A plain labelled set, or some of its samples drawn at random, partitioned among clients."""
+    import numpy as np
+
+    from majorant import data
+
+    x, y = getattr(data, f"load_{name.replace('-', '_')}")()
+    if samples:
+        if not 0 < samples <= len(x):
+            raise ValueError(f"samples must be between 1 and {len(x)} (0: all), got {samples}")
+        rows = np.random.default_rng(seed).permutation(len(x))[:samples]
+        x, y = x[rows], y[rows]
+    options: dict[str, Any] = {"dirichlet": {"alpha": alpha}, "classes": {"k": k}}.get(partition, {})
+    return data.partitioned(x, y, partition, clients=clients, seed=seed, name=name, unseen=unseen, **options)
+
+
+datasets.register("digits", digits, "scikit-learn's 8×8 digits, partitioned")
+datasets.register("rotated-digits", rotated_digits, "digits; four rotations are hidden clusters")
+datasets.register("mnist", downloaded("mnist", 100), "MNIST, partitioned")
+datasets.register("fashion-mnist", downloaded("fashion-mnist", 100), "Fashion-MNIST, partitioned")
+datasets.register("cifar10", downloaded("cifar10", 80), "CIFAR-10, partitioned")

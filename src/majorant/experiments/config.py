@@ -1,0 +1,278 @@
+"""The configuration of a run: everything that decides its numbers, in one record that TOML files hold.
+
+``build`` turns it into data, model and algorithm, and raises every complaint about it before any compute is spent.
+"""
+
+from __future__ import annotations
+
+import tomllib
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from majorant.experiments import catalogue
+from majorant.experiments.names import format_name, parse, parse_raw
+
+if TYPE_CHECKING:
+    from majorant.communication.participation import Participation
+    from majorant.core import Algorithm
+    from majorant.data.federated import FederatedData
+    from majorant.data.tabular import Encoding
+    from majorant.models.base import Model
+    from majorant.solvers import LocalSolver
+
+TABLES = (".csv", ".parquet", ".pq")
+
+
+class LocalConfig(BaseModel):
+    """What a client does between two communications."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    lr: float = Field(0.1, description="learning rate of the clients")
+    epochs: int | None = Field(None, description="passes over a client's samples in a round (default 1)")
+    steps: int | None = Field(None, description="minibatches in a round, drawn with replacement, instead of epochs")
+    batch_size: int | None = Field(128, description="samples in a minibatch; 0 for all at once")
+    momentum: float = Field(0.0, description="momentum of SGD")
+    weight_decay: float = Field(0.0, description="weight decay of SGD")
+    schedule: str = Field("constant", description="learning rate over the rounds: constant, multi-step, cosine")
+    optimizer: str = Field("sgd", description="sgd, or an optax optimizer by name")
+    keep_moments: bool = Field(True, description="whether momentum stays with the client between rounds")
+
+    def build(self) -> LocalSolver:
+        """The local solver."""
+        from majorant.solvers import check_range, local_optax, local_sgd
+
+        schedule = catalogue.schedules.make(self.schedule)
+        plan: dict[str, Any] = {
+            "epochs": self.epochs,
+            "steps": self.steps,
+            "batch_size": self.batch_size or None,
+            "schedule": schedule,
+            "keep_moments": self.keep_moments,
+        }
+        check_range("lr", self.lr, above=0)
+        if parse(self.optimizer)[0] == "sgd":
+            return local_sgd(self.lr, momentum=self.momentum, weight_decay=self.weight_decay, **plan)
+        return local_optax(catalogue.optimizers.make(self.optimizer, self.lr), **plan)
+
+
+class RunConfig(BaseModel):
+    """One run: an algorithm on data, for some rounds, from one or more seeds."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    algorithm: str = Field(description="algorithm, with options after a colon: fedem:components=3")
+    data: str = Field("synthetic", description="named data, with options, or the path of a CSV or Parquet file")
+    model: str = Field("auto", description="model, with options: mlp:hidden=64+32")
+    rounds: int = Field(200, ge=1, description="communication rounds")
+    seed: int = Field(0, ge=0, description="first seed of the training's randomness")
+    seeds: int = Field(1, ge=1, description="number of seeds, run side by side in one program")
+    participation: str = Field("full", description="who takes part: full, uniform:0.2, bernoulli:0.2, cyclic:0.2")
+    evaluate_every: int | None = Field(None, ge=1, description="rounds between evaluations (default: 20 in a run)")
+    unseen: float | None = Field(None, ge=0, lt=1, description="share of the clients kept away from training")
+    client_column: str | None = Field(None, description="the column of a table that says whose a row is")
+    label_column: str | None = Field(None, description="the column of a table that is predicted")
+    task: str = Field("auto", description="classification, regression, or auto")
+    drop: tuple[str, ...] = Field((), description="columns of a table that are left out")
+    clients: str = Field("auto", description="how clients are batched: vmap, map (one at a time), auto")
+    memory_budget: int | None = Field(None, ge=1, description="bytes within which clients must fit, else streamed")
+    local: LocalConfig = LocalConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def local_options_of_the_algorithm(cls, values: Any) -> Any:
+        """``fedavg:lr=0.03`` sets a local option as well as those of the algorithm itself."""
+        if not isinstance(values, dict) or not isinstance(values.get("algorithm"), str):
+            return values
+        name, options = parse_raw(values["algorithm"])
+        if name not in catalogue.algorithms:
+            return values
+        own = {o.name for o in catalogue.algorithms.options(name)}
+        moved = {k: v for k, v in options.items() if k in LocalConfig.model_fields and k not in own}
+        if not moved:
+            return values
+        local = values.get("local", {})
+        given = local.model_dump() if isinstance(local, LocalConfig) else dict(local)
+        parsed = {k: v for k, v in parse(values["algorithm"])[1].items() if k not in moved}
+        return values | {
+            "algorithm": format_name(name, parsed),
+            "local": given | {str(k): v for k, v in moved.items()},
+        }
+
+    @property
+    def is_table(self) -> bool:
+        """Whether the data is a file rather than a name."""
+        return Path(self.data).suffix.lower() in TABLES
+
+    def differences(self, other: RunConfig) -> list[str]:
+        """The settings in which two configurations differ, in words."""
+        mine, theirs = flat(self.model_dump()), flat(other.model_dump())
+        return [f"{k}: {mine[k]!r} against {theirs[k]!r}" for k in mine if mine[k] != theirs[k]]
+
+
+class Problem(NamedTuple):
+    """A configuration, built."""
+
+    data: FederatedData
+    model: Model
+    algorithm: Algorithm
+    participation: Participation
+    encoding: Encoding | None
+
+
+def check_names(config: RunConfig) -> None:
+    """Complains about unknown names and options before anything is loaded."""
+    catalogue.algorithms.check(config.algorithm)
+    catalogue.models.check(config.model)
+    catalogue.participations.check(config.participation)
+    catalogue.schedules.check(config.local.schedule)
+    catalogue.optimizers.check(config.local.optimizer)
+    if config.is_table:
+        for column in ("client_column", "label_column"):
+            if getattr(config, column) is None:
+                raise ValueError(f"a table needs {column}: give --{column.replace('_', '-')} NAME")
+    else:
+        catalogue.datasets.check(config.data)
+        for column in ("client_column", "label_column"):
+            if getattr(config, column) is not None:
+                raise ValueError(f"{column} goes with a CSV or Parquet file, not with the data set {config.data!r}")
+
+
+def load_data(config: RunConfig) -> tuple[FederatedData, Encoding | None]:
+    """The data of a configuration, and for a table how its columns became features."""
+    if config.is_table:
+        from majorant.data import from_table
+
+        assert config.client_column is not None and config.label_column is not None
+        return from_table(
+            config.data,
+            client_column=config.client_column,
+            label_column=config.label_column,
+            task=config.task,
+            drop=config.drop,
+            unseen=config.unseen or 0.0,
+        )
+    data = catalogue.datasets.make(config.data)
+    return data if config.unseen is None else data.with_unseen(config.unseen), None
+
+
+def build_algorithm(config: RunConfig, problem: Any, clients: int) -> tuple[Model, Algorithm]:
+    """Model and algorithm for a problem (data, or the spec that a saved model remembers)."""
+    model = catalogue.models.make(config.model, problem)
+    return model, catalogue.algorithms.make(config.algorithm, model, local=config.local.build(), clients=clients)
+
+
+def build(config: RunConfig, data: FederatedData | None = None) -> Problem:
+    """Everything that a run needs; ``data`` may be given where several runs share it."""
+    check_names(config)
+    solver = config.local.build()
+    participation = catalogue.participations.make(config.participation)
+    del solver
+    encoding = None
+    if data is None:
+        data, encoding = load_data(config)
+    model, algorithm = build_algorithm(config, data, data.clients)
+    if algorithm.needs_everyone and participation.name != "full":
+        raise ValueError(f"{config.algorithm} must see every client in every round: use --participation full")
+    components = components_of(algorithm)
+    if components > int(data.train.sizes.sum()):
+        raise ValueError(f"{components} components for {data.train.sizes.sum()} training samples: use fewer")
+    return Problem(data, model, algorithm, participation, encoding)
+
+
+def components_of(algorithm: Algorithm) -> int:
+    """How many components a mixture algorithm has, 0 for the others."""
+    import jax
+
+    if algorithm.mixture is None:
+        return 0
+    value = jax.eval_shape(algorithm.init, jax.random.key(0)).value
+    return jax.tree.leaves(value)[0].shape[0]
+
+
+def fingerprint(data: FederatedData) -> str:
+    """A short checksum of the data, so that a run is not resumed on other data."""
+    import numpy as np
+
+    checksum = 0
+    for ragged in (data.train, data.validation, data.test):
+        rows = np.linspace(0, max(len(ragged.x) - 1, 0), num=min(len(ragged.x), 4096)).astype(int)
+        for array in (ragged.offsets, ragged.y, ragged.x[rows]):
+            checksum = zlib.crc32(np.ascontiguousarray(array).tobytes(), checksum)
+    return f"{zlib.crc32(data.unseen.tobytes(), checksum):08x}"
+
+
+def load_config(path: str | Path, **overrides: Any) -> RunConfig:
+    """Reads a TOML file; ``overrides`` (None: not given) take precedence over it."""
+    path = Path(path)
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ValueError(f"there is no configuration file {path}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not a valid TOML file: {error}") from None
+    return make_config(values, **overrides)
+
+
+def make_config(values: dict[str, Any], **overrides: Any) -> RunConfig:
+    """A configuration from plain values; complaints name the setting and what it should be."""
+    given = {k: v for k, v in overrides.items() if v is not None}
+    local = {k: given.pop(k) for k in list(given) if k in LocalConfig.model_fields}
+    nested = values.get("local", {})
+    if not isinstance(nested, dict):
+        raise ValueError("[local] must be a table of settings")
+    merged = values | given | ({"local": nested | local} if nested or local else {})
+    try:
+        return RunConfig.model_validate(merged)
+    except ValidationError as error:
+        raise ValueError(explain(error)) from None
+
+
+def explain(error: ValidationError) -> str:
+    """pydantic's complaints in one readable sentence each."""
+    import difflib
+
+    known = [*RunConfig.model_fields, *LocalConfig.model_fields]
+    lines = []
+    for item in error.errors():
+        where = ".".join(str(part) for part in item["loc"])
+        if item["type"] == "extra_forbidden":
+            near = difflib.get_close_matches(str(item["loc"][-1]), known, 1)
+            lines.append(f"there is no setting {where!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+        elif item["type"] == "missing":
+            lines.append(f"the setting {where!r} is missing")
+        else:
+            lines.append(f"{where}: {item['msg'][0].lower()}{item['msg'][1:]}, got {item['input']!r}")
+    return "; ".join(lines)
+
+
+def to_toml(config: RunConfig) -> str:
+    """The configuration as a TOML file that `load_config` reads back."""
+    values = config.model_dump(exclude_none=True)
+    local = values.pop("local")
+    section = lambda table: "".join(f"{k} = {toml_value(v)}\n" for k, v in table.items())
+    batch = {} if config.local.batch_size else {"batch_size": 0}
+    return f"{section(values)}\n[local]\n{section(local | batch)}"
+
+
+def toml_value(value: Any) -> str:
+    """A value in TOML: booleans, numbers, texts and lists of them."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(toml_value, value)) + "]"
+    escaped = str(value).replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + "".join(c if c >= " " and c != "\x7f" else f"\\u{ord(c):04x}" for c in escaped) + '"'
+
+
+def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings under dotted names."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return found

@@ -1,0 +1,114 @@
+"""Named experiments: a paper's tables and figures, run by ``majorant reproduce``, our numbers beside the paper's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from majorant.experiments.names import nearest
+from majorant.experiments.storage import atomic_write_text, check_writable, strict_json
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+class Result(NamedTuple):
+    """A table with a title and notes; ``curves`` (name → x and y values) make a figure where the paper has one."""
+
+    title: str
+    columns: list[str]
+    rows: list[list[Any]]
+    notes: list[str] = []  # noqa: RUF012 - never mutated
+    curves: dict[str, tuple[list[float], list[float]]] = {}  # noqa: RUF012
+    axes: tuple[str, str] = ("", "")
+
+
+class Context(NamedTuple):
+    """How an experiment is run: small (to see that it works), how many seeds, and where progress is told."""
+
+    quick: bool
+    seeds: int | None
+    tell: Callable[[str], None]
+
+
+class Experiment(NamedTuple):
+    """An experiment: one line about it, and the function that runs it."""
+
+    help: str
+    run: Callable[[Context], list[Result]]
+
+
+def lazily(module: str, function: str, help: str) -> Experiment:
+    """An experiment whose module is imported when it runs."""
+
+    def run(context: Context) -> list[Result]:
+        import importlib
+
+        return getattr(importlib.import_module(f"majorant.experiments.{module}"), function)(context)
+
+    return Experiment(help, run)
+
+
+EXPERIMENTS = {
+    "fedem/table2-synthetic": lazily("fedem", "table2", "average and bottom-decile accuracy of all methods, tuned"),
+    "fedem/table3-unseen": lazily("fedem", "table3", "clients unseen at training (20 %) against FedAvg and FedAvg+"),
+    "fedem/table7-third": lazily("fedem", "table7", "FedEM with a third of the rounds"),
+    "fedem/table8-sampling": lazily("fedem", "table8", "20 % of the clients in each of 1,200 rounds"),
+    "fedem/figure1-sampling": lazily("fedem", "figure1_sampling", "accuracy against the share of sampled clients"),
+    "fedem/figure1-components": lazily("fedem", "figure1_components", "accuracy against the number of components"),
+    "fedem/figure2-samples": lazily("fedem", "figure2", "accuracy against an unseen client's number of samples"),
+    "fedem/j4-clusters": lazily("fedem", "clusters", "clients from one component each: recovered clusters"),
+    "fedem/digits": lazily("fedem", "digits", "digits with Dirichlet 0.4, and rotated digits (four hidden clusters)"),
+}
+
+
+def reproduce(name: str, folder: Path, *, quick: bool, seeds: int | None, console: Console) -> dict[str, Any]:
+    """Runs an experiment, prints its tables, and writes ``results.json``, ``results.md`` and figures."""
+    from rich.table import Table
+
+    if name not in EXPERIMENTS:
+        raise ValueError(f"there is no experiment {name!r}{nearest(name, EXPERIMENTS)}; there are {', '.join(EXPERIMENTS)}")
+    if seeds is not None and seeds < 1:
+        raise ValueError(f"seeds must be at least 1, got {seeds}")
+    folder.mkdir(parents=True, exist_ok=True)
+    check_writable(folder)
+    with console.status(f"{name} …") as status:
+        tell = lambda text: status.update(f"{name}: {text} …")
+        results = EXPERIMENTS[name].run(Context(quick, seeds, tell))
+    for result in results:
+        table = Table(title=result.title, title_justify="left")
+        for i, column in enumerate(result.columns):
+            table.add_column(column, justify="left" if i == 0 else "right")
+        for row in result.rows:
+            table.add_row(*map(str, row))
+        console.print(table)
+        for note in result.notes:
+            console.print(f"  {note}", highlight=False)
+    record = {"experiment": name, "quick": quick, "results": [r._asdict() for r in results]}
+    atomic_write_text(folder / "results.json", strict_json(record, indent=2) + "\n")
+    atomic_write_text(folder / "results.md", "\n".join(markdown(r) for r in results))
+    draw(results, folder)
+    return record
+
+
+def markdown(result: Result) -> str:
+    """The table and its notes in Markdown."""
+    line = lambda cells: "| " + " | ".join(str(c) for c in cells) + " |"
+    rule = "|---|" + "---:|" * (len(result.columns) - 1)
+    rows = [line(result.columns), rule, *map(line, result.rows)]
+    return "\n".join([f"### {result.title}", "", *rows, "", *(f"- {note}" for note in result.notes), ""])
+
+
+def draw(results: list[Result], folder: Path) -> None:
+    """A figure for every result with curves, where matplotlib is installed."""
+    import importlib.util
+
+    if importlib.util.find_spec("matplotlib") is None:
+        return
+    from majorant.report.figures import lines, render
+
+    for number, result in enumerate(results, 1):
+        if result.curves:
+            picture = render(lines(result.curves, *result.axes), "png")
+            (folder / f"figure{number}.png").write_bytes(picture)

@@ -1,0 +1,113 @@
+"""The built-in models: scikit-learn's predictions from its weights, training that works, and clear refusals."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from sklearn.datasets import load_diabetes, load_digits
+from sklearn.linear_model import LinearRegression, LogisticRegression
+
+from majorant.models import Spec, check_shapes, cnn, linear, mlp, softmax_regression
+
+key = jax.random.key(0)
+MODELS = {"linear": linear, "softmax_regression": softmax_regression, "mlp": mlp, "cnn": cnn}
+
+
+def digits(classes=10):
+    x, y = load_digits(return_X_y=True)
+    return (x / 16)[y < classes].astype(np.float32), y[y < classes]
+
+
+@pytest.mark.parametrize(("build", "classes"), [(linear, 2), (linear, 10), (softmax_regression, 10)])
+def test_linear_classifiers_predict_what_scikit_learn_does(build, classes):
+    x, y = digits(classes)
+    fitted = LogisticRegression(max_iter=500).fit(x, y)
+    params = [{"weight": jnp.asarray(fitted.coef_.T), "bias": jnp.asarray(fitted.intercept_)}]
+    model = build(Spec((64,), classes))
+    assert jax.tree.map(jnp.shape, model.init(key)) == jax.tree.map(jnp.shape, params)
+    np.testing.assert_allclose(model.predict(params, x), fitted.predict_proba(x), atol=1e-5)
+
+
+def test_linear_regression_predicts_what_scikit_learn_does():
+    x, y = load_diabetes(return_X_y=True)
+    fitted = LinearRegression().fit(x, y)
+    params = [{"weight": jnp.asarray(fitted.coef_[:, None]), "bias": jnp.asarray([fitted.intercept_])}]
+    model = linear(Spec((10,), 0))
+    np.testing.assert_allclose(model.predict(params, jnp.asarray(x)), fitted.predict(x), rtol=1e-4)
+    gradient = jax.grad(lambda p: model.losses(p, jnp.asarray(x), jnp.asarray(y)).mean())(params)
+    assert max(abs(leaf).max() for leaf in jax.tree.leaves(gradient)) < 1e-2  # y is of the order of 100
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("features", [(8, 8), (12, 9, 3)])
+def test_every_model_takes_images_and_bytes(name, features):
+    model = MODELS[name](Spec(features, 4))
+    check_shapes(model)
+    assert model.name == name
+    params = model.init(key)
+    pixels = jax.random.randint(key, (5, *features), 0, 256).astype(jnp.uint8)
+    np.testing.assert_array_equal(model.apply(params, pixels), model.apply(params, pixels.astype(jnp.float32) / 255))
+    assert model.predict(params, pixels).shape == (5, 4)
+    assert model.losses(params, pixels, jnp.zeros(5, int)).shape == (5,)
+
+
+@pytest.mark.parametrize(("classes", "width"), [(0, 1), (2, 1), (3, 3)])
+@pytest.mark.parametrize("build", [linear, mlp, cnn])
+def test_the_output_width_follows_the_problem(build, classes, width):
+    model = build(Spec((8, 8), classes))
+    assert model.apply(model.init(key), jnp.zeros((2, 8, 8))).shape == (2, width)
+
+
+def test_softmax_regression_has_two_outputs_for_two_classes():
+    model = softmax_regression(Spec((5,), 2))
+    assert model.apply(model.init(key), jnp.zeros((3, 5))).shape == (3, 2)
+
+
+@pytest.mark.parametrize("build", [linear, mlp, cnn])
+def test_training_learns_the_digits(build):
+    x, y = digits()
+    x = x.reshape(-1, 8, 8)
+    model = build(Spec((8, 8), 10))
+    loss = lambda p: model.losses(p, x[:500], y[:500]).mean()
+    step = lambda p, _: (jax.tree.map(lambda a, g: a - 0.5 * g, p, jax.grad(loss)(p)), None)
+    params, _ = jax.jit(lambda p: jax.lax.scan(step, p, length=60))(model.init(key))
+    assert (model.predict(params, x[500:]).argmax(1) == y[500:]).mean() > 0.8
+
+
+def test_the_cnn_is_the_papers():
+    shapes = jax.tree.map(jnp.shape, cnn(Spec((28, 28), 10)).init(key), is_leaf=lambda leaf: hasattr(leaf, "shape"))
+    assert [layer["weight"] for layer in shapes["convolutions"]] == [(3, 3, 1, 32), (3, 3, 32, 64)]
+    assert [layer["weight"] for layer in shapes["dense"]] == [(7 * 7 * 64, 128), (128, 10)]
+
+
+def test_the_cnn_with_valid_padding():
+    model = cnn(Spec((28, 28), 10), padding="valid", channels=(4, 6), hidden=16)
+    assert model.init(key)["dense"][0]["weight"].shape == (5 * 5 * 6, 16)
+    check_shapes(model)
+
+
+def test_keys_matter_and_layers_differ():
+    model = mlp(Spec((6,), 6), hidden=(6,))
+    first, other = model.init(key), model.init(jax.random.key(1))
+    assert not jnp.allclose(first[0]["weight"], first[1]["weight"])
+    assert not jnp.allclose(first[0]["weight"], other[0]["weight"])
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: cnn(Spec((64,), 10)), r"cnn needs images.*\(64,\).*use mlp or linear"),
+        (lambda: cnn(Spec((2, 3, 4, 5), 10)), "cnn needs images"),
+        (lambda: cnn(Spec((3, 28), 10)), "images of 3×28 are too small for 2 3×3 convolutions.*fewer channels$"),
+        (lambda: cnn(Spec((8, 8), 10), padding="valid"), 'too small.*or padding="same"'),
+        (lambda: cnn(Spec((8, 8), 10), padding="full"), 'padding is "valid" or "same"'),
+        (lambda: cnn(Spec((8, 8), 10), channels=(0,)), "channels must be positive integers"),
+        (lambda: cnn(Spec((8, 8), 10), hidden=0), "hidden must be positive integers"),
+        (lambda: mlp(Spec((8,), 10), hidden=(16, 2.5)), "hidden must be positive integers"),
+        (lambda: softmax_regression(Spec((8,), 0)), "does not fit a regression problem"),
+        (lambda: linear(Spec((8,), 1)), "at least 2, not 1"),
+    ],
+)
+def test_errors(build, message):
+    with pytest.raises(ValueError, match=message):
+        build()

@@ -1,0 +1,61 @@
+"""Layers: pooling agrees with reduce_window, and weights start where they are said to."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from majorant.models import conv_init, dense, dense_init, max_pool, relu
+
+
+def reference(x):
+    return lax.reduce_window(x, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+
+
+@pytest.mark.parametrize("shape", [(3, 8, 6, 2), (2, 7, 5, 3), (1, 2, 2, 1), (2, 9, 4, 1)])
+@pytest.mark.parametrize("ties", [False, True])
+def test_max_pool_is_reduce_window_with_its_gradient(shape, ties):
+    x = jax.random.normal(jax.random.key(0), shape)
+    x = jnp.sign(x) if ties else x
+    expected, pull_expected = jax.vjp(reference, x)
+    actual, pull = jax.vjp(max_pool, x)
+    cotangent = jax.random.normal(jax.random.key(1), expected.shape)
+    np.testing.assert_array_equal(actual, expected)
+    np.testing.assert_array_equal(*(p(cotangent)[0] for p in (pull, pull_expected)))
+
+
+def test_max_pool_under_vmap_and_scan():
+    x = jax.random.normal(jax.random.key(0), (4, 3, 6, 6, 2))
+    gradient = jax.grad(lambda x: jnp.square(max_pool(x)).sum())
+    expected = jnp.stack([gradient(part) for part in x])
+    np.testing.assert_array_equal(jax.vmap(gradient)(x), expected)
+    np.testing.assert_array_equal(lax.map(gradient, x), expected)
+
+
+@pytest.mark.parametrize("position", [(0, 0), (0, 1), (1, 0), (1, 1)])
+def test_max_pool_does_not_hide_a_nan(position):
+    x = jnp.zeros((1, 2, 2, 1)).at[0, position[0], position[1], 0].set(jnp.nan)
+    assert jnp.isnan(max_pool(x)).all()
+
+
+@pytest.mark.parametrize(
+    ("layer", "fan_in"),
+    [(dense_init(jax.random.key(0), 400, 300), 400), (conv_init(jax.random.key(0), 3, 16, 64), 144)],
+)
+def test_weights_start_uniform_within_the_bound(layer, fan_in):
+    bound = fan_in**-0.5
+    assert layer["bias"].shape == layer["weight"].shape[-1:]
+    for values in layer.values():
+        assert abs(values).max() <= bound
+    assert jnp.std(layer["weight"]) == pytest.approx(bound / 3**0.5, rel=0.05)
+    assert jnp.mean(layer["weight"]) == pytest.approx(0, abs=0.05 * bound)
+
+
+def test_dense_and_relu():
+    layer = dense_init(jax.random.key(0), 3, 2)
+    x = jax.random.normal(jax.random.key(1), (5, 3))
+    expected = np.asarray(x) @ np.asarray(layer["weight"]) + np.asarray(layer["bias"])
+    np.testing.assert_allclose(dense(layer, x), expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(relu(x), np.maximum(x, 0))
+    assert jax.grad(relu)(0.0) == 0

@@ -1,0 +1,92 @@
+"""Every algorithm on one tiny problem: a new method adds a line here and inherits the protocol suite."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+import majorant as mj
+from majorant.core import Algorithm
+from majorant.data.federated import FederatedData, Ragged, offsets_of
+from majorant.models.base import Model
+from majorant.solvers import LocalSolver
+
+SIZES = (9, 11, 10, 12, 10, 11)  # one bucket; batches of 4 leave a smaller last one
+UNSEEN = 2  # not the last, so that ids and places among the clients that train differ
+
+
+class Entry(NamedTuple):
+    """An algorithm of the zoo, and what is true of it."""
+
+    make: Callable[[Model, LocalSolver], Algorithm]
+    hyper: tuple[str, float, float] = ("lr", 0.1, 0.05)  # a hyperparameter with two values
+    sends_points: bool = True  # an upload looks like the view's value: gossip could mix it
+    keeps_state: bool = True  # a client's private state changes when it takes part
+    rejects: bool = True  # absurd features make its update infinite or NaN; if not, it is not moved by them
+    forgets: bool = True  # a rejected client counts as one without samples
+
+
+ZOO: dict[str, Entry] = {
+    "fed_avg": Entry(lambda model, local: mj.fed_avg(model, local=local)),
+    "fed_avg:adam": Entry(lambda model, local: mj.fed_avg(model, local=local, server="adam"), ("server_lr", 0.1, 0.2)),
+    "fed_avg_plus": Entry(lambda model, local: mj.fed_avg_plus(model, local=local)),
+    "fed_prox": Entry(lambda model, local: mj.fed_prox(model, mu=0.5, local=local), ("mu", 0.5, 2.0)),
+    "fed_em": Entry(lambda model, local: mj.fed_em(model, components=2, local=local)),
+    "fed_em:hold": Entry(lambda model, local: mj.fed_em(model, components=2, local=local, absent="hold"), forgets=False),
+    "local": Entry(lambda model, local: mj.local(model, local=local)),
+    "clustered_fl": Entry(
+        lambda model, local: mj.clustered_fl(
+            model, clients=len(SIZES), local=local, tolerance_mean=0.15, tolerance_max=0.01
+        )
+    ),
+    "p_fed_me": Entry(lambda model, local: mj.p_fed_me(model, mu=0.5, local=local), ("mu", 0.5, 2.0)),
+    "p_fed_me:paper": Entry(
+        lambda model, local: mj.p_fed_me(model, mu=0.5, local=local, variant="paper", inner_steps=2),
+        ("outer_lr", 0.1, 0.2),
+    ),
+    "apfl:adaptive": Entry(lambda model, local: mj.apfl(model, local=local, adaptive=True), ("alpha", 0.5, 0.25)),
+    "mocha": Entry(
+        lambda model, local: mj.mocha(model, clients=len(SIZES), lambda_=0.5, omega_every=2),
+        ("lambda", 0.5, 0.1),
+        sends_points=False,
+        rejects=False,
+    ),
+}
+
+
+def solver() -> LocalSolver:
+    """Minibatches, momentum that stays with the client, and a schedule."""
+    return mj.local_sgd(0.1, epochs=1, batch_size=4, momentum=0.5, schedule=mj.multi_step())
+
+
+@functools.cache
+def algorithm(name: str) -> Algorithm:
+    """One object for each name: what it has compiled is used again."""
+    return ZOO[name].make(mj.models.linear(problem()), solver())
+
+
+@functools.cache
+def problem() -> FederatedData:
+    """Six clients, one of them unseen, with three features, two classes and opposite tendencies."""
+    rng = np.random.default_rng(0)
+    directions = np.array([[1.0, -1.0, 0.5], [-1.0, 1.0, 0.5]])
+    return federated([sample(rng, n, directions[t % 2]) for t, n in enumerate(SIZES)], unseen=(UNSEEN,))
+
+
+def sample(rng: np.random.Generator, n: int, direction: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Samples of one client: the sign of a noisy linear score."""
+    x = rng.normal(size=(n, len(direction)))
+    return x.astype(np.float32), (x @ direction + 0.3 * rng.normal(size=n) > 0).astype(np.int32)
+
+
+def federated(clients: list[tuple[np.ndarray, np.ndarray]], unseen: tuple[int, ...] = (), classes: int = 2) -> FederatedData:
+    """Data in which every client tests on its training samples."""
+    x, y = (np.concatenate(parts) for parts in zip(*clients, strict=True))
+    part = Ragged(x, y, offsets_of(np.array([len(y) for _, y in clients])))
+    empty = Ragged(x[:0], y[:0], np.zeros(len(clients) + 1, np.int64))
+    mask = np.isin(np.arange(len(clients)), unseen)
+    names = tuple(f"client {t}" for t in range(len(clients)))
+    return FederatedData(part, empty, part, mask, names, tuple(range(classes)), "tiny")
