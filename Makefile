@@ -7,7 +7,7 @@ RUN_MAJORANT = $(BIN)/majorant
 .PHONY: demo test format check unit install install-dev benchmark clean
 
 demo: $(VENV)/.installed  ## train FedEM, FedAvg and Local on the synthetic data and show the comparison
-	$(RUN_MAJORANT) compare fedem fedavg local --data synthetic --rounds 200 --lr 0.1 --momentum 0.9 --weight-decay 5e-4 --schedule multi-step
+	$(RUN_MAJORANT) compare fedem fedavg local --data synthetic
 
 test: $(VENV)/.installed-dev check unit  ## formatting, linting, types, tests
 

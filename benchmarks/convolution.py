@@ -21,6 +21,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from majorant.models import Model, Spec, builtin, cnn, conv2d
+from majorant.models.convolution import Method
 
 try:
     import torch
@@ -28,7 +29,7 @@ try:
 except ImportError as missing:
     raise SystemExit('this benchmark compares with PyTorch: pip install "majorant[benchmark]"') from missing
 
-CLIENTS, STEPS, BATCH, REPEATS, LEARNING_RATE = 8, 4, 64, 5, 0.01
+CLIENTS, STEPS, BATCH, REPEATS, LEARNING_RATE = 8, 4, 64, 4, 0.01
 SPEC = Spec((28, 28), classes=10)
 LOOPS = {"one client at a time": "map", "vmap over clients": "vmap"}
 
@@ -48,7 +49,7 @@ def train(model: Model, params: Any, x: jax.Array, y: jax.Array) -> Any:
     return lax.scan(lambda p, batch: (sgd_step(model, p, *batch), None), params, (x, y))[0]
 
 
-def compiled(method: str, clients: str, steps: int = STEPS) -> Callable[[], Any]:
+def compiled(method: Method, clients: str, steps: int = STEPS) -> Callable[[], Any]:
     """All clients' steps with the given convolution, ``clients`` being "vmap", "map" or "steps" (no compiled loop)."""
     model = cnn(SPEC)
     images, labels = x[:, :steps], y[:, :steps]

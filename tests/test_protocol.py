@@ -13,9 +13,9 @@ import zoo
 
 import majorant as mj
 from majorant.communication.participation import Participation, full
-from majorant.core import ClientData, all_finite, round_key, tree_bytes
-from majorant.data.federated import FederatedData, Ragged
-from majorant.engines import rounds as engine
+from majorant.core import ClientData, all_finite, tree_bytes
+from majorant.data.federated import FederatedData
+from majorant.engines.resident import Resident
 from majorant.engines.run import Run
 from majorant.engines.simulator import Simulation, Snapshot, run_settings
 
@@ -55,20 +55,20 @@ def assert_equal(tree, other) -> None:
     jax.tree.map(np.testing.assert_array_equal, tree, other)
 
 
-def client(data: FederatedData, index: int) -> ClientData:
-    x, y = data.train.client(index)
-    return ClientData(jnp.asarray(x), jnp.asarray(y), jnp.int32(len(y)), jnp.int32(index))
-
-
 @every_algorithm
-def test_a_new_hyperparameter_value_compiles_nothing_and_changes_the_result(name):
+def test_a_new_hyperparameter_value_compiles_nothing_and_changes_the_result(name, monkeypatch):
     run, _ = reference(name)
     key, _, value = zoo.ZOO[name].hyper
-    changed = simulate(name, hyper={key: value})
-    assert changed.seconds["compile"] == 0
-    moved = jax.tree.map(lambda a, b: np.abs(a - b).max(), run.snapshot.clients, changed.snapshot.clients)
-    moved_server = jax.tree.map(lambda a, b: np.abs(a - b).max(), run.server.value, changed.server.value)
-    assert max(map(float, jax.tree.leaves((moved, moved_server)))) > 1e-4
+    with monkeypatch.context() as patch:
+        patch.setattr(jax.stages.Lowered, "compile", lambda self: pytest.fail("compiled anew"))
+        changed = simulate(name, hyper={key: value})
+    distance = lambda a, b: float(np.abs(a - b).max())
+    moved = jax.tree.map(distance, states_and_value(run), states_and_value(changed))
+    assert max(jax.tree.leaves(moved)) > 1e-4
+
+
+def states_and_value(run: Run):
+    return run.snapshot.clients, run.snapshot.server.value
 
 
 @every_algorithm
@@ -80,14 +80,12 @@ def test_runs_side_by_side_are_the_single_runs(name):
 
 @every_algorithm
 def test_types_stay_as_they_were(name):
-    algorithm, run = zoo.algorithm(name), reference(name)[0]
-    key = jax.random.key(0)
-    server = jax.eval_shape(algorithm.init, key)
-    types = lambda tree: jax.tree.map(lambda a: jnp.asarray(a).dtype, tree)
-    assert types(run.server.value) == types(server.value)
-    assert types(run.server.state) == types(run_start(name).server.state)
-    assert types(run.snapshot.clients) == types(run_start(name).clients)
-    assert all(a.dtype in (jnp.float32, jnp.int32) for a in jax.tree.leaves((server.value, run.snapshot.clients)))
+    run, start = reference(name)[0], run_start(name)
+    types = lambda tree: jax.tree.map(lambda a: a.dtype, tree)
+    assert types(run.snapshot.server) == types(start.server)
+    assert types(run.snapshot.clients) == types(start.clients)
+    numbers = jax.tree.leaves((start.server, start.clients))
+    assert {a.dtype for a in numbers} <= {np.dtype(np.float32), np.dtype(np.int32)}
 
 
 @functools.cache
@@ -105,51 +103,41 @@ def test_padding_is_invisible(name):
 
 @every_algorithm
 def test_what_travels_is_the_view_and_the_upload(name):
-    algorithm, run = zoo.algorithm(name), reference(name)[0]
-    entry, data = zoo.ZOO[name], client(zoo.problem(), 0)
-    view = algorithm.address(algorithm.broadcast(jax.tree.map(jnp.asarray, run.server), jax.random.key(1)), data.id)
-    state = jax.tree.map(lambda a: jnp.asarray(a[0, 0]), run.snapshot.clients)
-    upload, _ = algorithm.client_update(view, cut(algorithm, view, state, data), data, jax.random.key(2))
-    if entry.sends_points and name != "local":
-        shapes = lambda tree: jax.tree.map(lambda a: (a.shape, a.dtype), tree)
-        assert shapes(upload.value) == shapes(algorithm.origin(view)) == shapes(view.value)
-    messages = ROUNDS * (len(zoo.SIZES) - 1)
-    assert run.communication[0]["bytes_up"] == messages * tree_bytes(upload.value)
-    assert run.communication[0]["bytes_down"] == messages * tree_bytes(view.value)
-    assert all(v.shape == () for v in upload.info.values())
+    algorithm, data = zoo.algorithm(name), client(0)
+
+    def message(key):
+        view = algorithm.address(algorithm.broadcast(algorithm.init(key), key), data.id)
+        upload, _ = algorithm.client_update(view, algorithm.init_client(view, data, key), data, key)
+        return view, upload, algorithm.origin(view)
+
+    view, upload, origin = jax.eval_shape(message, jax.random.key(0))
+    shapes = lambda tree: jax.tree.map(lambda a: (a.shape, a.dtype), tree)
+    assert shapes(upload.value) == shapes(origin)
+    assert all(value.shape == () for value in upload.info.values())
+    if zoo.ZOO[name].sends_points:
+        assert shapes(upload.value) == shapes(view.value)
+    bill, messages = reference(name)[0].communication[0], ROUNDS * (len(zoo.SIZES) - 1)
+    assert bill["bytes_up"] == messages * tree_bytes(upload.value)
+    assert bill["bytes_down"] == messages * tree_bytes(view.value)
 
 
-def cut(algorithm, view, state, data: ClientData):
-    """A client's state from a snapshot, without the padding of states of single samples."""
-    like = jax.eval_shape(algorithm.init_client, view, data, jax.random.key(0))
-    return jax.tree.map(lambda a, b: a[tuple(slice(n) for n in b.shape)], state, like)
+def client(index: int) -> ClientData:
+    x, y = zoo.problem().train.client(index)
+    return ClientData(jnp.asarray(x), jnp.asarray(y), jnp.int32(len(y)), jnp.int32(index))
 
 
 @every_algorithm
-def test_private_states_meet_in_uploads_only(name):
-    """Another client's private state changes nothing for a client, and nothing at the server if uploads are the same."""
-    algorithm, run = zoo.algorithm(name), reference(name)[0]
-    server, data = jax.tree.map(jnp.asarray, run.server), zoo.problem()
-    key = round_key(jax.random.key(0), ROUNDS + 1)
-    view = algorithm.broadcast(server, key)
-    stacked = jax.tree.map(lambda *a: jnp.stack(a), *(padded(data, t) for t in (0, 1, 3)))
-    states = jax.tree.map(lambda a: jnp.asarray(a[0, :3]), run.snapshot.clients)
-    poisoned = jax.tree.map(lambda a: a.at[0].add(0.25) if a.dtype == jnp.float32 else a, states)
-    update = lambda states: jax.vmap(
-        lambda state, data: engine.guarded_update(algorithm, view, key, state, data, jnp.asarray(True))
-    )(states, stacked)
-    (uploads, after, _), (uploads_, after_, _) = jax.jit(update)(states), jax.jit(update)(poisoned)
-    others = lambda tree: jax.tree.map(lambda a: a[1:], tree)
-    assert_equal(others((uploads, after)), others((uploads_, after_)))
-    if jax.tree.leaves(states):
-        touched = jax.tree.leaves(jax.tree.map(lambda a, b: bool((a[0] != b[0]).any()), after, after_))
-        assert any(touched)
-
-
-def padded(data: FederatedData, index: int) -> ClientData:
-    longest, own = max(zoo.SIZES), client(data, index)
-    extra = longest - own.y.shape[0]
-    return own._replace(x=jnp.pad(own.x, ((0, extra), (0, 0))), y=jnp.pad(own.y, (0, extra)))
+def test_a_private_state_reaches_other_clients_through_its_upload_only(name):
+    """Within a round, before the server has averaged, another client's private state changes nothing."""
+    halfway = reference(name)[1]
+    poison = lambda a: np.concatenate([a[:, :1] + np.float32(0.25), a[:, 1:]], axis=1) if a.dtype == np.float32 else a
+    poisoned = halfway._replace(clients=jax.tree.map(poison, halfway.clients))
+    after, after_poison = (simulate(name, rounds=3, resume=start).snapshot for start in (halfway, poisoned))
+    others = lambda tree: jax.tree.map(lambda a: a[:, 1:], tree)
+    assert_equal(others(after.clients), others(after_poison.clients))
+    own = lambda tree: jax.tree.map(lambda a: a[:, 0], tree)
+    touched = jax.tree.map(lambda a, b: bool((a != b).any()), own(after.clients), own(after_poison.clients))
+    assert any(jax.tree.leaves(touched))
 
 
 @every_algorithm
@@ -178,32 +166,38 @@ def test_one_client_at_a_time_changes_nothing(name):
 @every_algorithm
 def test_a_client_with_absurd_features_is_rejected_and_harms_nobody(name):
     absurd = 1
-    with_absurd = replaced(absurd, lambda x: np.float32(3e38) * np.sign(x))
-    run = simulate(name, with_absurd)
+    train = zoo.problem().train
+    rows = (np.repeat(np.arange(len(zoo.SIZES)), train.sizes) == absurd)[:, None]
+    x = np.where(rows, np.float32(3e38) * np.sign(train.x), train.x)
+    run = simulate(name, dataclasses.replace(zoo.problem(), train=train._replace(x=x)))
     assert bool(all_finite((run.snapshot.server, run.snapshot.clients)))
     assert run.summary()["rejected"] == (ROUNDS if zoo.ZOO[name].rejects else 0)
-    if zoo.ZOO[name].forgets:
-        without = simulate(name, without_samples(absurd))
-        assert_close(run.snapshot.server, without.snapshot.server, 1e-6)
-        others = np.delete(np.arange(len(zoo.SIZES) - 1), absurd)
-        pick = lambda r: jax.tree.map(lambda a: a[:, others], r.snapshot.clients)
-        assert_close(pick(run), pick(without), 1e-6)
+    if zoo.ZOO[name].forgets:  # all the same as if the client had no samples
+        engine = engine_of(name)
+        (bucket,) = engine.data
+        sizes = bucket.train.size.at[absurd].set(0)
+        engine.data = (bucket._replace(train=bucket.train._replace(size=sizes)),)
+        server, clients = trained(name, engine)
+        assert_close(run.snapshot.server, server, 1e-6)
+        others = lambda tree: jax.tree.map(lambda a: np.delete(a, absurd, axis=1), tree)
+        assert_close(others(run.snapshot.clients), others(clients), 1e-6)
 
 
-def replaced(index: int, change) -> FederatedData:
-    data = zoo.problem()
-    x = data.train.x.copy()
-    rows = slice(data.train.offsets[index], data.train.offsets[index + 1])
-    x[rows] = change(x[rows])
-    return dataclasses.replace(data, train=data.train._replace(x=x))
+def engine_of(name: str) -> Resident:
+    """The engine of the reference run before it has started, for tests that change its arrays."""
+    key, value, _ = zoo.ZOO[name].hyper
+    settings = run_settings(zoo.algorithm(name), 0, None, {key: value}, None)
+    engine = Simulation(zoo.algorithm(name), zoo.problem(), full(), settings, ROUNDS, "auto", None, None, 0).engine
+    assert isinstance(engine, Resident)
+    return engine
 
 
-def without_samples(index: int) -> FederatedData:
-    data = zoo.problem()
-    kept = np.repeat(np.arange(data.clients) != index, data.train.sizes)
-    sizes = np.where(np.arange(data.clients) == index, 0, data.train.sizes)
-    train = Ragged(data.train.x[kept], data.train.y[kept], np.concatenate([[0], np.cumsum(sizes)]))
-    return dataclasses.replace(data, train=train)
+def trained(name: str, engine: Resident):
+    """Server and clients of the (only) bucket after all rounds."""
+    key, value, _ = zoo.ZOO[name].hyper
+    engine.start({key: jnp.full(1, value)}, ROUNDS)
+    engine.block(ROUNDS)
+    return jax.tree.map(np.asarray, (engine.server, engine.clients[0]))
 
 
 ABSENT_THEN_TWO = Participation(
@@ -230,7 +224,9 @@ def test_nobody_changes_nothing_and_two_change_themselves(name):
     absent = lambda tree: jax.tree.map(lambda a: a[:, [1, 2, 4]], tree)
     assert_equal(absent(two.clients), absent(start.clients))
     for place in (0, 3):
-        moved = jax.tree.leaves(jax.tree.map(lambda a, b: (a[0, place] != b[0, place]).any(), two.clients, start.clients))
+        moved = jax.tree.leaves(
+            jax.tree.map(lambda a, b: (a[0, place] != b[0, place]).any(), two.clients, start.clients)
+        )
         assert any(moved)
     if jax.tree.leaves(start.server.value):
         moved = jax.tree.leaves(jax.tree.map(lambda a, b: (a != b).any(), two.server.value, start.server.value))
@@ -241,17 +237,11 @@ def test_nobody_changes_nothing_and_two_change_themselves(name):
 def test_the_order_of_the_clients_does_not_matter(name):
     """Rows of the engine's arrays are permuted: ids, which define a client's randomness, travel with them."""
     order = np.array([3, 0, 4, 1, 2])
-    algorithm, (key, value, _) = zoo.algorithm(name), zoo.ZOO[name].hyper
-    settings = run_settings(algorithm, 0, None, {key: value}, None)
-    simulation = Simulation(algorithm, zoo.problem(), full(), settings, ROUNDS, "auto", None, None, 0)
-    simulation.engine.data = jax.tree.map(lambda a: a[order], simulation.engine.data)
-    simulation.start()
-    simulation.engine.block(ROUNDS)
-    run = reference(name)[0]
-    assert simulation.seconds["compile"] == 0
-    assert_close(jax.tree.map(np.asarray, simulation.engine.server), run.snapshot.server, 1e-6)
-    permuted = jax.tree.map(lambda a: a[:, order], run.snapshot.clients)
-    assert_close(jax.tree.map(np.asarray, simulation.engine.clients[0]), permuted, 1e-6)
+    run, engine = reference(name)[0], engine_of(name)
+    engine.data = jax.tree.map(lambda a: a[order], engine.data)
+    server, clients = trained(name, engine)
+    assert_close(server, run.snapshot.server, 1e-6)
+    assert_close(clients, jax.tree.map(lambda a: a[:, order], run.snapshot.clients), 1e-6)
 
 
 @every_algorithm

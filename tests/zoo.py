@@ -6,12 +6,13 @@ import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 
 import majorant as mj
 from majorant.core import Algorithm
 from majorant.data.federated import FederatedData, Ragged, offsets_of
-from majorant.models.base import Model
+from majorant.models.base import Model, Spec
 from majorant.solvers import LocalSolver
 
 SIZES = (9, 11, 10, 12, 10, 11)  # one bucket; batches of 4 leave a smaller last one
@@ -35,7 +36,9 @@ ZOO: dict[str, Entry] = {
     "fed_avg_plus": Entry(lambda model, local: mj.fed_avg_plus(model, local=local)),
     "fed_prox": Entry(lambda model, local: mj.fed_prox(model, mu=0.5, local=local), ("mu", 0.5, 2.0)),
     "fed_em": Entry(lambda model, local: mj.fed_em(model, components=2, local=local)),
-    "fed_em:hold": Entry(lambda model, local: mj.fed_em(model, components=2, local=local, absent="hold"), forgets=False),
+    "fed_em:hold": Entry(
+        lambda model, local: mj.fed_em(model, components=2, local=local, absent="hold"), forgets=False
+    ),
     "local": Entry(lambda model, local: mj.local(model, local=local)),
     "clustered_fl": Entry(
         lambda model, local: mj.clustered_fl(
@@ -65,7 +68,14 @@ def solver() -> LocalSolver:
 @functools.cache
 def algorithm(name: str) -> Algorithm:
     """One object for each name: what it has compiled is used again."""
-    return ZOO[name].make(mj.models.linear(problem()), solver())
+    return ZOO[name].make(model(), solver())
+
+
+def model() -> Model:
+    """Logistic regression on the features and a product of two of them, which overflows where features are absurd."""
+    linear = mj.models.linear(Spec((4,), classes=2))
+    apply = lambda params, x: linear.apply(params, jnp.concatenate([x, x[:, :1] * x[:, 1:2]], axis=1))
+    return mj.models.from_functions(linear.init, apply, problem())
 
 
 @functools.cache
@@ -82,7 +92,9 @@ def sample(rng: np.random.Generator, n: int, direction: np.ndarray) -> tuple[np.
     return x.astype(np.float32), (x @ direction + 0.3 * rng.normal(size=n) > 0).astype(np.int32)
 
 
-def federated(clients: list[tuple[np.ndarray, np.ndarray]], unseen: tuple[int, ...] = (), classes: int = 2) -> FederatedData:
+def federated(
+    clients: list[tuple[np.ndarray, np.ndarray]], unseen: tuple[int, ...] = (), classes: int = 2
+) -> FederatedData:
     """Data in which every client tests on its training samples."""
     x, y = (np.concatenate(parts) for parts in zip(*clients, strict=True))
     part = Ragged(x, y, offsets_of(np.array([len(y) for _, y in clients])))

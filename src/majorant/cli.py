@@ -25,7 +25,9 @@ app = typer.Typer(
 console = Console()
 errors = Console(stderr=True)
 
-Data = Annotated[str | None, typer.Option("--data", "-d", help="Named data (synthetic:clients=100) or a CSV/Parquet file.")]
+Data = Annotated[
+    str | None, typer.Option("--data", "-d", help="Named data (synthetic:clients=100) or a CSV/Parquet file.")
+]
 Model = Annotated[str | None, typer.Option("--model", "-m", help="Model: auto, linear, mlp:hidden=64+32, cnn.")]
 Rounds = Annotated[int | None, typer.Option("--rounds", "-r", help="Communication rounds.")]
 Seed = Annotated[int | None, typer.Option(help="First seed.")]
@@ -163,7 +165,9 @@ def compare(
         folder = out or fresh_folder(f"compare-{settings[0].data}")
         if folder.exists() and any(folder.iterdir()):
             raise FileExistsError(f"{folder} is not empty: choose another --out")
-        names = [f"{i + 1}-{slug(name)}" if algorithms.count(name) > 1 else slug(name) for i, name in enumerate(algorithms)]
+        names = [
+            f"{i + 1}-{slug(name)}" if algorithms.count(name) > 1 else slug(name) for i, name in enumerate(algorithms)
+        ]
         with progress(algorithms, settings[0].rounds, quiet=as_json) as advance:
             for i, (each, problem) in enumerate(zip(settings, problems, strict=True)):
                 run_in_folder(
@@ -171,7 +175,9 @@ def compare(
                 )
         point_last_at(folder)
         report = write_pages([folder / name for name in names], folder, figures, labels=algorithms)
-        summaries = {a: json.loads((folder / n / "summary.json").read_text()) for a, n in zip(algorithms, names, strict=True)}
+        summaries = {
+            a: json.loads((folder / n / "summary.json").read_text()) for a, n in zip(algorithms, names, strict=True)
+        }
         if as_json:
             print(json.dumps(summaries, indent=2))
         else:
@@ -182,7 +188,9 @@ def compare(
 
 @app.command("list")
 def list_names(
-    kind: Annotated[str | None, typer.Argument(help="algorithms, data, models, participation, schedules, optimizers, experiments.")] = None,
+    kind: Annotated[
+        str | None, typer.Argument(help="algorithms, data, models, participation, schedules, optimizers, experiments.")
+    ] = None,
 ) -> None:
     """Show what goes by a name, with the options it takes."""
     with friendly_errors():
@@ -212,9 +220,16 @@ def list_names(
 @app.command()
 def personalize(
     folder: Annotated[Path, typer.Argument(help="The run folder: runs/last.")],
-    data: Annotated[Path, typer.Option("--data", "-d", help="The new client's samples: CSV or Parquet as in training, or npz with x and y.")],
+    data: Annotated[
+        Path,
+        typer.Option(
+            "--data", "-d", help="The new client's samples: CSV or Parquet as in training, or npz with x and y."
+        ),
+    ],
     predict: Annotated[Path | None, typer.Option(help="Samples to predict with the new model.")] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Where predictions go as CSV (default: beside the run).")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Where predictions go as CSV (default: beside the run).")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Give a model to a client that was not there at training, from its own samples alone."""
@@ -244,7 +259,9 @@ def reproduce(
         from majorant.experiments.library import reproduce as reproduce_experiment
 
         folder = out or fresh_folder(f"reproduce-{experiment}")
-        result = reproduce_experiment(experiment, folder, quick=quick, seeds=seeds, console=errors if as_json else console)
+        result = reproduce_experiment(
+            experiment, folder, quick=quick, seeds=seeds, console=errors if as_json else console
+        )
         if as_json:
             print(json.dumps(result, indent=2))
         else:
@@ -254,7 +271,9 @@ def reproduce(
 @app.command()
 def report(
     folders: Annotated[list[Path], typer.Argument(help="One or more run folders, or a folder of a comparison.")],
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="The page to write (default: report.html in the folder).")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="The page to write (default: report.html in the folder).")
+    ] = None,
     figures: Figures = None,
 ) -> None:
     """Write the report page of finished runs, and their figures for papers."""
@@ -352,14 +371,28 @@ def comparison_table(summaries: dict[str, dict[str, Any]]) -> Table:
 
     metric = next(iter(summaries.values()))["metric"]
     factor, digits = (100, 1) if metric == "accuracy" else (1, 3)
-    title = "test accuracy of each client's own model, in %" if metric == "accuracy" else "test RMSE of each client's own model"
+    title = (
+        "test accuracy of each client's own model, in %"
+        if metric == "accuracy"
+        else "test RMSE of each client's own model"
+    )
     table = Table(title=title, title_justify="left")
     unseen = any(f"unseen_{metric}" in s for s in summaries.values())
     worst = "bottom decile" if metric == "accuracy" else "worst decile"
-    for name in ("method", "mean", worst, "std over clients", *(["unseen clients"] if unseen else []), "sent", "seconds"):
+    for name in (
+        "method",
+        "mean",
+        worst,
+        "std over clients",
+        *(["unseen clients"] if unseen else []),
+        "sent",
+        "seconds",
+    ):
         table.add_column(name, justify="left" if name == "method" else "right")
     for label, s in summaries.items():
-        show = lambda key, part, s=s: f"{factor * (s[key][part] if s[key][part] is not None else float('nan')):.{digits}f}"
+        show = lambda key, part, s=s: (
+            f"{factor * (s[key][part] if s[key][part] is not None else float('nan')):.{digits}f}"
+        )
         test = f"test_{metric}"
         spread = s[test].get("std_over_runs")
         mean = show(test, "mean") + (f" ± {factor * spread:.{digits + 1}f}" if spread is not None else "")
@@ -391,7 +424,13 @@ def progress(labels: list[str], rounds: int, *, quiet: bool) -> Iterator[Any]:
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.fields[note]}"))
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
     with Progress(*columns, console=errors) as bars:
         tasks = [bars.add_task(label, total=rounds, note="") for label in labels]
 

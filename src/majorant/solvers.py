@@ -85,7 +85,9 @@ def run_minibatches(
     longest, and those that are done keep their state.
     """
     length = data.y.shape[0]
-    weights = jnp.ones(length, data.x.dtype if data.x.dtype == jnp.float64 else jnp.float32) if weights is None else weights
+    weights = (
+        jnp.ones(length, data.x.dtype if data.x.dtype == jnp.float64 else jnp.float32) if weights is None else weights
+    )
     if length == 0:
         return carry
     if plan.batch_size is None:
@@ -190,7 +192,9 @@ def statistic_leaves(model: Model, params: Tree, x: jax.Array) -> Any:
         return None
     jaxpr = jax.make_jaxpr(lambda p, x: model.train_apply(p, x)[1])(params, x[:1]).jaxpr  # type: ignore[misc]
     leaves, structure = jax.tree.flatten(params)
-    return structure.unflatten([out is not given for out, given in zip(jaxpr.outvars, jaxpr.invars[: len(leaves)], strict=True)])
+    return structure.unflatten(
+        [out is not given for out, given in zip(jaxpr.outvars, jaxpr.invars[: len(leaves)], strict=True)]
+    )
 
 
 def local_sgd(

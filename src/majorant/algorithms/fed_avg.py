@@ -69,7 +69,9 @@ def fed_avg(
 
     plain = shared_model("fedavg", model, local)
     if absent != "excluded":
-        return plain._replace(init=lambda key: plain.init(key)._replace(state=unknown_total()), **absent_clients(absent))
+        return plain._replace(
+            init=lambda key: plain.init(key)._replace(state=unknown_total()), **absent_clients(absent)
+        )
     return plain._replace(init=init, server_update=server_update)
 
 

@@ -58,6 +58,4 @@ def tuned(algorithm: Algorithm, model: Model, tuning: LocalSolver, *, prefix: st
         own = view._replace(hyper={name: view.hyper[prefix + name] for name in solver.hyper})
         return solver.solve(model, own, theta, (), data, key)[0]
 
-    return algorithm._replace(
-        name=f"{algorithm.name}+", init=init, adapt=adapt, personalize=lambda view, theta: theta
-    )
+    return algorithm._replace(name=f"{algorithm.name}+", init=init, adapt=adapt, personalize=lambda view, theta: theta)

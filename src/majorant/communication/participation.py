@@ -1,7 +1,11 @@
-"""Participation: which clients take part in a round."""
+"""Participation: which clients take part in a round.
+
+The same arguments give the same object, because compiled programs are remembered by it.
+"""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -19,11 +23,13 @@ class Participation(NamedTuple):
     probability: Callable[[int], float]
 
 
+@functools.cache
 def full() -> Participation:
     """Everybody, every round."""
     return Participation("full", lambda key, round, clients: jnp.ones(clients, bool), lambda clients: 1.0)
 
 
+@functools.cache
 def uniform(fraction: float) -> Participation:
     """A fixed number of clients, ``fraction`` of them all (at least one), drawn without replacement.
 
@@ -39,6 +45,7 @@ def uniform(fraction: float) -> Participation:
     return Participation(f"uniform:{fraction}", active, lambda clients: count(clients) / clients)
 
 
+@functools.cache
 def bernoulli(probability: float) -> Participation:
     """Each client on its own with the given probability; a round may be empty, and then changes nothing."""
     _check(probability)
@@ -46,6 +53,7 @@ def bernoulli(probability: float) -> Participation:
     return Participation(f"bernoulli:{probability}", draw, lambda clients: probability)
 
 
+@functools.cache
 def cyclic(fraction: float) -> Participation:
     """Groups that take turns: the next ``fraction`` of the clients (at least one) in each round, each client once a cycle.
 

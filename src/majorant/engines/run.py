@@ -195,7 +195,6 @@ class Run:
             return [self.deployment.personalize(x, labels(y, new.classes)) for x, y in clients]
         return self.deployment.personalize(*new)
 
-
     def evaluate_new(self, data: FederatedData) -> Scores:
         """The scores of clients that join now: each fits its model to its training samples, and is tested on its own."""
         from majorant.engines.simulator import evaluate_joining

@@ -283,16 +283,16 @@ class Simulation:
 def in_order(buckets: list[Bucket], scores: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     """The scores of all buckets, ``(runs, clients)``, in the order of the clients' ids."""
     order = np.argsort(np.concatenate([b.ids[: b.real] for b in buckets]))
-    together = lambda name: np.concatenate(
-        [s[name][:, : b.real] for b, s in zip(buckets, scores, strict=True)], axis=1
-    )
+    together = lambda name: np.concatenate([s[name][:, : b.real] for b, s in zip(buckets, scores, strict=True)], axis=1)
     return {name: together(name)[:, order] for name in scores[0]}
 
 
 def evaluate_joining(algorithm: Algorithm, server: Server, seed: int, data: FederatedData) -> Scores:
     """The scores of clients that were not there at training and join with their own samples."""
     one_at_a_time = runs_one_at_a_time(algorithm, "auto")
-    buckets = build_buckets(data, np.arange(data.clients), chunk_bytes=chunk_size(default_budget()), one_at_a_time=one_at_a_time)
+    buckets = build_buckets(
+        data, np.arange(data.clients), chunk_bytes=chunk_size(default_budget()), one_at_a_time=one_at_a_time
+    )
     layout = Layout((), (), tuple(b.chunk for b in buckets), 0, data.clients, len(data.classes), True, False)
     keys = jax.random.key(seed)[None]
     engine = Streamed(algorithm, full(), layout, data, [], buckets, keys, {"compile": 0.0})

@@ -53,9 +53,7 @@ def programs(algorithm: Algorithm, participation: Participation, layout: Layout)
 
     def end(server: Server, sums: rounds.Sums, uploads: Any, ids: Any, tally: rounds.Tally) -> Any:
         stack = rounds.stack_uploads(uploads, ids, layout.clients) if algorithm.aggregate is not None else None
-        return rounds.end_round(
-            algorithm, server, sums, stack, tally, participation.probability(layout.training)
-        )
+        return rounds.end_round(algorithm, server, sums, stack, tally, participation.probability(layout.training))
 
     def evaluate(server: Server, key: Key, clients: Tree, b: BucketData) -> Any:
         chunk = b.real.shape[0]
@@ -161,17 +159,13 @@ class Streamed:
             parts = []
             for rows in chunks_of(bucket):
                 part = jax.tree.map(lambda a, rows=rows: a[:, rows], states)
-                scores = self.programs.evaluate(
-                    self.seconds, self.server, self.keys, part, self.chunk(bucket, rows)
-                )
+                scores = self.programs.evaluate(self.seconds, self.server, self.keys, part, self.chunk(bucket, rows))
                 parts.append(jax.tree.map(np.asarray, scores))
             seen.append(join(parts))
         for bucket in self.unseen:
             parts = []
             for rows in chunks_of(bucket):
-                scores = self.programs.evaluate_unseen(
-                    self.seconds, self.server, self.keys, self.chunk(bucket, rows)
-                )
+                scores = self.programs.evaluate_unseen(self.seconds, self.server, self.keys, self.chunk(bucket, rows))
                 parts.append(jax.tree.map(np.asarray, scores))
             new.append(join(parts))
         return seen, new

@@ -75,7 +75,13 @@ def no_optimizer(learning_rate: float) -> None:
 
 
 def digits(
-    *, clients: int = 20, partition: str = "dirichlet", alpha: float = 0.4, k: int = 2, unseen: float = 0.0, seed: int = 0
+    *,
+    clients: int = 20,
+    partition: str = "dirichlet",
+    alpha: float = 0.4,
+    k: int = 2,
+    unseen: float = 0.0,
+    seed: int = 0,
 ) -> FederatedData:
     """scikit-learn's bundled digits."""
     return image_set("digits", clients, partition, alpha, k, 0, unseen, seed)

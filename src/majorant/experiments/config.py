@@ -27,7 +27,7 @@ TABLES = (".csv", ".parquet", ".pq")
 
 
 class LocalConfig(BaseModel):
-    """What a client does between two communications."""
+    """What a client does between two communications; the defaults are the FedEM authors' released settings."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -35,9 +35,9 @@ class LocalConfig(BaseModel):
     epochs: int | None = Field(None, description="passes over a client's samples in a round (default 1)")
     steps: int | None = Field(None, description="minibatches in a round, drawn with replacement, instead of epochs")
     batch_size: int | None = Field(128, description="samples in a minibatch; 0 for all at once")
-    momentum: float = Field(0.0, description="momentum of SGD")
-    weight_decay: float = Field(0.0, description="weight decay of SGD")
-    schedule: str = Field("constant", description="learning rate over the rounds: constant, multi-step, cosine")
+    momentum: float = Field(0.9, description="momentum of SGD")
+    weight_decay: float = Field(5e-4, description="weight decay of SGD")
+    schedule: str = Field("multi-step", description="learning rate over the rounds: constant, multi-step, cosine")
     optimizer: str = Field("sgd", description="sgd, or an optax optimizer by name")
     keep_moments: bool = Field(True, description="whether momentum stays with the client between rounds")
 

@@ -19,7 +19,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from majorant.experiments.config import Problem, RunConfig, build, build_algorithm, fingerprint, load_config, make_config, to_toml
+from majorant.experiments.config import (
+    Problem,
+    RunConfig,
+    build,
+    build_algorithm,
+    fingerprint,
+    load_config,
+    make_config,
+    to_toml,
+)
 from majorant.experiments.storage import (
     DamagedFile,
     append_jsonl,

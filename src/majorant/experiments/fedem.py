@@ -35,9 +35,7 @@ class Method(NamedTuple):
 
 def sgd(momentum: float = 0.9) -> LocalSolver:
     """Local SGD as in the released code; the learning rate is set run by run."""
-    return mj.local_sgd(
-        0.1, epochs=1, batch_size=128, momentum=momentum, weight_decay=5e-4, schedule=mj.multi_step()
-    )
+    return mj.local_sgd(0.1, epochs=1, batch_size=128, momentum=momentum, weight_decay=5e-4, schedule=mj.multi_step())
 
 
 METHODS = {
@@ -144,7 +142,11 @@ def table7(context: Context) -> list[Result]:
     """Table 7, synthetic row: FedEM with as much computation as the others."""
     data, sibling = synthetic(context), synthetic(context, seed=54321, test_samples=1000)
     rows = []
-    for name, rounds, reported in (("FedEM", 66, "73.2 (74.7)"), ("FedEM", 200, "74.7"), ("FedAvg", 200, "68.2 (68.7)")):
+    for name, rounds, reported in (
+        ("FedEM", 66, "73.2 (74.7)"),
+        ("FedEM", 200, "74.7"),
+        ("FedAvg", 200, "68.2 (68.7)"),
+    ):
         hyper = tuned(context, name, sibling, rounds_of(context, rounds))
         run = trained(context, name, data, rounds_of(context, rounds), hyper)
         rows.append([name, rounds, f"{percent(run)} ({percent(run, 'train_accuracy')})", written(hyper), reported])
@@ -173,7 +175,8 @@ def figure1_sampling(context: Context) -> list[Result]:
     for name in ("FedEM", "FedAvg+"):
         hyper = tuned(context, name, synthetic(context, seed=54321, test_samples=1000), rounds)
         runs = [
-            trained(context, name, data, rounds, hyper, participation=mj.participation.uniform(share)) for share in shares
+            trained(context, name, data, rounds, hyper, participation=mj.participation.uniform(share))
+            for share in shares
         ]
         rows.append([name, *(percent(run) for run in runs)])
         curves[name] = (list(shares), [100 * run.summary()["test_accuracy"]["mean"] for run in runs])
@@ -252,7 +255,9 @@ def clusters(context: Context) -> list[Result]:
             weights = pi[:, np.argsort(match)]
             distance = 1 - np.mean(np.sum(weights * data.truth["pi"], axis=1) / norms(weights)[:, 0])
             seed = runs.settings[number]["seed"]
-            rows.append([components, seed, f"{100 * right:.1f} %", f"{cosine[mine, theirs].max():.1e}", f"{distance:.1e}"])
+            rows.append(
+                [components, seed, f"{100 * right:.1f} %", f"{cosine[mine, theirs].max():.1e}", f"{distance:.1e}"]
+            )
     title = "App. J.4: clients from a single component each (paper: 100 %, ≤ 1e-2, ≤ 1e-8)"
     return [Result(title, ["M", "seed", "clusters recovered", "cosine distance of Θ (worst)", "of Π (mean)"], rows)]
 

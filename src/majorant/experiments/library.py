@@ -68,7 +68,9 @@ def reproduce(name: str, folder: Path, *, quick: bool, seeds: int | None, consol
     from rich.table import Table
 
     if name not in EXPERIMENTS:
-        raise ValueError(f"there is no experiment {name!r}{nearest(name, EXPERIMENTS)}; there are {', '.join(EXPERIMENTS)}")
+        raise ValueError(
+            f"there is no experiment {name!r}{nearest(name, EXPERIMENTS)}; there are {', '.join(EXPERIMENTS)}"
+        )
     if seeds is not None and seeds < 1:
         raise ValueError(f"seeds must be at least 1, got {seeds}")
     folder.mkdir(parents=True, exist_ok=True)
