@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
-import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -170,9 +171,7 @@ def compare(
         ]
         with progress(algorithms, settings[0].rounds, quiet=as_json) as advance:
             for i, (each, problem) in enumerate(zip(settings, problems, strict=True)):
-                run_in_folder(
-                    each, folder / names[i], problem=problem, on_evaluation=lambda lines, i=i: advance(i, lines)
-                )
+                run_in_folder(each, folder / names[i], problem=problem, on_evaluation=functools.partial(advance, i))
         point_last_at(folder)
         report = write_pages([folder / name for name in names], folder, figures, labels=algorithms)
         summaries = {
@@ -350,7 +349,7 @@ def write_pages(
     from majorant.report.html import write_report
     from majorant.report.record import load_run
 
-    records = [load_run(run, label) for run, label in zip(runs, labels or [None] * len(runs), strict=True)]
+    records = [load_run(run, label) for run, label in itertools.zip_longest(runs, labels or [])]
     if figures:
         save_figures(records, target / "figures", figures)
     return write_report(records, target / page)
@@ -493,4 +492,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

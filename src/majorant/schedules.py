@@ -21,7 +21,7 @@ def multi_step(*, milestones: tuple[float, ...] = (0.5, 0.75), factor: float = 0
     >>> [round(float(multi_step()(jnp.asarray(p))), 4) for p in (0.0, 0.5, 0.8)]
     [1.0, 0.1, 0.01]
     """
-    return lambda progress: factor ** sum((progress >= m).astype(progress.dtype) for m in milestones)
+    return lambda progress: jnp.power(factor, sum((progress >= m).astype(progress.dtype) for m in milestones))
 
 
 def cosine(*, floor: float = 0.0) -> Schedule:

@@ -21,20 +21,20 @@ from majorant.schedules import Schedule, constant
 
 
 class Batch(NamedTuple):
-    """A minibatch: rows of a client's data. Rows past ``count`` repeat real samples and have weight 0."""
+    """A minibatch: rows of a client's data. Rows past ``size`` repeat real samples and have weight 0."""
 
     x: jax.Array
     y: jax.Array
     weight: jax.Array  # (batch,)
-    count: jax.Array
+    size: jax.Array
 
     def mean(self, values: jax.Array) -> jax.Array:
         """Σ weight · value, divided by the number of samples in the batch."""
-        return (self.weight * values).sum() / jnp.maximum(self.count, 1)
+        return (self.weight * values).sum() / jnp.maximum(self.size, 1)
 
 
 class Minibatches(NamedTuple):
-    """How a client goes through its samples: ``epochs`` passes or ``steps`` draws, ``batch_size`` None for all at once."""
+    """How a client goes through its samples: ``epochs`` passes or ``steps`` draws; ``batch_size`` None: all at once."""
 
     epochs: int | None
     steps: int | None
@@ -180,7 +180,7 @@ class LocalSolver(NamedTuple):
 
         ``penalty(params)`` is added to every minibatch's loss.
         """
-        step = lambda carry, batch: self.step_on(model, view, *carry, batch, penalty)
+        step = lambda carry, batch: self.step_on(model, view, carry[0], carry[1], batch, penalty)
         start = (params, moments if self.keep_moments else self.init(params))
         params, moments = run_minibatches(self.plan, step, start, data, key, weights)
         return params, moments if self.keep_moments else ()
@@ -192,9 +192,8 @@ def statistic_leaves(model: Model, params: Tree, x: jax.Array) -> Any:
         return None
     jaxpr = jax.make_jaxpr(lambda p, x: model.train_apply(p, x)[1])(params, x[:1]).jaxpr  # type: ignore[misc]
     leaves, structure = jax.tree.flatten(params)
-    return structure.unflatten(
-        [out is not given for out, given in zip(jaxpr.outvars, jaxpr.invars[: len(leaves)], strict=True)]
-    )
+    refreshed = [out is not given for out, given in zip(jaxpr.outvars, jaxpr.invars[: len(leaves)], strict=True)]
+    return jax.tree.unflatten(structure, refreshed)
 
 
 def local_sgd(

@@ -112,7 +112,7 @@ def fed_em(
             )
 
         body = lambda state: (state[0] + 1, step(state[1]), state[1])
-        _, pi, _ = jax.lax.while_loop(unfinished, body, (0, uniform, jnp.full_like(uniform, -1)))
+        _, pi, _ = jax.lax.while_loop(unfinished, body, (jnp.asarray(0), uniform, jnp.full_like(uniform, -1)))
         return Client(pi, local.moments(view.value))
 
     def predict(mixture: Mixture, x: jax.Array) -> jax.Array:

@@ -55,7 +55,7 @@ def bernoulli(probability: float) -> Participation:
 
 @functools.cache
 def cyclic(fraction: float) -> Participation:
-    """Groups that take turns: the next ``fraction`` of the clients (at least one) in each round, each client once a cycle.
+    """Groups that take turns: the next ``fraction`` of the clients (at least one) in each round.
 
     >>> [cyclic(0.5).active(jax.random.key(0), r, 4).astype(int).tolist() for r in (1, 2, 3)]
     [[1, 1, 0, 0], [0, 0, 1, 1], [1, 1, 0, 0]]

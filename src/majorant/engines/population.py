@@ -8,7 +8,7 @@ budget, large enough to amortise the cost of each operation.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,11 +30,11 @@ class Bucket(NamedTuple):
 
     def train(self, data: FederatedData, rows: np.ndarray | slice = slice(None)) -> ClientData:
         """The training samples of some of the bucket's clients, ``(clients, length, ...)``."""
-        return ClientData(*stack(data.train, self.ids[rows], self.length), self.ids[rows].astype(np.int32))
+        return stack(data.train, self.ids[rows], self.length)
 
     def test(self, data: FederatedData, rows: np.ndarray | slice = slice(None)) -> ClientData:
         """The test samples of some of the bucket's clients, ``(clients, test_length, ...)``."""
-        return ClientData(*stack(data.test, self.ids[rows], self.test_length), self.ids[rows].astype(np.int32))
+        return stack(data.test, self.ids[rows], self.test_length)
 
 
 def bucket_edges(sizes: np.ndarray, *, most: int = MAX_BUCKETS, cost: float = BUCKET_COST) -> list[int]:
@@ -72,19 +72,21 @@ def bucket_edges(sizes: np.ndarray, *, most: int = MAX_BUCKETS, cost: float = BU
     return ends[kept]
 
 
-def stack(ragged: Ragged, clients: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def stack(ragged: Ragged, clients: np.ndarray, length: int) -> ClientData:
     """The samples of some clients (−1: a filler without samples) as ``(clients, length, ...)``, zeros as padding."""
     sizes = np.where(clients >= 0, ragged.sizes[clients], 0)
-    if (sizes == length).all() and len(clients) and (np.diff(clients) == 1).all():  # already rectangular: no copy
-        rows = slice(ragged.offsets[clients[0]], ragged.offsets[clients[-1] + 1])
-        shape = (len(clients), length)
-        return ragged.x[rows].reshape(shape + ragged.x.shape[1:]), ragged.y[rows].reshape(shape), sizes.astype(np.int32)
+    whole: Any = (sizes.astype(np.int32), clients.astype(np.int32))
+    if (sizes == length).all() and (np.diff(clients) == 1).all():  # already rectangular: no copy
+        rows, shape = slice(ragged.offsets[clients[0]], ragged.offsets[clients[-1] + 1]), (len(clients), length)
+        samples: Any = (ragged.x[rows].reshape(shape + ragged.x.shape[1:]), ragged.y[rows].reshape(shape))
+        return ClientData(*samples, *whole)
     x = np.zeros((len(clients), length, *ragged.x.shape[1:]), ragged.x.dtype)
     y = np.zeros((len(clients), length), ragged.y.dtype)
     source = concatenated_ranges(ragged.offsets[:-1][clients], sizes)
     target = np.repeat(np.arange(len(clients)), sizes), concatenated_ranges(np.zeros(len(clients), np.int64), sizes)
     x[target], y[target] = ragged.x[source], ragged.y[source]
-    return x, y, sizes.astype(np.int32)
+    samples = (x, y)
+    return ClientData(*samples, *whole)
 
 
 def build_buckets(

@@ -103,7 +103,7 @@ def enable_compilation_cache() -> None:
 
     The folder is ``$MAJORANT_COMPILATION_CACHE`` (empty: none), by default ``~/.cache/majorant/xla``.
     """
-    if jax.config.jax_compilation_cache_dir is not None:
+    if getattr(jax.config, "jax_compilation_cache_dir", None) is not None:
         return
     folder = os.environ.get("MAJORANT_COMPILATION_CACHE", str(Path.home() / ".cache" / "majorant" / "xla"))
     if folder:

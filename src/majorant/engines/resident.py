@@ -67,7 +67,7 @@ def programs(algorithm: Algorithm, participation: Participation, layout: Layout)
     def block(state: State, key: Key, count: jax.Array, data: tuple[BucketData, ...]) -> Any:
         one = lambda tree: jax.tree.map(lambda a: a[0], tree)
         tally = rounds.empty_tally(algorithm, state.server, one(state.clients[0]), one(data[0].train))
-        return jax.lax.fori_loop(0, count, lambda _, s: one_round(*s, key, data), (state, tally))
+        return jax.lax.fori_loop(0, count, lambda _, s: one_round(s[0], s[1], key, data), (state, tally))
 
     def evaluate(state: State, key: Key, data: tuple[BucketData, ...], unseen: tuple[BucketData, ...]) -> Any:
         score = functools.partial(rounds.evaluate_clients, algorithm, layout.classes, state.server, key)
@@ -148,8 +148,8 @@ def on_device(data: FederatedData, buckets: list[Bucket]) -> tuple[BucketData, .
     """All buckets' samples as device arrays."""
     found = []
     for bucket, position in zip(buckets, positions(buckets), strict=True):
-        arrays = BucketData(bucket.train(data), bucket.test(data), position, bucket.ids >= 0)
-        found.append(jax.tree.map(jnp.asarray, arrays))
+        arrays: Any = (bucket.train(data), bucket.test(data), position, bucket.ids >= 0)
+        found.append(jax.tree.map(jnp.asarray, BucketData(*arrays)))
     return tuple(found)
 
 

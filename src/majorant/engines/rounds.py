@@ -6,7 +6,7 @@ up what they send. A value that is not finite is caught on its client: weight 0,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -81,12 +81,12 @@ def over_clients(function: Callable, chunk: int) -> Callable:
 
 def chunked(tree: Tree, chunk: int) -> Tree:
     """``(clients, ...)`` as ``(chunks, chunk, ...)``."""
-    return jax.tree.map(lambda a: a.reshape((a.shape[0] // chunk, chunk) + a.shape[1:]), tree)
+    return jax.tree.map(lambda a: a.reshape((a.shape[0] // chunk, chunk, *a.shape[1:])), tree)
 
 
 def unchunked(tree: Tree) -> Tree:
     """The inverse of `chunked`."""
-    return jax.tree.map(lambda a: a.reshape((a.shape[0] * a.shape[1],) + a.shape[2:]), tree)
+    return jax.tree.map(lambda a: a.reshape((a.shape[0] * a.shape[1], *a.shape[2:])), tree)
 
 
 def map_clients(function: Callable, chunk: int, *trees: Tree) -> Tree:
@@ -101,7 +101,7 @@ def map_clients(function: Callable, chunk: int, *trees: Tree) -> Tree:
 def guarded_update(
     algorithm: Algorithm, view: View, key: Key, client: Tree, data: ClientData, active: jax.Array
 ) -> tuple[Upload, Tree, jax.Array]:
-    """One client's part of a round: its upload with weight 0 if it is absent or not finite, its state, and rejection."""
+    """One client's part of a round: its upload (weight 0 if absent or not finite), its state, and whether rejected."""
     seen = algorithm.address(view, data.id)
     upload, updated = algorithm.client_update(seen, client, data, client_key(key, data.id))
     updated = algorithm.sent(updated, upload)
@@ -193,7 +193,7 @@ def begin_round(algorithm: Algorithm, server: Server, run_key: Key) -> tuple[Vie
 
 def who_takes_part(participation: Participation, server: Server, run_key: Key, clients: int) -> jax.Array:
     """The clients of the next round, as booleans over those that train."""
-    number = server.round + 1
+    number = jnp.asarray(server.round) + 1
     return participation.active(stream_key(round_key(run_key, number), PARTICIPATION_STREAM), number, clients)
 
 
@@ -221,7 +221,7 @@ def add_sums(parts: list[Sums]) -> Sums:
     return jax.tree.map(lambda *leaves: sum(leaves[1:], leaves[0]), *parts)
 
 
-def stack_uploads(uploads: list[Any], ids: list[jax.Array], clients: int) -> Stack:
+def stack_uploads(uploads: Sequence[Any], ids: Sequence[jax.Array], clients: int) -> Stack:
     """Uploads of all buckets side by side, ordered by client id (fillers, with id −1, are dropped)."""
     target = jnp.concatenate(ids)
     target = jnp.where(target < 0, clients, target)

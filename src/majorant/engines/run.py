@@ -196,7 +196,7 @@ class Run:
         return self.deployment.personalize(*new)
 
     def evaluate_new(self, data: FederatedData) -> Scores:
-        """The scores of clients that join now: each fits its model to its training samples, and is tested on its own."""
+        """The scores of clients that join now: each fits its model to its own training samples."""
         from majorant.engines.simulator import evaluate_joining
 
         if data.spec != self.data.spec:

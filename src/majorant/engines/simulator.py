@@ -6,6 +6,7 @@ blocks of rounds with evaluations of every client's personalized model.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import time
@@ -145,7 +146,11 @@ class Simulation:
         training = np.flatnonzero(~data.unseen)
         one_at_a_time = runs_one_at_a_time(algorithm, clients)
         budget = memory_budget or default_budget()
-        layout = {"chunk_bytes": chunk_size(budget), "one_at_a_time": one_at_a_time, "extra_padding": extra_padding}
+        layout: dict[str, Any] = {
+            "chunk_bytes": chunk_size(budget),
+            "one_at_a_time": one_at_a_time,
+            "extra_padding": extra_padding,
+        }
         self.buckets = build_buckets(data, training, **layout)
         self.unseen = build_buckets(data, np.flatnonzero(data.unseen), **layout)
         share = participation.probability(len(training))
@@ -176,10 +181,10 @@ class Simulation:
 
     def train(self, evaluate_every: int, on_evaluation: Callable | None) -> None:
         """Blocks of rounds, each followed by an evaluation, until the planned rounds are done."""
-        done = int(self.engine.server.round[0])
+        done = int(np.asarray(self.engine.server.round)[0])
         while done < self.rounds:
             count = min(evaluate_every - done % evaluate_every, self.rounds - done)
-            tally = self.timed("train", lambda count=count: self.engine.block(count))
+            tally = self.timed("train", functools.partial(self.engine.block, count))
             done += count
             self.record(done, count, tally)
             self.stop_if_diverged(done, tally)

@@ -176,8 +176,8 @@ class Streamed:
 
     def chunk(self, bucket: Bucket, rows: np.ndarray) -> BucketData:
         """The samples of a chunk of clients."""
-        train, test = bucket.train(self.data, rows), bucket.test(self.data, rows)
-        return BucketData(train, test, np.zeros(len(rows), np.int32), bucket.ids[rows] >= 0)
+        places: Any = (np.zeros(len(rows), np.int32), bucket.ids[rows] >= 0)
+        return BucketData(bucket.train(self.data, rows), bucket.test(self.data, rows), *places)
 
     def allocate(self, number: int, clients: int, part: Tree) -> Tree:
         """Host arrays for the states of a bucket's clients, shaped after one chunk's."""
@@ -191,7 +191,7 @@ class Streamed:
                 self.state_folder.mkdir(parents=True, exist_ok=True)
                 path = self.state_folder / f"bucket{number}-leaf{index}.bin"
                 arrays.append(np.memmap(path, leaf.dtype, "w+", shape=shape))
-        return structure.unflatten(arrays)
+        return jax.tree.unflatten(structure, arrays)
 
 
 def chunks_of(bucket: Bucket) -> list[np.ndarray]:

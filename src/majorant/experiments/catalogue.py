@@ -127,7 +127,8 @@ def image_set(
             raise ValueError(f"samples must be between 1 and {len(x)} (0: all), got {samples}")
         rows = np.random.default_rng(seed).permutation(len(x))[:samples]
         x, y = x[rows], y[rows]
-    options: dict[str, Any] = {"dirichlet": {"alpha": alpha}, "classes": {"k": k}}.get(partition, {})
+    by_partition: dict[str, dict[str, Any]] = {"dirichlet": {"alpha": alpha}, "classes": {"k": k}}
+    options = by_partition.get(partition, {})
     return data.partitioned(x, y, partition, clients=clients, seed=seed, name=name, unseen=unseen, **options)
 
 

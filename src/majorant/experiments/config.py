@@ -146,7 +146,8 @@ def load_data(config: RunConfig) -> tuple[FederatedData, Encoding | None]:
     if config.is_table:
         from majorant.data import from_table
 
-        assert config.client_column is not None and config.label_column is not None
+        assert config.client_column is not None
+        assert config.label_column is not None
         return from_table(
             config.data,
             client_column=config.client_column,

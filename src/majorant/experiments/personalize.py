@@ -51,7 +51,7 @@ def read_samples(path: Path, encoding: Encoding | None, *, labelled: bool) -> tu
             with np.load(path, allow_pickle=False) as arrays:
                 if "x" not in arrays or (labelled and "y" not in arrays):
                     raise ValueError(f"{path} must hold arrays x{' and y' if labelled else ''}; it has {list(arrays)}")
-                return arrays["x"], arrays["y"] if "y" in arrays else None
+                return arrays["x"], arrays.get("y")
         except (OSError, EOFError) as error:
             if isinstance(error, FileNotFoundError):
                 raise ValueError(f"there is no file {path}") from None
