@@ -25,7 +25,6 @@ class Entry(NamedTuple):
     make: Callable[[Model, LocalSolver], Algorithm]
     hyper: tuple[str, float, float] = ("lr", 0.1, 0.05)  # a hyperparameter with two values
     sends_points: bool = True  # an upload looks like the view's value: gossip could mix it
-    keeps_state: bool = True  # a client's private state changes when it takes part
     rejects: bool = True  # absurd features make its update infinite or NaN; if not, it is not moved by them
     forgets: bool = True  # a rejected client counts as one without samples
 
@@ -33,12 +32,10 @@ class Entry(NamedTuple):
 ZOO: dict[str, Entry] = {
     "fed_avg": Entry(lambda model, local: mj.fed_avg(model, local=local)),
     "fed_avg:adam": Entry(lambda model, local: mj.fed_avg(model, local=local, server="adam"), ("server_lr", 0.1, 0.2)),
+    "fed_avg:hold": Entry(lambda model, local: mj.fed_avg(model, local=local, absent="hold"), forgets=False),
     "fed_avg_plus": Entry(lambda model, local: mj.fed_avg_plus(model, local=local)),
     "fed_prox": Entry(lambda model, local: mj.fed_prox(model, mu=0.5, local=local), ("mu", 0.5, 2.0)),
     "fed_em": Entry(lambda model, local: mj.fed_em(model, components=2, local=local)),
-    "fed_em:hold": Entry(
-        lambda model, local: mj.fed_em(model, components=2, local=local, absent="hold"), forgets=False
-    ),
     "local": Entry(lambda model, local: mj.local(model, local=local)),
     "clustered_fl": Entry(
         lambda model, local: mj.clustered_fl(

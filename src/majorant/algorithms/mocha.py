@@ -161,7 +161,6 @@ def signs(y: jax.Array, columns: int) -> jax.Array:
 def relations(w: jax.Array) -> jax.Array:
     """Ω = (WᵀW)^{1/2} / tr (WᵀW)^{1/2}, the minimiser of tr(W Ω⁻¹ Wᵀ) at trace 1, with a ridge; rows of w are clients."""
     m = w.shape[0]
-    values, vectors = jnp.linalg.eigh(w @ w.T)
-    root = jnp.sqrt(jnp.maximum(values, 0))
-    share = jnp.where(root.sum() > 0, root / jnp.maximum(root.sum(), jnp.finfo(w.dtype).tiny), 1 / m)
+    vectors, root, _ = jnp.linalg.svd(w, full_matrices=False)  # of w, not of w wᵀ: squaring would cost half the digits
+    share = jnp.where(root.sum() > 0, root / jnp.maximum(root.sum(), jnp.finfo(w.dtype).tiny), 1 / len(root))
     return (1 - RIDGE) * (vectors * share) @ vectors.T + RIDGE * jnp.eye(m) / m

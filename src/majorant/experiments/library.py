@@ -52,6 +52,7 @@ def lazily(module: str, function: str, help: str) -> Experiment:
 
 EXPERIMENTS = {
     "fedem/table2-synthetic": lazily("fedem", "table2", "average and bottom-decile accuracy of all methods, tuned"),
+    "fedem/table2-synthetic-text": lazily("fedem", "table2_text", "the same on data made by the paper's text"),
     "fedem/table3-unseen": lazily("fedem", "table3", "clients unseen at training (20 %) against FedAvg and FedAvg+"),
     "fedem/table7-third": lazily("fedem", "table7", "FedEM with a third of the rounds"),
     "fedem/table8-sampling": lazily("fedem", "table8", "20 % of the clients in each of 1,200 rounds"),

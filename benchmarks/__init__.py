@@ -1,0 +1,1 @@
+"""Benchmarks: each prints ratios measured in one run, because absolute times on shared machines mean little."""

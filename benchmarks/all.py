@@ -1,0 +1,13 @@
+"""Runs every benchmark, one after the other: python -m benchmarks.all"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+NAMES = ("fedem_round", "cnn_round", "convolution", "scaling")
+
+if __name__ == "__main__":
+    for name in NAMES:
+        print(f"— {name}", flush=True)
+        subprocess.run([sys.executable, "-m", f"benchmarks.{name}"], check=True)

@@ -1,0 +1,197 @@
+"""The documentation keeps its word: its Python runs, its commands parse, its links lead somewhere, nothing is left out."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import typer
+
+from majorant.cli import app, resolve
+from majorant.core import Algorithm
+from majorant.engines import population
+from majorant.experiments import catalogue
+from majorant.experiments.config import LocalConfig, RunConfig, check_names, make_config
+from majorant.experiments.library import EXPERIMENTS
+
+ROOT = Path(__file__).parents[1]
+METHODS = ROOT / "docs" / "methods"
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+PAGE_OF = {"fedavg+": "fedavg-plus", "clustered": "clustered-fl"}  # where a method's name is not its page's
+SMALLER = {"clients=300": "clients=20", "rounds=200": "rounds=4"}  # the printed sizes, and those that are run here
+FENCE = re.compile(r"^(?P<mark><!-- not run -->\n)?```(?P<language>\w*)[^\n]*\n(?P<text>.*?)^```$", re.M | re.S)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+class Block(NamedTuple):
+    """A fenced block of a page."""
+
+    language: str
+    text: str
+    line: int  # the page's line before its first
+    runs: bool
+
+
+def blocks(page: Path, *languages: str) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
+    found = [
+        Block(m["language"], m["text"], text.count("\n", 0, m.start("text")), m["mark"] is None)
+        for m in FENCE.finditer(text)
+    ]
+    return [block for block in found if block.language in languages]
+
+
+def with_python() -> list[Path]:
+    return [page for page in PAGES if any(block.runs for block in blocks(page, "python"))]
+
+
+@pytest.mark.parametrize("page", with_python(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_python_blocks_run(page, tmp_path, monkeypatch):
+    """All blocks of a page in one namespace, in an empty folder that has the files the pages speak of."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(population, "bucket_edges", lambda sizes: [len(sizes)])  # one bucket: a third of the compiling
+    write_tables()
+    namespace = {"__name__": "page", "owner": np.arange(40) % 2}
+    for block in blocks(page, "python"):
+        if block.runs:
+            text = block.text
+            for printed, run in SMALLER.items():
+                text = text.replace(printed, run)
+            exec(compile("\n" * block.line + text, str(page), "exec"), namespace)
+    if page.name == "command-line.md":
+        undocumented(page, [*namespace["summary"], *namespace["line"]])
+
+
+def write_tables() -> None:
+    """The tables of a few hospitals, of a new one, and of visits without an outcome."""
+    rng = np.random.default_rng(0)
+
+    def rows(hospital: str, count: int, labelled: bool = True) -> list[str]:
+        ages, smokers = rng.integers(20, 90, count), rng.integers(2, size=count)
+        outcome = [f",{int(age + 20 * smoker > 60)}" if labelled else "" for age, smoker in zip(ages, smokers, strict=True)]
+        return [f"{hospital},{i},{ages[i]},{'ny'[smokers[i]]}{outcome[i]}" for i in range(count)]
+
+    header = "hospital,patient_id,age,smoker"
+    visits = [row for name in "abcdef" for row in rows(name, 40)]
+    Path("visits.csv").write_text("\n".join([f"{header},outcome", *visits]))
+    Path("new_hospital.csv").write_text("\n".join([f"{header},outcome", *rows("g", 40)]))
+    Path("unlabelled.csv").write_text("\n".join([header, *rows("g", 40, labelled=False)]))
+
+
+def test_few_blocks_are_left_out():
+    """Only what would need a download or hours may be marked as not run."""
+    skipped = [page.name for page in PAGES for block in blocks(page, "python") if not block.runs]
+    assert len(skipped) <= 1, skipped
+
+
+@every_page
+def test_links_resolve(page):
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    for target in LINK.findall(text):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        assert file.exists(), f"{page.name} links to {target}, which does not exist"
+        if anchor:
+            assert anchor in anchors(file), f"{page.name} links to {target}: no such heading"
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that GitHub gives to a page's headings."""
+    headings = re.findall(r"^#+ (.*)$", FENCE.sub("", page.read_text(encoding="utf-8")), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def commands(page: Path) -> list[list[str]]:
+    """The command lines of a page that call majorant, as words."""
+    lines = [
+        line
+        for block in blocks(page, "", "sh", "bash", "console")
+        for line in block.text.replace("\\\n", " ").splitlines()
+    ]
+    return [shlex.split(line, comments=True) for line in lines if line.startswith("majorant ")]
+
+
+@every_page
+def test_commands_exist(page):
+    """Commands, options and what goes by a name; nothing is run."""
+    for words in commands(page):
+        check_command(words[1:])
+
+
+def check_command(words: list[str]) -> None:
+    group = typer.main.get_command(app)
+    if words[0].startswith("-"):
+        assert words[0] in ("--help", "-h", "--version"), words
+        return
+    assert words[0] in group.commands, f"there is no command {words[0]!r}"
+    values = dict(group.commands[words[0]].make_context(words[0], words[1:]).params)
+    if words[0] in ("run", "compare") and not values["config"] and not values.get("resume"):
+        names = values.pop("algorithms", None) or [values["algorithm"]]
+        flags = {k: v for k, v in values.items() if k in RunConfig.model_fields or k in LocalConfig.model_fields}
+        for name in names:
+            check_names(resolve(flags | {"algorithm": name}, None, None))
+    if words[0] == "reproduce":
+        assert values["experiment"] in EXPERIMENTS
+    if words[0] == "list":
+        assert values["kind"] in (None, "experiments", *catalogue.KINDS)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["runn fedem", "run fedem --dta synthetic", "run fedem:component=3", "run fedm", "run fedem --rounds many", "run"],
+)
+def test_wrong_commands_are_noticed(line):
+    with pytest.raises((AssertionError, ValueError, typer._click.exceptions.UsageError)):
+        check_command(shlex.split(line))
+
+
+@every_page
+def test_configuration_files_are_valid(page):
+    for block in blocks(page, "toml"):
+        check_names(make_config(tomllib.loads(block.text)))
+
+
+def page_of(method: str) -> Path:
+    return METHODS / f"{PAGE_OF.get(method, method)}.md"
+
+
+@pytest.mark.parametrize("method", list(catalogue.algorithms))
+def test_every_method_has_a_page(method):
+    page = page_of(method)
+    assert [words for words in commands(page) if words[2].partition(":")[0] == method], "no command line runs it"
+    undocumented(page, [o.name for o in catalogue.algorithms.options(method) if o.name != "clients"])  # the run knows it
+    for overview in (ROOT / "README.md", ROOT / "docs" / "index.md"):
+        linked = {(overview.parent / target).resolve() for target in LINK.findall(overview.read_text(encoding="utf-8"))}
+        assert page in linked, f"{overview.name} does not link to {page.name}"
+
+
+def test_every_page_is_on_the_map():
+    index = ROOT / "docs" / "index.md"
+    linked = {(index.parent / target).resolve() for target in LINK.findall(index.read_text(encoding="utf-8"))}
+    assert set(ROOT.glob("docs/**/*.md")) - linked == {index}
+
+
+def test_every_setting_and_flag_is_documented():
+    group = typer.main.get_command(app)
+    flags = [flag for command in group.commands.values() for p in command.params for flag in p.opts if flag[:2] == "--"]
+    undocumented(ROOT / "docs" / "command-line.md", [*RunConfig.model_fields, *LocalConfig.model_fields, *flags])
+
+
+def test_every_field_of_the_record_is_documented():
+    undocumented(ROOT / "docs" / "architecture.md", Algorithm._fields)
+
+
+def undocumented(page: Path, names: list[str] | tuple[str, ...]) -> None:
+    """Fails unless a page has every one of the names in code type."""
+    code = set(re.findall(r"`([^`\n]+)`", FENCE.sub("", page.read_text(encoding="utf-8"))))
+    words = {word for text in code for word in re.findall(r"-*[\w-]+", text)}
+    assert not set(names) - words, f"{page.name} does not say what these are: {sorted(set(names) - words)}"

@@ -1,0 +1,180 @@
+"""The one minibatch loop, the local optimizers, and their schedules."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import majorant as mj
+from majorant.core import ClientData, View
+from majorant.solvers import Minibatches, as_hyper, minibatches, permutation, run_minibatches
+
+
+def client(n, *, padded=0, d=2, seed=0):
+    rng = np.random.default_rng(seed)
+    x = np.zeros((n + padded, d), np.float32)
+    x[:n] = rng.normal(size=(n, d))
+    y = np.zeros(n + padded, np.int32)
+    y[:n] = rng.integers(2, size=n)
+    return ClientData(jnp.asarray(x), jnp.asarray(y), jnp.int32(n), jnp.int32(0))
+
+
+def visits(plan, data, key):
+    """How often each sample is used, and the batches' counts in order."""
+    numbered = data._replace(y=jnp.arange(data.y.shape[0]))
+
+    def step(carry, batch):
+        seen, counts, j = carry
+        return seen.at[batch.y].add(batch.weight), counts.at[j].set(batch.count.astype(jnp.int32)), j + 1
+
+    start = (jnp.zeros(data.y.shape[0]), jnp.zeros(30, jnp.int32), jnp.asarray(0))
+    seen, counts, steps = run_minibatches(plan, step, start, numbered, key)
+    return np.asarray(seen), np.asarray(counts[: int(steps)]).tolist()
+
+
+@pytest.mark.parametrize("epochs", [1, 3])
+@pytest.mark.parametrize(("n", "batch_size"), [(10, 4), (8, 4), (3, 4), (1, 4), (10, 1), (10, None)])
+def test_an_epoch_uses_every_sample_exactly_once(n, batch_size, epochs):
+    plan = minibatches(epochs=epochs, steps=None, batch_size=batch_size)
+    seen, counts = visits(plan, client(n, padded=3), jax.random.key(n))
+    assert seen.tolist() == [epochs] * n + [0] * 3
+    width = batch_size or n
+    assert counts == ([width] * (n // width) + [n % width] * (n % width > 0)) * epochs
+
+
+def test_steps_draw_full_batches_of_real_samples_with_replacement():
+    seen, counts = visits(Minibatches(None, 25, 4), client(7, padded=5), jax.random.key(0))
+    assert counts == [4] * 25
+    assert seen[:7].sum() == 100
+    assert (seen[:7] > 0).all()
+    assert (seen[7:] == 0).all()
+
+
+def test_a_client_without_samples_takes_no_step():
+    for plan in (Minibatches(2, None, 4), Minibatches(None, 5, 4), Minibatches(2, None, None)):
+        seen, counts = visits(plan, client(0, padded=6), jax.random.key(0))
+        assert counts == []
+        assert (seen == 0).all()
+
+
+def test_permutations_are_uniform():
+    """χ² over all 24 orders of 4 samples (23 degrees of freedom: above 49.7 once in a thousand)."""
+    draws = 2400
+    orders = jax.vmap(lambda key: permutation(key, jnp.int32(4), 6))(jax.random.split(jax.random.key(0), draws))
+    assert (np.sort(np.asarray(orders)[:, :4], axis=1) == np.arange(4)).all()
+    _, counts = np.unique(np.asarray(orders)[:, :4], axis=0, return_counts=True)
+    assert len(counts) == 24
+    assert ((counts - draws / 24) ** 2 / (draws / 24)).sum() < 49.7
+
+
+def test_what_is_drawn_does_not_depend_on_padding():
+    key = jax.random.key(3)
+    for size in (1, 7, 8, 9):
+        orders = [np.asarray(permutation(key, jnp.int32(size), length))[:size] for length in (size, size + 1, 40)]
+        np.testing.assert_array_equal(orders[0], orders[1])
+        np.testing.assert_array_equal(orders[0], orders[2])
+
+
+def solved(solver, data, *, rounds=1, round=0, planned=1, weights=None, penalty=None):
+    """A logistic model from zero after ``rounds`` local solves, as a weight vector (bias last)."""
+    model = mj.models.linear(mj.models.Spec((data.x.shape[1],), classes=2))
+    params = jax.tree.map(jnp.zeros_like, model.init(jax.random.key(0)))
+    moments = solver.moments(params)
+    for k in range(rounds):
+        view = View((), as_hyper(solver.hyper), round + k, planned)
+        params, moments = solver.solve(
+            model, view, params, moments, data, jax.random.key(k), weights=weights, penalty=penalty
+        )
+    return vector(params)
+
+
+def vector(params):
+    (layer,) = params
+    return np.concatenate([np.asarray(layer["weight"])[:, 0], np.asarray(layer["bias"])])
+
+
+def gradient(theta, data, weights=None):
+    """Σ_i weight_i ∇loss_i / n, in double precision."""
+    n = int(data.size)
+    x = np.c_[np.asarray(data.x, np.float64)[:n], np.ones(n)]
+    error = 1 / (1 + np.exp(-x @ theta)) - np.asarray(data.y)[:n]
+    return x.T @ (error * (1 if weights is None else np.asarray(weights)[:n])) / n
+
+
+def test_gradients_are_divided_by_the_batch_size_not_by_the_weights():
+    data, weights = client(6, padded=2), jnp.linspace(0.1, 0.8, 8)
+    expected = -0.5 * gradient(np.zeros(3), data, weights)
+    for batch_size in (None, 6, 64):
+        found = solved(mj.local_sgd(0.5, batch_size=batch_size), data, weights=weights)
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_a_smaller_last_batch_is_divided_by_its_own_size():
+    """With one sample twice in the data, a batch of 2 and then one of 1, every step has that sample's gradient."""
+    one = client(1)
+    data = ClientData(jnp.tile(one.x, (3, 1)), jnp.tile(one.y, 3), jnp.int32(3), one.id)
+    theta = np.zeros(3)
+    for _ in range(2):
+        theta = theta - 0.5 * gradient(theta, one)
+    np.testing.assert_allclose(solved(mj.local_sgd(0.5, batch_size=2), data), theta, rtol=1e-5)
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_momentum_and_weight_decay_follow_their_recursion(keep):
+    data = client(8)
+    solver = mj.local_sgd(0.3, epochs=2, batch_size=None, momentum=0.9, weight_decay=0.05, keep_moments=keep)
+    theta, m = np.zeros(3), np.zeros(3)
+    for _ in range(3):
+        m = m if keep else np.zeros(3)
+        for _ in range(2):
+            m = 0.9 * m + gradient(theta, data) + 0.05 * theta
+            theta = theta - 0.3 * m
+    np.testing.assert_allclose(solved(solver, data, rounds=3), theta, rtol=1e-4)
+
+
+def test_any_optax_optimizer_is_a_local_solver():
+    data = client(8)
+    found = solved(mj.local_optax(optax.sgd(0.3, momentum=0.9), epochs=4, batch_size=None), data)
+    np.testing.assert_allclose(found, solved(mj.local_sgd(0.3, epochs=4, batch_size=None, momentum=0.9), data), rtol=1e-5)
+
+
+def test_a_penalty_is_added_to_the_loss():
+    data = client(8)
+    pulled = lambda params: 50.0 * sum(((leaf - 2.0) ** 2).sum() for leaf in jax.tree.leaves(params))
+    found = solved(mj.local_sgd(0.01, steps=200, batch_size=None), data, penalty=pulled)
+    expected = np.full(3, 2.0)
+    for _ in range(20):  # fixed point: θ = 2 − ∇f(θ)/100
+        expected = 2 - gradient(expected, data) / 100
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+def test_schedules_scale_the_learning_rate_by_the_progress_of_the_run():
+    data = client(8)
+    step = lambda schedule, round: solved(
+        mj.local_sgd(0.5, batch_size=None, schedule=schedule), data, round=round, planned=100
+    )
+    full = step(mj.constant(), 0)
+    for round, factor in ((0, 1), (49, 1), (50, 0.1), (74, 0.1), (75, 0.01), (99, 0.01)):
+        np.testing.assert_allclose(step(mj.multi_step(), round), factor * full, rtol=1e-5)
+    np.testing.assert_allclose(step(mj.cosine(), 50), 0.5 * full, rtol=1e-5)
+    np.testing.assert_allclose(step(mj.cosine(floor=0.2), 100), 0.2 * full, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"lr": 0.0}, "lr must be a finite number greater than 0, got 0.0"),
+        ({"lr": float("nan")}, "lr must be a finite number greater than 0, got nan"),
+        ({"momentum": 1.0}, "momentum must be a finite number at least 0 and less than 1"),
+        ({"weight_decay": -1.0}, "weight_decay must be a finite number at least 0"),
+        ({"epochs": 0}, "epochs must be a positive whole number, got 0"),
+        ({"batch_size": 2.5}, "batch_size must be a positive whole number, got 2.5"),
+        ({"epochs": 1, "steps": 1}, "give epochs or steps, not both"),
+    ],
+)
+def test_impossible_settings_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        mj.local_sgd(**options)
+
+
