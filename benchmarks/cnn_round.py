@@ -49,7 +49,9 @@ def torch_round(data: FederatedData) -> Any:
     clients = []
     for t in range(data.clients):
         x, y = data.train.client(t)
-        clients.append((torch.from_numpy(x).to(device).permute(0, 3, 1, 2).float() / 255, torch.from_numpy(y).long().to(device)))
+        clients.append(
+            (torch.from_numpy(x).to(device).permute(0, 3, 1, 2).float() / 255, torch.from_numpy(y).long().to(device))
+        )
 
     def work() -> None:
         mean = [torch.zeros_like(p) for p in shared.parameters()]

@@ -103,14 +103,22 @@ def main() -> dict[str, float]:
     work = 3 * 2 * samples * d * COMPONENTS  # E-step, forward, gradient
     traffic = data.train.x.nbytes * 4  # E-step reads; a batch is gathered (read, written) and read
     same = mj.simulate(algorithm, data, rounds=rounds, evaluate_every=rounds).summary()["test_accuracy"]["mean"]
-    print(f"FedEM round, {data.clients} clients, {samples} samples, d = {d}, {COMPONENTS} components, {jax.default_backend()}")
+    print(
+        f"FedEM round, {data.clients} clients, {samples} samples, d = {d}, {COMPONENTS} components, {jax.default_backend()}"
+    )
     print(f"  ours {1e3 * ours:.1f} ms, PyTorch loop {1e3 * other:.0f} ms: {other / ours:.0f} times faster")
     print(f"  against the paper's released code, over 7 s a round: {7 / ours:.0f} times faster")
     print(f"  accuracy after {rounds} rounds: ours {same:.3f}, PyTorch loop {theirs.accuracy(data):.3f}")
-    print(f"  machine: {limits.gflops:.0f} GFLOP/s, {limits.gigabytes:.1f} GB/s; the round needs {work / 1e9:.2f} GFLOP")
+    print(
+        f"  machine: {limits.gflops:.0f} GFLOP/s, {limits.gigabytes:.1f} GB/s; the round needs {work / 1e9:.2f} GFLOP"
+    )
     print(f"  and moves {traffic / 1e9:.2f} GB: {work / ours / 1e9 / limits.gflops:.1%} of the arithmetic limit,")
     print(f"  {traffic / ours / 1e9 / limits.gigabytes:.1%} of the memory limit; compiled in {compile_seconds:.1f} s")
-    return {"ratio": other / ours, "memory": traffic / ours / 1e9 / limits.gigabytes, "load": float(np.mean(os.getloadavg()))}
+    return {
+        "ratio": other / ours,
+        "memory": traffic / ours / 1e9 / limits.gigabytes,
+        "load": float(np.mean(os.getloadavg())),
+    }
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ def visits(plan, data, key):
 
     def step(carry, batch):
         seen, counts, j = carry
-        return seen.at[batch.y].add(batch.weight), counts.at[j].set(batch.count.astype(jnp.int32)), j + 1
+        return seen.at[batch.y].add(batch.weight), counts.at[j].set(jnp.asarray(batch.size, jnp.int32)), j + 1
 
     start = (jnp.zeros(data.y.shape[0]), jnp.zeros(30, jnp.int32), jnp.asarray(0))
     seen, counts, steps = run_minibatches(plan, step, start, numbered, key)
@@ -136,7 +136,9 @@ def test_momentum_and_weight_decay_follow_their_recursion(keep):
 def test_any_optax_optimizer_is_a_local_solver():
     data = client(8)
     found = solved(mj.local_optax(optax.sgd(0.3, momentum=0.9), epochs=4, batch_size=None), data)
-    np.testing.assert_allclose(found, solved(mj.local_sgd(0.3, epochs=4, batch_size=None, momentum=0.9), data), rtol=1e-5)
+    np.testing.assert_allclose(
+        found, solved(mj.local_sgd(0.3, epochs=4, batch_size=None, momentum=0.9), data), rtol=1e-5
+    )
 
 
 def test_a_penalty_is_added_to_the_loss():
@@ -176,5 +178,3 @@ def test_schedules_scale_the_learning_rate_by_the_progress_of_the_run():
 def test_impossible_settings_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         mj.local_sgd(**options)
-
-

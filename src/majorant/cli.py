@@ -210,7 +210,7 @@ def list_names(
                 shown = [
                     f"{o.name}=…" if o.default is REQUIRED else f"{o.name}={format_value(o.default)}"
                     for o in registry.options(name)
-                    if describe(o.annotation)
+                    if describe(o.annotation) and not (o.name == "clients" and o.default is REQUIRED)
                 ]
                 table.add_row(name, registry.help(name), ", ".join(shown))
             console.print(table)
@@ -398,8 +398,9 @@ def comparison_table(summaries: dict[str, dict[str, Any]]) -> Table:
         new = [show(f"unseen_{metric}", "mean") if f"unseen_{metric}" in s else "–"] if unseen else []
         sent = megabytes(s["communication"]["bytes_up"] + s["communication"]["bytes_down"])
         seconds = s["seconds"]
-        total = f"{sum(seconds.values()):.1f} ({seconds['compile']:.1f} compiling)"
-        table.add_row(label, mean, show(test, "bottom_decile"), show(test, "std"), *new, sent, total)
+        table.add_row(
+            label, mean, show(test, "bottom_decile"), show(test, "std"), *new, sent, f"{sum(seconds.values()):.1f}"
+        )
     return table
 
 
@@ -460,6 +461,8 @@ def friendly_errors() -> Iterator[None]:
     warnings.showwarning = show
     try:
         yield
+    except BrokenPipeError:  # the reader of our output has seen enough
+        raise typer.Exit(141) from None
     except FileExistsError as error:
         fail(str(error))
     except OSError as error:

@@ -63,7 +63,7 @@ class View(NamedTuple):
 
 
 class Upload(NamedTuple):
-    """What leaves a client: a value, its weight in the average, and scalars for the log, which never feed the server."""
+    """What leaves a client: a value, its weight in the average, and scalars for the log that never feed the server."""
 
     value: Tree
     weight: jax.Array
@@ -111,7 +111,7 @@ def tree_bytes(tree: Tree) -> int:
 
 
 class Algorithm(NamedTuple):
-    """A federated method; most fields have defaults, a simple method writes ``init``, ``client_update``, ``personalize``.
+    """A federated method; a simple one writes ``init``, ``client_update``, ``personalize`` and ``predict``.
 
     All functions are pure and see one client at a time; engines vectorise them. ``predict(model, x)`` gives what a
     deployed model says: class probabilities ``(n, classes)``, or values ``(n,)`` for regression.

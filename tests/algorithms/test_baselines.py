@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import zoo
 
 import majorant as mj
+import zoo
 from majorant.core import SERVER_STREAM, ClientData, View, client_key, round_key, stream_key
 from majorant.solvers import as_hyper
 
@@ -87,7 +87,9 @@ def test_fedavg_plus_passes_once_over_the_clients_own_samples(fedavg):
     key, data = jax.random.key(5), client(0)
     moments = jax.tree.map(lambda a: jnp.full_like(a, 7.0), LOCAL.moments(view.value))
     once = mj.local_sgd(0.001, epochs=1, batch_size=4, momentum=0.5)
-    expected, _ = once.solve(MODEL, view._replace(hyper=as_hyper(once.hyper)), view.value, once.init(view.value), data, key)
+    expected, _ = once.solve(
+        MODEL, view._replace(hyper=as_hyper(once.hyper)), view.value, once.init(view.value), data, key
+    )
     assert_close(algorithm.deploy(view, moments, data, key), expected)
 
 
@@ -108,7 +110,9 @@ def test_local_training_sends_nothing_and_is_one_solver_per_client(alone, fedavg
     theta, moments, data = start, LOCAL.moments(start), client(0)
     for k in range(3):
         view = View((), as_hyper(LOCAL.hyper), k, 3)
-        theta, moments = LOCAL.solve(MODEL, view, theta, moments, data, client_key(round_key(jax.random.key(0), k + 1), 0))
+        theta, moments = LOCAL.solve(
+            MODEL, view, theta, moments, data, client_key(round_key(jax.random.key(0), k + 1), 0)
+        )
     assert_close(jax.tree.map(lambda a: a[0, 0], alone.snapshot.clients.theta), theta)
 
 
@@ -153,7 +157,9 @@ def test_pfedme_as_printed_descends_the_moreau_envelope():
     solver = mj.local_sgd(0.3, epochs=1, batch_size=None)
     algorithm = mj.p_fed_me(MODEL, mu=2.0, local=solver, variant="paper", inner_steps=200, outer_lr=0.05)
     w, view = start_of(algorithm)
-    upload, state = algorithm.client_update(view, algorithm.init_client(view, client(), None), client(), jax.random.key(0))
+    upload, state = algorithm.client_update(
+        view, algorithm.init_client(view, client(), None), client(), jax.random.key(0)
+    )
     residual = jax.tree.map(lambda g, t, w: g + 2.0 * (t - w), slope(state.theta, client()), state.theta, w)
     assert_close(residual, jax.tree.map(jnp.zeros_like, w), 1e-5)
     assert_close(upload.value, jax.tree.map(lambda w, t: w - 0.05 * 2.0 * (w - t), w, state.theta))
@@ -193,7 +199,9 @@ def test_apfl_with_all_of_its_own_deploys_local_models(alone, fedavg):
 
 
 def test_apfl_takes_all_three_gradients_at_the_same_point():
-    algorithm = mj.apfl(MODEL, alpha=0.3, adaptive=True, alpha_lr=0.2, local=mj.local_sgd(0.5, steps=1, batch_size=None))
+    algorithm = mj.apfl(
+        MODEL, alpha=0.3, adaptive=True, alpha_lr=0.2, local=mj.local_sgd(0.5, steps=1, batch_size=None)
+    )
     w, view = start_of(algorithm)
     v = jax.tree.map(lambda a: a + 0.5, w)
     state = algorithm.init_client(view, client(), None)._replace(v=v)

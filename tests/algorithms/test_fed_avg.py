@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-import zoo
 
 import majorant as mj
+import zoo
 from majorant.communication.participation import Participation
 
 DATA = zoo.problem()
@@ -74,7 +74,8 @@ def test_absent_clients_that_hold_count_with_the_old_model():
     for (x, y), taking_part in zip(samples, active, strict=True):
         gradient = jax.grad(lambda theta, x=x, y=y: MODEL.losses(theta, x, y).mean())(theta)
         own = jax.tree.map(lambda v, g: v - 0.5 * g, theta, gradient) if taking_part else theta
-        expected = jax.tree.map(lambda e, v, n=len(y): e + n / total * v, expected, own)
+        share = len(y) / total
+        expected = jax.tree.map(lambda e, v, share=share: e + share * v, expected, own)
     assert_close(run.server.value, expected)
 
 

@@ -4,22 +4,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import zoo
 
 import majorant as mj
+import zoo
 from majorant.core import ClientData, View, round_key
 from majorant.solvers import as_hyper
 
-RNG = np.random.default_rng(1)
 DIRECTIONS = np.array([[2.0, -1.0], [-2.0, 1.0]])
 
 
 def mixed_clients(clients, n=40):
     """Clients whose samples come from two opposite classifiers, in proportions of their own."""
-    made = []
+    rng, made = np.random.default_rng(1), []
     for t in range(clients):
-        x = RNG.normal(size=(n, 2)).astype(np.float32)
-        component = (RNG.random(n) < (t + 1) / (clients + 1)).astype(int)
+        x = rng.normal(size=(n, 2)).astype(np.float32)
+        component = (rng.random(n) < (t + 1) / (clients + 1)).astype(int)
         made.append((x, ((x * DIRECTIONS[component]).sum(axis=1) > 0).astype(np.int32)))
     return zoo.federated(made)
 
@@ -30,7 +29,9 @@ def client(x, y):
 
 def components(weights, biases):
     """Parameters of linear models, stacked."""
-    return [{"weight": jnp.asarray(weights, jnp.float32)[:, :, None], "bias": jnp.asarray(biases, jnp.float32)[:, None]}]
+    return [
+        {"weight": jnp.asarray(weights, jnp.float32)[:, :, None], "bias": jnp.asarray(biases, jnp.float32)[:, None]}
+    ]
 
 
 def view_of(theta):
@@ -40,7 +41,9 @@ def view_of(theta):
 def sample_losses(theta, x, y):
     """l(θ_m; s_i) in double precision, (n, M)."""
     (layer,) = theta
-    scores = np.asarray(x, np.float64) @ np.asarray(layer["weight"], np.float64)[:, :, 0].T + np.asarray(layer["bias"])[:, 0]
+    scores = (
+        np.asarray(x, np.float64) @ np.asarray(layer["weight"], np.float64)[:, :, 0].T + np.asarray(layer["bias"])[:, 0]
+    )
     return np.logaddexp(0, np.where(y[:, None] > 0, -scores, scores))
 
 
@@ -69,19 +72,20 @@ def test_one_component_is_fedavg():
 
 @pytest.mark.parametrize(("clients", "steps"), [(1, 20), (6, 1)])
 def test_the_likelihood_never_decreases(clients, steps):
-    """The M-step descends: many small full-batch steps on one client, one on each of many (then the average descends)."""
+    """The M-step descends: many small full-batch steps on one client, one on each of many (so the average does)."""
     data = mixed_clients(clients)
     algorithm = mj.fed_em(mj.models.linear(data), components=2, local=mj.local_sgd(0.5, steps=steps, batch_size=None))
     run = mj.simulate(algorithm, data, rounds=40, evaluate_every=1, seed=1)
     loss = np.array([line["loss"] for line in run.history])  # f at the start of each round
     assert (np.diff(loss) < 1e-6).all()
-    assert loss[-1] < loss[0] - 0.1
+    assert loss[-1] < loss[0] - 0.05
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e4])
 def test_the_e_step_is_bayes_rule_in_log_space(scale):
     """Also where exp(−loss) underflows for every component."""
-    x, y = RNG.normal(size=(30, 2)).astype(np.float32), RNG.integers(2, size=30).astype(np.int32)
+    rng = np.random.default_rng(2)
+    x, y = rng.normal(size=(30, 2)).astype(np.float32), rng.integers(2, size=30).astype(np.int32)
     theta = components(scale * np.array([[1.0, 0.5], [-0.5, 1.0], [0.3, 0.3]]), [0.1, 0.0, -0.2])
     algorithm = mj.fed_em(mj.models.linear(mj.models.Spec((2,), 2)), components=3)
     view = view_of(theta)
@@ -90,18 +94,17 @@ def test_the_e_step_is_bayes_rule_in_log_space(scale):
     upload, updated = algorithm.client_update(view, start, client(x, y), jax.random.key(0))
     losses = sample_losses(theta, x, y)
     np.testing.assert_allclose(updated.pi, responsibilities(pi, losses).mean(axis=0), atol=2e-5)
-    likelihood = losses.min() - np.log((pi * np.exp(losses.min() - losses)).sum(axis=1)) if scale == 1 else None
-    if likelihood is not None:
-        np.testing.assert_allclose(upload.info["loss"], likelihood.mean(), rtol=1e-5)
-    assert np.isfinite(upload.info["loss"])
+    least = losses.min(axis=1, keepdims=True)
+    negative_log_likelihood = least[:, 0] - np.log((pi * np.exp(least - losses)).sum(axis=1))
+    np.testing.assert_allclose(upload.info["loss"], negative_log_likelihood.mean(), rtol=1e-5)
 
 
 def newcomer(n=60):
-    theta = components(DIRECTIONS, [0.0, 0.0])
-    x = RNG.normal(size=(n, 2)).astype(np.float32)
-    component = (RNG.random(n) < 0.3).astype(int)
+    rng, theta = np.random.default_rng(3), components(DIRECTIONS, [0.0, 0.0])
+    x = rng.normal(size=(n, 2)).astype(np.float32)
+    component = (rng.random(n) < 0.3).astype(int)
     probability = 1 / (1 + np.exp(-(x * DIRECTIONS[component]).sum(axis=1)))
-    return theta, x, (RNG.random(n) < probability).astype(np.int32)
+    return theta, x, (rng.random(n) < probability).astype(np.int32)
 
 
 def joined(theta, x, y, **options):

@@ -108,7 +108,7 @@ def apfl(
 
 
 def model_at(model: Model, point: Callable[[Tree], Tree]) -> Model:
-    """The model as a function of other parameters, which ``point`` maps to its own; statistics are refreshed in place."""
+    """The model as a function of other parameters, which ``point`` maps to its own; statistics stay among those."""
 
     def train_apply(params: Tree, x: jax.Array) -> tuple[jax.Array, Tree]:
         outputs, refreshed = model.train_apply(point(params), x)  # type: ignore[misc]

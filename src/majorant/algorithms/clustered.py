@@ -13,8 +13,8 @@ clients; here they keep their ids. It also takes max ‖Δ_t‖ for the largest 
 the largest norm. The papers do not say how a client that was not there at training finds its cluster: here it takes the
 model with the lowest loss on its own samples, for which it is sent all of them.
 
-Reference: Sattler, Müller, Samek, *Clustered federated learning: model-agnostic distributed multitask optimization under
-privacy constraints*, IEEE TNNLS 2020.
+Reference: Sattler, Müller, Samek, *Clustered federated learning: model-agnostic distributed multitask optimization
+under privacy constraints*, IEEE TNNLS 2020.
 """
 
 from __future__ import annotations
@@ -128,6 +128,15 @@ def clustered_fl(
     )
 
 
+class Groups(NamedTuple):
+    """Agglomerative clustering underway: groups are known by their first member, their head."""
+
+    distance: jax.Array  # (clients, clients) between the groups of two heads
+    head: jax.Array  # (clients,) of each client's group
+    alive: jax.Array  # (clients,) whether a client is the head of a group that may merge
+    left: jax.Array  # (clients,) groups left in each cluster
+
+
 def bipartition(distance: jax.Array, label: jax.Array, member: jax.Array, splits: jax.Array) -> jax.Array:
     """New labels, after each cluster with ``splits`` is cut in two by complete-linkage agglomerative clustering.
 
@@ -138,21 +147,21 @@ def bipartition(distance: jax.Array, label: jax.Array, member: jax.Array, splits
     n = label.shape[0]
     index = jnp.arange(n)
     moving = member & splits[label]
-    groups = segment_sum(moving.astype(jnp.int32), label, n)  # groups left in each cluster
+    left = segment_sum(moving.astype(jnp.int32), label, n)
 
-    def unfinished(state: tuple[jax.Array, ...]) -> jax.Array:
-        return (state[3] > 2).any()
+    def unfinished(state: Groups) -> jax.Array:
+        return (state.left > 2).any()
 
-    def merge(state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        distance, head, alive, groups = state
-        open_ = alive & (groups[label] > 2)
+    def merge(state: Groups) -> Groups:
+        distance, head, alive, left = state
+        open_ = alive & (left[label] > 2)
         pair = open_[:, None] & open_[None, :] & (label[:, None] == label[None, :]) & (index[:, None] < index[None, :])
         i, j = jnp.divmod(jnp.argmin(jnp.where(pair, distance, jnp.inf)), n)
         joined = jnp.maximum(distance[i], distance[j])
         distance = distance.at[i].set(joined).at[:, i].set(joined)
-        return distance, jnp.where(head == j, i, head), alive.at[j].set(False), groups.at[label[i]].add(-1)
+        return Groups(distance, jnp.where(head == j, i, head), alive.at[j].set(False), left.at[label[i]].add(-1))
 
-    _, head, _, _ = jax.lax.while_loop(unfinished, merge, (distance, index, moving, groups))
+    head = jax.lax.while_loop(unfinished, merge, Groups(distance, index, moving, left)).head
     first = segment_min(jnp.where(moving, head, n), label, n)  # the group of each cluster's first member
     fresh = label.max() + jnp.cumsum(splits.astype(label.dtype))
     return jnp.where(moving & (head != first[label]), fresh[label], label).astype(label.dtype)

@@ -4,9 +4,9 @@ Training is FedAvg's. Before a client deploys the final θ, it passes once over 
 
     θ_t = LocalSolver(θ, samples of client t)
 
-The learning rate is the one that the schedule has come to at that time: with a decaying schedule the tuning steps are as
-small as those of the last round, as in the code that the FedEM authors released. Clients that were not there at training
-tune in the same way.
+The learning rate is the one that the schedule has come to at that time: with a decaying schedule the tuning steps are
+as small as those of the last round, as in the code that the FedEM authors released. Clients that were not there at
+training tune in the same way.
 
 References: Jiang, Konečný, Rush, Kannan, *Improving federated learning personalization via model agnostic meta
 learning*, 2019; Marfoq et al., NeurIPS 2021, Sec. 4 (a single pass over the local samples).
@@ -17,14 +17,16 @@ from __future__ import annotations
 from majorant.algorithms.fed_avg import fed_avg
 from majorant.core import Algorithm, ClientData, Key, Server, Tree, View
 from majorant.models.base import Model
+from majorant.schedules import constant
 from majorant.solvers import LocalSolver, as_hyper, local_sgd, minibatches
 
 
 def fed_avg_plus(model: Model, *, local: LocalSolver | None = None, tuning: LocalSolver | None = None) -> Algorithm:
     """Federated averaging with local tuning.
 
-    ``tuning`` is by default ``local`` for one epoch; it then shares its hyperparameters. A solver of its own has
-    hyperparameters of its own, named ``tuning_lr`` and so on.
+    ``tuning`` is by default ``local`` for one epoch at its full learning rate, whatever the schedule has made of it by
+    then; it shares the hyperparameters. A solver of its own has hyperparameters of its own, named ``tuning_lr`` and so
+    on.
 
     >>> import majorant as mj
     >>> data = mj.data.synthetic_mixture(clients=10, dimension=5, seed=0)
@@ -36,7 +38,7 @@ def fed_avg_plus(model: Model, *, local: LocalSolver | None = None, tuning: Loca
     one_pass = minibatches(epochs=1, steps=None, batch_size=local.plan.batch_size)
     trained = fed_avg(model, local=local)
     if tuning is None:
-        return tuned(trained, model, local._replace(plan=one_pass), prefix="")
+        return tuned(trained, model, local._replace(plan=one_pass, schedule=constant()), prefix="")
     return tuned(trained, model, tuning)
 
 

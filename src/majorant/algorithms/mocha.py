@@ -21,8 +21,8 @@ Dual variables stay with their client, but **MOCHA keeps every client's model at
 computes W from V, and sends client t its own w_t (and the number ρ_t). Scores are margins; the probabilities that
 `predict` gives are their sigmoid or softmax and are not calibrated.
 
-References: Smith, Chiang, Sanjabi, Talwalkar, *Federated multi-task learning*, NeurIPS 2017 (the normalisation is that of
-its released code); Zhang, Yeung, *A convex formulation for learning task relationships*, UAI 2010.
+References: Smith, Chiang, Sanjabi, Talwalkar, *Federated multi-task learning*, NeurIPS 2017 (the normalisation is that
+of its released code); Zhang, Yeung, *A convex formulation for learning task relationships*, UAI 2010.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from majorant.core import Algorithm, ClientData, Key, Server, Stack, Total, Tree, Upload, View, masked_mean
+from majorant.core import Algorithm, ClientData, Key, Server, Stack, Total, Upload, View, masked_mean
 from majorant.models.base import HasSpec, Spec, as_float, spec_of
 from majorant.solvers import Batch, as_hyper, check_range, minibatches, run_minibatches
 
@@ -159,7 +159,7 @@ def signs(y: jax.Array, columns: int) -> jax.Array:
 
 
 def relations(w: jax.Array) -> jax.Array:
-    """Ω = (WᵀW)^{1/2} / tr (WᵀW)^{1/2}, the minimiser of tr(W Ω⁻¹ Wᵀ) at trace 1, with a ridge; rows of w are clients."""
+    """Ω = (WᵀW)^{1/2} / tr (WᵀW)^{1/2}, the minimiser of tr(W Ω⁻¹ Wᵀ) at trace 1, with a ridge; clients are rows."""
     m = w.shape[0]
     vectors, root, _ = jnp.linalg.svd(w, full_matrices=False)  # of w, not of w wᵀ: squaring would cost half the digits
     share = jnp.where(root.sum() > 0, root / jnp.maximum(root.sum(), jnp.finfo(w.dtype).tiny), 1 / len(root))

@@ -89,7 +89,7 @@ def p_fed_me(
         def step(carry: tuple[Tree, Tree, Tree], batch: Batch) -> tuple[Tree, Tree, Tree]:
             w, theta, moments = carry
             pull = lambda theta: pull_to_broadcast(theta, view._replace(value=w))
-            inner = lambda _, at: local.step_on(model, view, *at, batch, pull)
+            inner = lambda _, at: local.step_on(model, view, at[0], at[1], batch, pull)
             theta, moments = jax.lax.fori_loop(0, inner_steps, inner, (theta, moments))
             return jax.tree.map(lambda w, t: w - rate * (w - t), w, theta), theta, moments
 

@@ -24,6 +24,7 @@ class Bucket(NamedTuple):
 
     ids: np.ndarray  # (clients,) index of each client in the federated data
     length: int  # rows to which training samples are padded
+    validation_length: int  # 0 where the data has no validation part
     test_length: int
     chunk: int  # how many clients run side by side
     real: int
@@ -31,6 +32,10 @@ class Bucket(NamedTuple):
     def train(self, data: FederatedData, rows: np.ndarray | slice = slice(None)) -> ClientData:
         """The training samples of some of the bucket's clients, ``(clients, length, ...)``."""
         return stack(data.train, self.ids[rows], self.length)
+
+    def validation(self, data: FederatedData, rows: np.ndarray | slice = slice(None)) -> ClientData:
+        """The validation samples of some of the bucket's clients, ``(clients, validation_length, ...)``."""
+        return stack(data.validation, self.ids[rows], self.validation_length)
 
     def test(self, data: FederatedData, rows: np.ndarray | slice = slice(None)) -> ClientData:
         """The test samples of some of the bucket's clients, ``(clients, test_length, ...)``."""
@@ -106,16 +111,17 @@ def build_buckets(
         begin = end
         length = max(1, int(data.train.sizes[members].max())) + extra_padding  # no program sees an empty array
         test_length = max(1, int(data.test.sizes[members].max())) + extra_padding
+        validation_length = int(data.validation.sizes[members].max()) + (extra_padding if len(data.validation.y) else 0)
         per_client = max(1, length * int(np.prod(data.train.x.shape[1:])) * data.train.x.itemsize)
         chunk = 1 if one_at_a_time else int(np.clip(chunk_bytes // per_client, 1, len(members)))
         chunks = -(-len(members) // chunk)
         chunk = -(-len(members) // chunks)  # even chunks, fewer fillers
         ids = np.concatenate([members, np.full(chunks * chunk - len(members), -1)])
-        buckets.append(Bucket(ids, length, test_length, chunk, len(members)))
+        buckets.append(Bucket(ids, length, validation_length, test_length, chunk, len(members)))
     return buckets
 
 
 def padded_bytes(data: FederatedData, buckets: list[Bucket]) -> int:
     """The memory that all buckets' samples take when they are stacked."""
     sample = int(np.prod(data.train.x.shape[1:])) * data.train.x.itemsize + data.train.y.itemsize
-    return sum(len(b.ids) * (b.length + b.test_length) for b in buckets) * sample
+    return sum(len(b.ids) * (b.length + b.validation_length + b.test_length) for b in buckets) * sample

@@ -148,7 +148,7 @@ def on_device(data: FederatedData, buckets: list[Bucket]) -> tuple[BucketData, .
     """All buckets' samples as device arrays."""
     found = []
     for bucket, position in zip(buckets, positions(buckets), strict=True):
-        arrays: Any = (bucket.train(data), bucket.test(data), position, bucket.ids >= 0)
+        arrays: Any = (bucket.train(data), bucket.validation(data), bucket.test(data), position, bucket.ids >= 0)
         found.append(jax.tree.map(jnp.asarray, BucketData(*arrays)))
     return tuple(found)
 

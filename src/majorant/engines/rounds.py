@@ -66,6 +66,7 @@ class BucketData(NamedTuple):
     """A bucket's arrays on the device."""
 
     train: ClientData  # (clients, length, ...)
+    validation: ClientData
     test: ClientData
     position: jax.Array  # (clients,) place among the clients that train, or 0
     real: jax.Array  # (clients,) False for fillers
@@ -286,6 +287,7 @@ def evaluate_client(
     key: Key,
     client: Tree,
     train: ClientData,
+    validation: ClientData,
     test: ClientData,
     unseen: bool,
 ) -> dict[str, jax.Array]:
@@ -297,7 +299,9 @@ def evaluate_client(
         view = algorithm.address(view, train.id)
     model = algorithm.deploy(view, client, train, key)
     scores = {}
-    for part, data in {"train": train, "test": test}.items():
+    for part, data in {"train": train, "validation": validation, "test": test}.items():
+        if data.y.shape[0] == 0:  # the data has no such part
+            continue
         loss, score = client_scores(algorithm.predict(model, data.x), data, classes)
         scores[f"{part}_loss"], scores[f"{part}_score"] = loss, score
     if algorithm.mixture is not None:
@@ -319,5 +323,7 @@ def evaluate_clients(
     """The scores of every client of a bucket, ``(clients,)`` each."""
     key = round_key(run_key, server.round)
     view = algorithm.broadcast(server, stream_key(key, SERVER_STREAM))
-    one = lambda client, train, test: evaluate_client(algorithm, classes, view, key, client, train, test, unseen)
-    return map_clients(one, chunk, clients, data.train, data.test)
+    one = lambda client, train, validation, test: evaluate_client(
+        algorithm, classes, view, key, client, train, validation, test, unseen
+    )
+    return map_clients(one, chunk, clients, data.train, data.validation, data.test)

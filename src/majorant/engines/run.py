@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from majorant.core import Algorithm, Server
-from majorant.data.federated import FederatedData
+from majorant.data.federated import PARTS, FederatedData
 from majorant.engines.deployment import Deployment, PersonalModel
 from majorant.evaluation.metrics import across_clients
 
@@ -20,22 +20,28 @@ if TYPE_CHECKING:
 class Scores(NamedTuple):
     """Each client's loss and score on its own samples, in the order of the clients."""
 
-    values: dict[str, np.ndarray]  # train_loss, train_score, test_loss, test_score, and pi where there are weights
-    train_samples: np.ndarray
-    test_samples: np.ndarray
+    values: dict[str, np.ndarray]  # train_loss, train_score, …, and pi where the method has mixture weights
+    samples: dict[str, np.ndarray]  # of train, validation and test
     unseen: np.ndarray
+
+    @classmethod
+    def of(cls, values: dict[str, np.ndarray], data: FederatedData, unseen: np.ndarray) -> Scores:
+        """Scores with the sizes of the data's parts."""
+        return cls(values, {part: getattr(data, part).sizes for part in PARTS}, unseen)
 
     def summary(self, metric: str) -> dict[str, Any]:
         """Weighted means, bottom deciles and standard deviations: seen clients, then unseen ones."""
         seen, new = ~self.unseen, self.unseen
         found: dict[str, Any] = {}
-        for part, samples in {"train": self.train_samples, "test": self.test_samples}.items():
+        for part, samples in self.samples.items():
+            if f"{part}_score" not in self.values:
+                continue
             score, loss = self.values[f"{part}_score"], self.values[f"{part}_loss"]
             found[f"{part}_{metric}"] = across_clients(score[seen], samples[seen], metric)
             if samples[seen].sum():
                 found[f"{part}_loss"] = float(np.average(loss[seen], weights=samples[seen]))
             if new.any():
-                name = f"unseen_{metric}" if part == "test" else f"unseen_train_{metric}"
+                name = f"unseen_{metric}" if part == "test" else f"unseen_{part}_{metric}"
                 found[name] = across_clients(score[new], samples[new], metric)
         return found
 
@@ -44,8 +50,8 @@ class Scores(NamedTuple):
         columns: dict[str, Any] = {
             "name": list(names),
             "unseen": self.unseen.astype(int),
-            "train_samples": self.train_samples,
-            "test_samples": self.test_samples,
+            "train_samples": self.samples["train"],
+            "test_samples": self.samples["test"],
             f"train_{metric}": self.values["train_score"],
             f"test_{metric}": self.values["test_score"],
         }

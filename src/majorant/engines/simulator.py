@@ -223,9 +223,9 @@ class Simulation:
     def evaluate(self) -> list[Scores]:
         """Every client's scores, for every run."""
         seen, new = self.engine.evaluate()
-        sizes = self.data.train.sizes, self.data.test.sizes, self.data.unseen
         values = in_order(self.buckets + self.unseen, seen + new)
-        return [Scores({k: v[run] for k, v in values.items()}, *sizes) for run in range(len(self.settings))]
+        runs = range(len(self.settings))
+        return [Scores.of({k: v[run] for k, v in values.items()}, self.data, self.data.unseen) for run in runs]
 
     def stop_if_diverged(self, done: int, tally: Tally | None) -> None:
         """A run in which every upload is rejected will not recover: say so, and what to do."""
@@ -248,7 +248,11 @@ class Simulation:
             short = lambda r: [(0, 0), (0, 0), *((0, int(m) - n) for m, n in zip(longest, r.shape[2:], strict=True))]
             return np.concatenate([np.pad(r, short(r)) for r in rows], axis=1)[:, order]
 
-        counters = {"seconds": dict(self.seconds), "communication": [dict(c) for c in self.communication]}
+        counters = {
+            "seconds": dict(self.seconds),
+            "communication": [dict(c) for c in self.communication],
+            "history": [list(lines) for lines in self.history],
+        }
         clients = jax.tree.map(gather, *self.engine.clients)
         return Snapshot(jax.tree.map(np.asarray, self.engine.server), clients, counters)
 
@@ -266,6 +270,7 @@ class Simulation:
         self.engine.restore(saved.server, tuple(scatter(*part) for part in parts))
         self.seconds.update(saved.counters["seconds"])
         self.communication = [dict(c) for c in saved.counters["communication"]]
+        self.history = [list(lines) for lines in saved.counters["history"]]
 
     def result(self) -> Run:
         """The finished run."""
@@ -303,8 +308,7 @@ def evaluate_joining(algorithm: Algorithm, server: Server, seed: int, data: Fede
     engine = Streamed(algorithm, full(), layout, data, [], buckets, keys, {"compile": 0.0})
     engine.restore(jax.tree.map(lambda a: np.asarray(a)[None], server), ())
     values = in_order(buckets, engine.evaluate()[1])
-    everyone = np.ones(data.clients, bool)
-    return Scores({k: v[0] for k, v in values.items()}, data.train.sizes, data.test.sizes, everyone)
+    return Scores.of({k: v[0] for k, v in values.items()}, data, np.ones(data.clients, bool))
 
 
 def chunk_size(budget: int) -> int:

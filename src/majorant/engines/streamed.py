@@ -176,8 +176,9 @@ class Streamed:
 
     def chunk(self, bucket: Bucket, rows: np.ndarray) -> BucketData:
         """The samples of a chunk of clients."""
+        parts: Any = [part(self.data, rows) for part in (bucket.train, bucket.validation, bucket.test)]
         places: Any = (np.zeros(len(rows), np.int32), bucket.ids[rows] >= 0)
-        return BucketData(bucket.train(self.data, rows), bucket.test(self.data, rows), *places)
+        return BucketData(*parts, *places)
 
     def allocate(self, number: int, clients: int, part: Tree) -> Tree:
         """Host arrays for the states of a bucket's clients, shaped after one chunk's."""

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import tomllib
+import warnings
 import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -169,15 +170,16 @@ def build_algorithm(config: RunConfig, problem: Any, clients: int) -> tuple[Mode
 def build(config: RunConfig, data: FederatedData | None = None) -> Problem:
     """Everything that a run needs; ``data`` may be given where several runs share it."""
     check_names(config)
-    solver = config.local.build()
+    config.local.build()  # complains about bad settings before the data is loaded
     participation = catalogue.participations.make(config.participation)
-    del solver
     encoding = None
     if data is None:
         data, encoding = load_data(config)
     model, algorithm = build_algorithm(config, data, data.clients)
     if algorithm.needs_everyone and participation.name != "full":
         raise ValueError(f"{config.algorithm} must see every client in every round: use --participation full")
+    if config.local != LocalConfig() and not catalogue.algorithms.takes(config.algorithm, "local"):
+        warnings.warn(f"{config.algorithm} has its own local solver: lr, epochs and the like are ignored", stacklevel=2)
     components = components_of(algorithm)
     if components > int(data.train.sizes.sum()):
         raise ValueError(f"{components} components for {data.train.sizes.sum()} training samples: use fewer")

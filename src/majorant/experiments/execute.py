@@ -171,7 +171,9 @@ def load_deployment(folder: Path) -> tuple[Deployment, Encoding | None]:
     from majorant.models.base import Spec
 
     if not (folder / "config.toml").exists():
-        raise ValueError(f"{folder} is not a run folder: it has no config.toml")
+        runs = sorted(str(path.parent) for path in folder.glob("*/config.toml"))
+        hint = f"; it holds the runs {', '.join(runs)}: name one of them" if runs else ""
+        raise ValueError(f"{folder} is not a run folder: it has no config.toml{hint}")
     if not tree_exists(folder / "model"):
         raise ValueError(f"{folder} has no model: the run has not finished (go on with it by --resume)")
     _, meta = load_tree(folder / "model")
@@ -211,6 +213,7 @@ def slug(label: str) -> str:
 
 def point_last_at(folder: Path) -> None:
     """``last`` beside a run folder leads to the newest one, where the file system has links."""
+    folder = folder.resolve()  # a run may be named by the link itself
     link, temporary = folder.parent / "last", folder.parent / f".last-{os.getpid()}"
     if link.exists() and not link.is_symlink():
         return

@@ -247,6 +247,10 @@ class Registry:
         found = [Option(p.name, p.default, kind_of(p)) for p in parameters(self.factory(name), self.arguments)[0]]
         return [option._replace(name=option.name.rstrip("_")) for option in found if textual(option.annotation)]
 
+    def takes(self, text: str, parameter: str) -> bool:
+        """Whether the factory behind a name has a parameter, textual or not."""
+        return parameter in inspect.signature(self.factory(parse_raw(text)[0])).parameters
+
     def check(self, text: str) -> None:
         """Raises what ``make`` would raise about the name and its options, and makes nothing."""
         self._bind(text, self.arguments)

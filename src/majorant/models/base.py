@@ -1,7 +1,7 @@
 """What a model is: parameters, a map from samples to outputs, and the loss that turns outputs into predictions.
 
 A model is a record of pure functions. ``apply(params, x)`` gives the outputs for a batch of samples. A model with
-normalisation statistics says what happens to them by where it keeps them (see ``majorant.models.flax``): statistics
+normalisation statistics says what happens to them by where it keeps them (see ``models.from_flax``): statistics
 that are trained and averaged are leaves of ``params``, refreshed by ``train_apply``; all other policies need nothing.
 """
 
