@@ -81,12 +81,12 @@ def test_fedavg_plus_trains_as_fedavg_and_then_tunes(fedavg):
 
 
 def test_fedavg_plus_passes_once_over_the_clients_own_samples(fedavg):
-    """With the learning rate that the schedule has come to (a hundredth at the end) and new moments."""
+    """At the full learning rate, whatever the schedule has come to (a hundredth at the end), and with new moments."""
     algorithm = mj.fed_avg_plus(MODEL, local=LOCAL._replace(plan=mj.local_sgd(epochs=3, batch_size=4).plan))
     view = algorithm.broadcast(jax.tree.map(jnp.asarray, fedavg.server), jax.random.key(0))
     key, data = jax.random.key(5), client(0)
     moments = jax.tree.map(lambda a: jnp.full_like(a, 7.0), LOCAL.moments(view.value))
-    once = mj.local_sgd(0.001, epochs=1, batch_size=4, momentum=0.5)
+    once = mj.local_sgd(0.1, epochs=1, batch_size=4, momentum=0.5)
     expected, _ = once.solve(
         MODEL, view._replace(hyper=as_hyper(once.hyper)), view.value, once.init(view.value), data, key
     )

@@ -36,8 +36,6 @@ def read_table(path: str | Path) -> Any:
     twice = sorted({c for c in table.column_names if table.column_names.count(c) > 1})
     if twice:
         raise ValueError(f"{path} has several columns named {twice[0]!r}: rename them")
-    if table.num_rows == 0:
-        raise ValueError(f"{path} has no rows")
     index = [c for c in table.column_names if re.fullmatch(r"__index_level_\d+__", c)]  # pandas' row labels
     return table.drop_columns(index)
 

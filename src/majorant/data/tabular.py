@@ -84,6 +84,8 @@ def from_table(
     (('a', 'b'), (0, 1, 2), ('age', 'smoker=n', 'smoker=y'))
     """
     table, path = read_table(path), Path(path)
+    if table.num_rows == 0:
+        raise ValueError(f"{path} has no rows")
     check_columns(table, [client_column, label_column, *drop], path)
     if client_column == label_column or {client_column, label_column} & set(drop):
         raise ValueError("the client column, the label column and the dropped columns must be different columns")
@@ -132,6 +134,8 @@ def encode_table(
     table, path = read_table(path), Path(path)
     labelled = require_labels or encoding.label_column in table.column_names
     check_columns(table, [*encoding.columns, *([encoding.label_column] if labelled else [])], path)
+    if table.num_rows == 0:  # a client may join before it has samples
+        return np.zeros((0, len(encoding.features)), np.float32), np.zeros(0, np.int32) if labelled else None
     numeric, categorical = feature_columns(table, encoding.columns, numeric=tuple(encoding.means))
     x = features_of(encoding, numeric | categorical)
     if not labelled:

@@ -186,8 +186,8 @@ class Simulation:
             count = min(evaluate_every - done % evaluate_every, self.rounds - done)
             tally = self.timed("train", functools.partial(self.engine.block, count))
             done += count
-            self.record(done, count, tally)
             self.stop_if_diverged(done, tally)
+            self.record(done, count, tally)
             if on_evaluation is not None:
                 on_evaluation([lines[-1] for lines in self.history], self.snapshot)
 

@@ -44,12 +44,8 @@ def across_clients(scores: np.ndarray, samples: np.ndarray, metric: str) -> dict
     scores, samples = scores[samples > 0], samples[samples > 0]
     if len(scores) == 0:
         return {"mean": float("nan"), "bottom_decile": float("nan"), "std": float("nan")}
-    if metric == "rmse":
-        mean = float(np.sqrt(np.average(scores**2, weights=samples)))
-    else:
-        mean = float(np.average(scores, weights=samples))
-    return {
-        "mean": mean,
-        "bottom_decile": bottom_decile(scores, larger_is_better=METRICS[metric]),
-        "std": float(np.std(scores)),
-    }
+    with np.errstate(all="ignore"):  # a diverging model's scores may be infinite, and then so is what is made of them
+        power = 2 if metric == "rmse" else 1
+        mean = float(np.average(scores.astype(np.float64) ** power, weights=samples) ** (1 / power))
+        spread = float(np.std(scores, dtype=np.float64))
+    return {"mean": mean, "bottom_decile": bottom_decile(scores, larger_is_better=METRICS[metric]), "std": spread}

@@ -64,8 +64,8 @@ def conv2d(
 
 def _by_patches(x: jax.Array, kernel: jax.Array, padding: Padding, stride: int) -> jax.Array:
     # Measured in training steps of 28×28×1 → 32 → pool → 64, batches of 64 and 128, in a scan on two CPU cores. Patches
-    # along a row and one product for each of the kernel's rows were the fastest. Whole patches and one product took 1.05
-    # to 1.1 times as long (the same under vmap); kh·kw shifted products, summed, 1.15 times; dX as a convolution of the
+    # along a row and one product for each of the kernel's rows were the fastest. Whole patches and one product took
+    # 1 to 1.1 times as long (the same under vmap); kh·kw shifted products 1.15 times; dX as a convolution of the
     # padded dy, 1.3 times. A custom VJP that recomputes the patches saved neither time nor memory (XLA merges them with
     # the first ones) and would lose forward mode.
     # On an H200, 40 clients: 2 to 4 times faster than XLA's convolution under vmap and about equal one client at a

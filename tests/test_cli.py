@@ -1,0 +1,293 @@
+"""The command line as a person uses it: a run on a file of one's own, everything that follows from it, and bad input."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from majorant.cli import app
+
+SETTINGS = ["--rounds", "60", "--lr", "0.5", "--evaluate-every", "15"]
+
+
+def invoke(*arguments: object, code: int = 0) -> str:
+    """The output of a command that is expected to end with ``code``."""
+    result = CliRunner().invoke(app, [str(a) for a in arguments])
+    assert result.exit_code == code, (result.output, result.exception)
+    return result.output
+
+
+def refused(*arguments: object) -> str:
+    """The complaint, on one line, of a command that must fail politely."""
+    return " ".join(invoke(*arguments, code=2).split())
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    """The rows of a CSV file."""
+    return list(csv.DictReader(path.read_text().splitlines()))
+
+
+def write_visits(path: Path, hospitals: range, seed: int = 0, labels: bool = True) -> Path:
+    """Visits to hospitals: in half of them the outcome follows age and dose one way, in the others the opposite."""
+    rng = np.random.default_rng(seed)
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["hospital", "age", "dose", "ward", *(["outcome"] if labels else [])])
+        for hospital in hospitals:
+            for _ in range(40):
+                age, dose = rng.normal(50, 20), rng.normal(3, 1)
+                sick = ((age - 50) / 20 + (dose - 3)) * (1 if hospital % 2 else -1) > 0
+                row = [f"h{hospital}", f"{age:.2f}", f"{dose:.3f}", rng.choice(["a", "b"])]
+                writer.writerow([*row, *(["sick" if sick else "well"] if labels else [])])
+    return path
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    """A folder with a table, and one finished run on it."""
+    folder = tmp_path_factory.mktemp("place")
+    table = write_visits(folder / "visits.csv", range(8))
+    columns = ["--client-column", "hospital", "--label-column", "outcome", "--unseen", "0.25"]
+    text = invoke(
+        "run", "fedem:components=2", "--data", table, *columns, *SETTINGS, "--out", folder / "run", "--figures", "svg"
+    )
+    assert "test accuracy" in text
+    assert "report.html" in text
+    return folder
+
+
+def test_a_run_folder_keeps_the_contract(place):
+    run = place / "run"
+    summary = json.loads((run / "summary.json").read_text())
+    for key in ("algorithm", "dataset", "seed", "rounds", "clients", "seconds", "communication", "unseen_accuracy"):
+        assert key in summary
+    assert set(summary["test_accuracy"]) >= {"mean", "bottom_decile", "std"}
+    assert set(summary["seconds"]) == {"compile", "train", "evaluate"}
+    assert summary["communication"]["rounds"] == 60
+    # 6 clients train: 2 components × (4 features + bias) × 4 bytes, in each of 60 rounds
+    assert summary["communication"]["bytes_up"] == 60 * 6 * 2 * 5 * 4
+    assert summary["test_accuracy"]["mean"] > 0.8  # a single linear model cannot: its clients contradict each other
+    assert summary["unseen_accuracy"]["mean"] > 0.8
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [line["round"] for line in lines] == [15, 30, 45, 60]
+    clients = read(run / "clients.csv")
+    assert len(clients) == 8
+    assert sum(int(c["unseen"]) for c in clients) == 2
+    assert float(clients[0]["pi_1"]) + float(clients[0]["pi_2"]) == pytest.approx(1, abs=1e-5)
+    assert (run / "report.html").stat().st_size > 10_000
+    assert list((run / "figures").glob("*.svg"))
+
+
+def test_a_finished_run_personalizes_a_new_client(place, tmp_path):
+    new = write_visits(tmp_path / "new.csv", range(9, 10), seed=1)  # odd: of the first kind
+    later = write_visits(tmp_path / "later.csv", range(9, 10), seed=2, labels=False)
+    result = json.loads(
+        invoke("personalize", place / "run", "--data", new, "--predict", later, "--out", tmp_path / "p.csv", "--json")
+    )
+    assert sum(result["mixture_weights"]) == pytest.approx(1, abs=1e-3)
+    assert max(result["mixture_weights"]) > 0.9
+    predicted = [row["prediction"] for row in read(tmp_path / "p.csv")]
+    rows = read(later)
+    truth = ["sick" if (float(r["age"]) - 50) / 20 + float(r["dose"]) - 3 > 0 else "well" for r in rows]
+    assert np.mean([p == t for p, t in zip(predicted, truth, strict=True)]) > 0.8
+
+
+def test_an_empty_table_still_gives_a_model(place, tmp_path):
+    empty = tmp_path / "empty.csv"
+    empty.write_text("hospital,age,dose,ward,outcome\n")
+    text = invoke("personalize", place / "run", "--data", empty, "--json")
+    assert json.loads(text)["mixture_weights"] == [0.5, 0.5]
+
+
+def test_report_is_written_again_for_finished_runs(place, tmp_path):
+    assert "page.html" in invoke("report", place / "run", "--out", tmp_path / "page.html")
+    assert (tmp_path / "page.html").stat().st_size > 10_000
+    assert "is not a run folder" in refused("report", tmp_path / "nothing")
+
+
+def test_compare_runs_methods_on_the_same_data(tmp_path):
+    data = "synthetic:clients=6,dimension=4"
+    text = invoke(
+        "compare", "fedavg", "local:lr=0.05", "--data", data, *SETTINGS, "--seeds", "2", "--out", tmp_path / "c"
+    )
+    assert "±" in text
+    assert "local:lr=0.05" in text
+    first, second = (json.loads((tmp_path / "c" / n / "summary.json").read_text()) for n in ("fedavg", "local-lr-0-05"))
+    assert first["communication"]["bytes_up"] > 0 == second["communication"]["bytes_up"]
+    assert first["test_accuracy"]["std_over_runs"] >= 0
+    assert "lr = 0.05" in (tmp_path / "c" / "local-lr-0-05" / "config.toml").read_text()
+    assert (tmp_path / "c" / "report.html").exists()
+    assert "name one of them" in refused("personalize", tmp_path / "c", "--data", "x.npz")
+
+
+def test_dry_run_shows_what_a_file_and_flags_make_together(tmp_path):
+    study = tmp_path / "study.toml"
+    study.write_text('algorithm = "fedem"\nrounds = 7\n[local]\nlr = 0.5\n')
+    text = invoke("run", "--config", study, "--rounds", "9", "--dry-run")
+    assert "rounds = 9" in text
+    assert "lr = 0.5" in text
+    assert not (tmp_path / "runs").exists()
+
+
+def test_lists_name_everything():
+    assert "fedem" in invoke("list", "algorithms")
+    assert "fedem/table2-synthetic" in invoke("list", "experiments")
+    assert "there is no list of 'nonsense'" in refused("list", "nonsense")
+
+
+def test_help_does_not_load_jax():
+    program = "import sys; import majorant.cli; sys.exit('jax' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_quick_experiments_run(tmp_path):
+    text = invoke("reproduce", "fedem/j4-clusters", "--quick", "--seeds", "1", "--out", tmp_path / "e")
+    assert "clusters recovered" in text
+    assert json.loads((tmp_path / "e" / "results.json").read_text())["quick"] is True
+    assert "did you mean" in refused("reproduce", "fedem/table2", "--out", tmp_path / "f")
+    assert not (tmp_path / "f").exists()
+
+
+BAD = {
+    "an unknown method": (["fedemm"], "did you mean 'fedem'"),
+    "an unknown option": (["fedem:component=3"], "components"),
+    "an unknown data set": (["fedem", "--data", "syntetic"], "did you mean 'synthetic'"),
+    "an unknown model": (["fedem", "--model", "linaer"], "did you mean 'linear'"),
+    "no method at all": ([], "name an algorithm"),
+    "a negative learning rate": (["fedem", "--lr", "-1"], "lr must be"),
+    "an infinite learning rate": (["fedem", "--lr", "inf"], "lr must be"),
+    "zero clients": (["fedem", "--data", "synthetic:clients=0"], "clients"),
+    "zero rounds": (["fedem", "--rounds", "0"], "rounds"),
+    "zero components": (["fedem:components=0", "--data", "synthetic:clients=3,dimension=2"], "components must be"),
+    "more components than sense": (["fedem:components=99999", "--data", "synthetic:clients=3,dimension=2"], "use fewer"),
+    "both epochs and steps": (["fedem", "--epochs", "1", "--steps", "2"], "not both"),
+    "a share that is none": (["fedem", "--participation", "uniform:1.5"], "(0, 1]"),
+    "everybody unseen": (["fedem", "--unseen", "1"], "unseen"),
+    "a missing file": (["fedem", "--data", "no.csv", "--client-column", "a", "--label-column", "b"], "no.csv"),
+    "a table without columns named": (["fedem", "--data", "no.csv"], "--client-column"),
+    "columns without a table": (["fedem", "--label-column", "b"], "goes with a CSV or Parquet file"),
+    "a model for images": (["fedem", "--model", "cnn", "--data", "synthetic:clients=3"], "image"),
+    "a method that needs everyone": (["clustered", "--participation", "uniform:0.5"], "every client"),
+    "a figure format": (["fedem", "--figures", "gif"], "pdf, png or svg"),
+    "regression for MOCHA": (["mocha", "--data", "{table}", "--label-column", "dose", "--client-column", "hospital"], "classification"),
+    "a missing column": (["fedem", "--data", "{table}", "--label-column", "outcom", "--client-column", "hospital"], "outcome"),
+    "labels that are no numbers": (
+        ["fedem", "--data", "{table}", "--label-column", "outcome", "--client-column", "hospital", "--task", "regression"],
+        "numbers",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_refused_before_a_run_exists(case, place, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    arguments, complaint = BAD[case]
+    arguments = [a.format(table=place / "visits.csv") for a in arguments]
+    assert complaint in refused("run", *arguments)
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(("column", "value"), [("age", ""), ("age", "inf"), ("age", "nan"), ("hospital", "")])
+def test_holes_in_a_table_are_named(column, value, place, tmp_path):
+    lines = (place / "visits.csv").read_text().splitlines()
+    cells = lines[5].split(",")
+    cells[lines[0].split(",").index(column)] = value
+    table = tmp_path / "holes.csv"
+    table.write_text("\n".join([*lines[:5], ",".join(cells), *lines[6:]]) + "\n")
+    out = tmp_path / "out"
+    assert column in refused(
+        "run", "fedem", "--data", table, "--client-column", "hospital", "--label-column", "outcome", "--out", out
+    )
+    assert not out.exists()
+
+
+def test_a_client_too_small_to_split_is_named(place, tmp_path):
+    table = tmp_path / "small.csv"
+    table.write_text((place / "visits.csv").read_text() + "tiny,50,3,a,sick\n")
+    text = refused("run", "fedem", "--data", table, "--client-column", "hospital", "--label-column", "outcome")
+    assert "'tiny' has 1 samples" in text
+
+
+def test_an_unwritable_place_is_refused(place, tmp_path):
+    blocker = tmp_path / "file"
+    blocker.write_text("in the way")
+    data = ["--data", "synthetic:clients=3,dimension=2"]
+    text = refused("run", "fedavg", *data, "--rounds", "1", "--out", blocker / "run")
+    assert str(blocker) in text
+    assert "is not empty" in refused("run", "fedavg", *data, "--rounds", "1", "--out", place / "run")
+
+
+def test_a_full_disk_leaves_no_half_written_run(tmp_path, monkeypatch):
+    def full(descriptor: int, data: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    data = ["--data", "synthetic:clients=3,dimension=2"]
+    text = refused("run", "fedavg", *data, "--rounds", "2", "--out", tmp_path / "run")
+    assert "space" in text or "full" in text
+    assert not (tmp_path / "run").exists()
+
+
+def test_divergence_stops_with_advice(tmp_path):
+    table = write_visits(tmp_path / "v.csv", range(3))
+    columns = ["--client-column", "hospital", "--label-column", "dose", "--task", "regression"]
+    text = refused(
+        "run", "fedavg", "--data", table, *columns, "--lr", "1e30", "--rounds", "20", "--out", tmp_path / "d"
+    )
+    assert "Lower the learning rate" in text
+    assert not (tmp_path / "d").exists()
+
+
+def test_resume_refuses_other_settings_and_damage(place, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(place / "run", copy)
+    assert "another configuration" in refused("run", "--resume", copy, "--lr", "0.01")
+    arrays = copy / "checkpoint" / "arrays.safetensors"
+    whole = arrays.read_bytes()
+    arrays.write_bytes(whole[: len(whole) // 2])
+    assert "checkpoint" in refused("run", "--resume", copy)
+    arrays.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    assert "checkpoint" in refused("run", "--resume", copy)
+    shutil.rmtree(copy / "checkpoint")
+    assert "no checkpoint" in refused("run", "--resume", copy)
+    assert "is not a run folder" in refused("run", "--resume", tmp_path)
+
+
+def test_a_run_killed_at_any_moment_resumes_bit_for_bit(tmp_path):
+    """Kills a real process in the middle, resumes it, and compares every array with an undisturbed run's."""
+    command = [
+        sys.executable, "-c", "import majorant.experiments.execute as e; e.CHECKPOINT_SECONDS = 0; "
+        "e.run_in_folder.__kwdefaults__['checkpoint_seconds'] = 0; from majorant.cli import main; main()",
+        "run", "fedem:components=2", "--data", "synthetic:clients=8,dimension=6", "--rounds", "4000",
+        "--evaluate-every", "20", "--participation", "uniform:0.5", "--out",
+    ]  # fmt: skip
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    subprocess.run([*command, str(whole)], check=True, capture_output=True)
+    process = subprocess.Popen([*command, str(cut)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    for _ in range(6000):
+        if (cut / "checkpoint" / "manifest.json").exists() or process.poll() is not None:
+            break
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (cut / "summary.json").exists(), "the run ended before it could be killed: make it longer"
+    invoke("run", "--resume", cut)
+    for part in ("checkpoint", "model"):
+        assert (cut / part / "arrays.safetensors").read_bytes() == (whole / part / "arrays.safetensors").read_bytes()
+    numbers = lambda folder: [
+        {k: v for k, v in json.loads(line).items() if k != "seconds"}
+        for line in (folder / "metrics.jsonl").read_text().splitlines()
+    ]
+    assert numbers(cut) == numbers(whole)
+    assert (cut / "clients.csv").read_text() == (whole / "clients.csv").read_text()
