@@ -1,7 +1,7 @@
 """A FedAvg round of the paper's CNN on Fashion-MNIST images: ours against a plain PyTorch loop over clients.
 
-Same images, same network, same batches of 64, one local epoch of SGD with momentum. Without the data set on disk, random
-images of the same shape take its place (the work is the same). Run: python -m benchmarks.cnn_round
+Same images, same network, same batches of 64, one local epoch of SGD with momentum. Without the data set on disk,
+random images of the same shape take its place (the work is the same). Run: python -m benchmarks.cnn_round
 """
 
 from __future__ import annotations

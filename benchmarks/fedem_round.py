@@ -103,9 +103,8 @@ def main() -> dict[str, float]:
     work = 3 * 2 * samples * d * COMPONENTS  # E-step, forward, gradient
     traffic = data.train.x.nbytes * 4  # E-step reads; a batch is gathered (read, written) and read
     same = mj.simulate(algorithm, data, rounds=rounds, evaluate_every=rounds).summary()["test_accuracy"]["mean"]
-    print(
-        f"FedEM round, {data.clients} clients, {samples} samples, d = {d}, {COMPONENTS} components, {jax.default_backend()}"
-    )
+    sizes = f"{data.clients} clients, {samples} samples, d = {d}, {COMPONENTS} components"
+    print(f"FedEM round, {sizes}, {jax.default_backend()} (the PyTorch loop runs on the CPU)")
     print(f"  ours {1e3 * ours:.1f} ms, PyTorch loop {1e3 * other:.0f} ms: {other / ours:.0f} times faster")
     print(f"  against the paper's released code, over 7 s a round: {7 / ours:.0f} times faster")
     print(f"  accuracy after {rounds} rounds: ours {same:.3f}, PyTorch loop {theirs.accuracy(data):.3f}")

@@ -44,9 +44,7 @@ def measure(clients: int, budget: int | None) -> dict[str, float]:
 def main() -> None:
     """Prints a line per size, and the exponent of cost against clients."""
     costs = {}
-    print(
-        f"{'clients':>9} {'samples':>10} {'ms/round':>9} {'µs/sample':>10} {'compile s':>9} {'MB data':>8} {'MB peak':>8}"
-    )
+    print("  clients    samples  ms/round  µs/sample compile s  MB data  MB peak")
     for clients, budget in [*((c, 0) for c in SIZES), (100_000, 64 << 20)]:
         command = [sys.executable, "-m", "benchmarks.scaling", str(clients), str(budget)]
         r = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])

@@ -1,4 +1,4 @@
-"""The command line as a person uses it: a run on a file of one's own, everything that follows from it, and bad input."""
+"""The command line as a person uses it: a run on a file of one's own, what follows from it, and bad input."""
 
 from __future__ import annotations
 
@@ -159,6 +159,7 @@ def test_quick_experiments_run(tmp_path):
     assert not (tmp_path / "f").exists()
 
 
+TABLE = ["--data", "{table}", "--client-column", "hospital"]
 BAD = {
     "an unknown method": (["fedemm"], "did you mean 'fedem'"),
     "an unknown option": (["fedem:component=3"], "components"),
@@ -170,7 +171,7 @@ BAD = {
     "zero clients": (["fedem", "--data", "synthetic:clients=0"], "clients"),
     "zero rounds": (["fedem", "--rounds", "0"], "rounds"),
     "zero components": (["fedem:components=0", "--data", "synthetic:clients=3,dimension=2"], "components must be"),
-    "more components than sense": (["fedem:components=99999", "--data", "synthetic:clients=3,dimension=2"], "use fewer"),
+    "more components than sense": (["fedem:components=9999", "--data", "synthetic:clients=3,dimension=2"], "use fewer"),
     "both epochs and steps": (["fedem", "--epochs", "1", "--steps", "2"], "not both"),
     "a share that is none": (["fedem", "--participation", "uniform:1.5"], "(0, 1]"),
     "everybody unseen": (["fedem", "--unseen", "1"], "unseen"),
@@ -180,12 +181,9 @@ BAD = {
     "a model for images": (["fedem", "--model", "cnn", "--data", "synthetic:clients=3"], "image"),
     "a method that needs everyone": (["clustered", "--participation", "uniform:0.5"], "every client"),
     "a figure format": (["fedem", "--figures", "gif"], "pdf, png or svg"),
-    "regression for MOCHA": (["mocha", "--data", "{table}", "--label-column", "dose", "--client-column", "hospital"], "classification"),
-    "a missing column": (["fedem", "--data", "{table}", "--label-column", "outcom", "--client-column", "hospital"], "outcome"),
-    "labels that are no numbers": (
-        ["fedem", "--data", "{table}", "--label-column", "outcome", "--client-column", "hospital", "--task", "regression"],
-        "numbers",
-    ),
+    "regression for MOCHA": (["mocha", *TABLE, "--label-column", "dose"], "classification"),
+    "a missing column": (["fedem", *TABLE, "--label-column", "outcom"], "outcome"),
+    "labels that are no numbers": (["fedem", *TABLE, "--label-column", "outcome", "--task", "regression"], "numbers"),
 }  # fmt: skip
 
 

@@ -29,7 +29,7 @@ from majorant.engines.run import Run, Scores
 from majorant.engines.streamed import Streamed
 from majorant.evaluation.metrics import metric_name
 
-CACHE_BYTES = 2 << 20  # a chunk's samples on a CPU: about what its cache holds
+CACHE_BYTES = 4 << 20  # a chunk's samples on a CPU: about what its cache holds
 LARGE_MODEL = 20_000  # parameters above which, on a CPU, one client at a time fills the machine
 
 
