@@ -27,7 +27,7 @@ def multi_step(*, milestones: tuple[float, ...] = (0.5, 0.75), factor: float = 0
 def cosine(*, floor: float = 0.0) -> Schedule:
     """Falls from 1 to ``floor`` along half a cosine.
 
-    >>> float(cosine()(jnp.asarray(0.5)))
+    >>> round(float(cosine()(jnp.asarray(0.5))), 4)
     0.5
     """
     return lambda progress: floor + (1 - floor) * 0.5 * (1 + jnp.cos(jnp.pi * progress))
