@@ -83,7 +83,7 @@ def solved(solver, data, *, rounds=1, round=0, planned=1, weights=None, penalty=
     moments = solver.moments(params)
     for k in range(rounds):
         view = View((), as_hyper(solver.hyper), round + k, planned)
-        params, moments = solver.solve(
+        params, moments, _ = solver.solve(
             model, view, params, moments, data, jax.random.key(k), weights=weights, penalty=penalty
         )
     return vector(params)
@@ -178,3 +178,16 @@ def test_schedules_scale_the_learning_rate_by_the_progress_of_the_run():
 def test_impossible_settings_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         mj.local_sgd(**options)
+
+
+def test_the_logged_loss_is_the_mean_over_the_samples_before_each_step():
+    """With a learning rate of (almost) nothing every minibatch sees the same model, so the mean is the full loss."""
+    data = mj.data.synthetic_mixture(clients=1, dimension=3, seed=0)
+    x, y = data.train.client(0)
+    model = mj.models.linear(data)
+    params = model.init(jax.random.key(1))
+    local = mj.local_sgd(1e-20, epochs=1, batch_size=7)
+    view = View(params, as_hyper(local.hyper), 0, 1)
+    client = ClientData(jnp.asarray(x), jnp.asarray(y), jnp.int32(len(y)), jnp.int32(0))
+    loss = local.solve(model, view, params, local.moments(params), client, jax.random.key(0)).loss
+    np.testing.assert_allclose(loss, model.losses(params, x, y).mean(), rtol=1e-5)

@@ -125,6 +125,14 @@ def run_minibatches(
     return jax.lax.fori_loop(0, plan.epochs, lambda e, c: epoch(c, jax.random.fold_in(key, e)), carry)
 
 
+class Solved(NamedTuple):
+    """What a local solver gives: parameters, the moments to keep, and the mean loss of the minibatches on its way."""
+
+    params: Tree
+    moments: Tree
+    loss: jax.Array
+
+
 class LocalSolver(NamedTuple):
     """A local optimizer with its plan: ``step(hyper, scale, params, gradients, moments) -> (params, moments)``."""
 
@@ -147,22 +155,22 @@ class LocalSolver(NamedTuple):
         moments: Tree,
         batch: Batch,
         penalty: Callable[[Tree], jax.Array] | None = None,
-    ) -> tuple[Tree, Tree]:
+    ) -> Solved:
         """One step on one minibatch: its mean weighted loss, plus ``penalty(params)``."""
 
-        def objective(params: Tree) -> tuple[jax.Array, Tree]:
+        def objective(params: Tree) -> tuple[jax.Array, tuple[jax.Array, Tree]]:
             outputs, refreshed = (model.apply(params, batch.x), params)
             if model.train_apply is not None:
                 outputs, refreshed = model.train_apply(params, batch.x)
             loss = batch.mean(model.loss.per_sample(outputs, batch.y))
-            return loss + (penalty(params) if penalty else 0), refreshed
+            return loss + (penalty(params) if penalty else 0), (loss, refreshed)
 
-        gradients, refreshed = jax.grad(objective, has_aux=True)(params)
+        gradients, (loss, refreshed) = jax.grad(objective, has_aux=True)(params)
         stepped, moments = self.step(view.hyper, self.schedule(view.progress), params, gradients, moments)
         statistics = statistic_leaves(model, params, batch.x)
         if statistics is not None:
             stepped = jax.tree.map(lambda keep, new, old: new if keep else old, statistics, refreshed, stepped)
-        return stepped, moments
+        return Solved(stepped, moments, loss)
 
     def solve(
         self,
@@ -175,15 +183,20 @@ class LocalSolver(NamedTuple):
         *,
         weights: jax.Array | None = None,
         penalty: Callable[[Tree], jax.Array] | None = None,
-    ) -> tuple[Tree, Tree]:
-        """Trains ``params`` on a client's (weighted) samples and returns them with the moments to keep.
+    ) -> Solved:
+        """Trains ``params`` on a client's (weighted) samples; ``penalty(params)`` is added to each minibatch's loss."""
 
-        ``penalty(params)`` is added to every minibatch's loss.
-        """
-        step = lambda carry, batch: self.step_on(model, view, carry[0], carry[1], batch, penalty)
-        start = (params, moments if self.keep_moments else self.init(params))
-        params, moments = run_minibatches(self.plan, step, start, data, key, weights)
-        return params, moments if self.keep_moments else ()
+        def step(carry: tuple[Solved, jax.Array], batch: Batch) -> tuple[Solved, jax.Array]:
+            (params, moments, mean), seen = carry
+            params, moments, loss = self.step_on(model, view, params, moments, batch, penalty)
+            seen = seen + batch.size
+            return Solved(params, moments, mean + (loss - mean) * batch.size / jnp.maximum(seen, 1)), seen
+
+        start = Solved(
+            params, moments if self.keep_moments else self.init(params), jnp.zeros((), jnp.result_type(float))
+        )
+        solved, _ = run_minibatches(self.plan, step, (start, jnp.zeros_like(data.size)), data, key, weights)
+        return solved if self.keep_moments else solved._replace(moments=())
 
 
 def statistic_leaves(model: Model, params: Tree, x: jax.Array) -> Any:
@@ -211,6 +224,7 @@ def local_sgd(
 
     With gradient g, momentum μ and weight decay δ: ``m ← μ m + g + δ θ`` and ``θ ← θ − lr · schedule · m``.
     ``keep_moments`` keeps m on the client between rounds (the FedEM paper's released code does); it never travels.
+    A μ or δ of 0 is left out of the program, and is then no hyperparameter of the run.
 
     >>> local_sgd(0.1, epochs=1, batch_size=128).plan
     Minibatches(epochs=1, steps=None, batch_size=128)
@@ -220,13 +234,15 @@ def local_sgd(
     check_range("weight_decay", weight_decay, least=0)
 
     def step(hyper: dict, scale: jax.Array, params: Tree, gradients: Tree, moments: Tree) -> tuple[Tree, Tree]:
-        direction = jax.tree.map(lambda g, p: g + hyper["weight_decay"] * p, gradients, params)
+        direction = gradients
+        if weight_decay:
+            direction = jax.tree.map(lambda g, p: g + hyper["weight_decay"] * p, gradients, params)
         if momentum:
             direction = moments = jax.tree.map(lambda m, d: hyper["momentum"] * m + d, moments, direction)
         return jax.tree.map(lambda p, d: p - hyper["lr"] * scale * d, params, direction), moments
 
     return LocalSolver(
-        hyper={"lr": lr, "weight_decay": weight_decay} | ({"momentum": momentum} if momentum else {}),
+        hyper={"lr": lr} | {k: v for k, v in {"momentum": momentum, "weight_decay": weight_decay}.items() if v},
         init=lambda params: jax.tree.map(jnp.zeros_like, params) if momentum else (),
         step=step,
         plan=minibatches(epochs=epochs, steps=steps, batch_size=batch_size),

@@ -87,7 +87,7 @@ def test_fedavg_plus_passes_once_over_the_clients_own_samples(fedavg):
     key, data = jax.random.key(5), client(0)
     moments = jax.tree.map(lambda a: jnp.full_like(a, 7.0), LOCAL.moments(view.value))
     once = mj.local_sgd(0.1, epochs=1, batch_size=4, momentum=0.5)
-    expected, _ = once.solve(
+    expected, _, _ = once.solve(
         MODEL, view._replace(hyper=as_hyper(once.hyper)), view.value, once.init(view.value), data, key
     )
     assert_close(algorithm.deploy(view, moments, data, key), expected)
@@ -110,7 +110,7 @@ def test_local_training_sends_nothing_and_is_one_solver_per_client(alone, fedavg
     theta, moments, data = start, LOCAL.moments(start), client(0)
     for k in range(3):
         view = View((), as_hyper(LOCAL.hyper), k, 3)
-        theta, moments = LOCAL.solve(
+        theta, moments, _ = LOCAL.solve(
             MODEL, view, theta, moments, data, client_key(round_key(jax.random.key(0), k + 1), 0)
         )
     assert_close(jax.tree.map(lambda a: a[0, 0], alone.snapshot.clients.theta), theta)
@@ -122,7 +122,7 @@ def test_a_newcomer_to_local_training_trains_for_as_many_rounds_as_the_others():
     data, key = client(zoo.UNSEEN), jax.random.key(4)
     theta = algorithm.init_client(view, data, key).theta
     for _ in range(5):
-        theta, _ = FULL.solve(MODEL, view, theta, (), data, key)
+        theta, _, _ = FULL.solve(MODEL, view, theta, (), data, key)
     found = algorithm.join(view._replace(round=5, rounds=10), data, key)
     assert_close(found.theta, theta)
     assert_close(algorithm.join(view, data, key).theta, algorithm.init_client(view, data, key).theta)

@@ -83,11 +83,11 @@ def apfl(
         def step(carry: tuple[Tree, Client], batch: Batch) -> tuple[Tree, Client]:
             w, (v, alpha, v_moments, w_moments) = carry
             mixed = model_at(model, lambda v: mix(alpha, v, w))
-            next_v, v_moments = local.step_on(mixed, view, v, v_moments, batch)
+            next_v, v_moments, _ = local.step_on(mixed, view, v, v_moments, batch)
             if adaptive:
                 slope = jax.grad(lambda a: batch.mean(model.losses(mix(a, v, w), batch.x, batch.y)))(alpha)
                 alpha = jnp.clip(alpha - view.hyper["alpha_lr"] * slope, 0, 1)
-            w, w_moments = local.step_on(model, view, w, w_moments, batch)
+            w, w_moments, _ = local.step_on(model, view, w, w_moments, batch)
             return w, Client(next_v, alpha, v_moments, w_moments)
 
         moments = local.init(view.value)  # of the first step, where they are not kept

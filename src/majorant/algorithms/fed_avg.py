@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from majorant.core import Algorithm, ClientData, Key, Server, Total, Tree, Upload, View, masked_mean, replace_by_mean
+from majorant.core import Algorithm, ClientData, Key, Server, Total, Tree, Upload, View, replace_by_mean
 from majorant.models.base import Model
 from majorant.solvers import LocalSolver, as_hyper, check_range, local_sgd
 
@@ -81,9 +81,8 @@ def shared_model(
     """One model for everybody: clients train it, with ``penalty(θ, view)`` added to their loss, and send it back."""
 
     def client_update(view: View, moments: Tree, data: ClientData, key: Key) -> tuple[Upload, Tree]:
-        loss = masked_mean(model.losses(view.value, data.x, data.y), data)
         added = (lambda theta: penalty(theta, view)) if penalty else None
-        theta, moments = local.solve(model, view, view.value, moments, data, key, penalty=added)
+        theta, moments, loss = local.solve(model, view, view.value, moments, data, key, penalty=added)
         return Upload(theta, data.size.astype(loss.dtype), {"loss": loss}), moments
 
     return Algorithm(

@@ -58,6 +58,6 @@ def tuned(algorithm: Algorithm, model: Model, tuning: LocalSolver, *, prefix: st
     def adapt(view: View, client: Tree, data: ClientData, key: Key) -> Tree:
         theta = algorithm.deploy(view, client, data, key)
         own = view._replace(hyper={name: view.hyper[prefix + name] for name in solver.hyper})
-        return solver.solve(model, own, theta, (), data, key)[0]
+        return solver.solve(model, own, theta, (), data, key).params
 
     return algorithm._replace(name=f"{algorithm.name}+", init=init, adapt=adapt, personalize=lambda view, theta: theta)

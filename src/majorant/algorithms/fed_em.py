@@ -95,7 +95,7 @@ def fed_em(
         q, loss = e_step(theta, pi, data)
         pi = weights(q, pi, data)
         solve = lambda theta_m, moments, q_m: local.solve(model, view, theta_m, moments, data, key, weights=q_m)
-        theta, moments = jax.vmap(solve, in_axes=(0, 0, 1))(theta, client.moments, q)
+        theta, moments, _ = jax.vmap(solve, in_axes=(0, 0, 1))(theta, client.moments, q)
         upload = Upload(theta, data.size.astype(q.dtype), {"loss": masked_mean(loss, data)})
         return upload, Client(pi, moments)
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import jax
 
-from majorant.core import Algorithm, ClientData, Key, Server, Tree, Upload, View, masked_mean
+from majorant.core import Algorithm, ClientData, Key, Server, Tree, Upload, View
 from majorant.models.base import Model
 from majorant.solvers import LocalSolver, as_hyper, local_sgd
 
@@ -44,8 +44,7 @@ def local(model: Model, *, local: LocalSolver | None = None) -> Algorithm:
         return Client(theta, solver.moments(theta))
 
     def client_update(view: View, client: Client, data: ClientData, key: Key) -> tuple[Upload, Client]:
-        loss = masked_mean(model.losses(client.theta, data.x, data.y), data)
-        theta, moments = solver.solve(model, view, client.theta, client.moments, data, key)
+        theta, moments, loss = solver.solve(model, view, client.theta, client.moments, data, key)
         return Upload((), data.size.astype(loss.dtype), {"loss": loss}), Client(theta, moments)
 
     def onboard(view: View, data: ClientData, key: Key) -> Client:

@@ -77,9 +77,8 @@ def p_fed_me(
 
     def released(view: View, client: Client, data: ClientData, key: Key) -> tuple[Upload, Client]:
         theta, moments = client
-        loss = masked_mean(model.losses(theta, data.x, data.y), data)
         pull = lambda theta: pull_to_broadcast(theta, view)
-        theta, moments = local.solve(model, view, theta, moments, data, key, penalty=pull)
+        theta, moments, loss = local.solve(model, view, theta, moments, data, key, penalty=pull)
         return Upload(theta, data.size.astype(loss.dtype), {"loss": loss}), Client(theta, moments)
 
     def paper(view: View, client: Client, data: ClientData, key: Key) -> tuple[Upload, Client]:
@@ -89,7 +88,7 @@ def p_fed_me(
         def step(carry: tuple[Tree, Tree, Tree], batch: Batch) -> tuple[Tree, Tree, Tree]:
             w, theta, moments = carry
             pull = lambda theta: pull_to_broadcast(theta, view._replace(value=w))
-            inner = lambda _, at: local.step_on(model, view, at[0], at[1], batch, pull)
+            inner = lambda _, at: local.step_on(model, view, at[0], at[1], batch, pull)[:2]
             theta, moments = jax.lax.fori_loop(0, inner_steps, inner, (theta, moments))
             return jax.tree.map(lambda w, t: w - rate * (w - t), w, theta), theta, moments
 
