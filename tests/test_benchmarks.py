@@ -1,0 +1,32 @@
+"""The benchmarks can be run: those that need no PyTorch are, on the smallest sizes; the others are imported."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from benchmarks.all import NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_benchmark_is_a_program(name):
+    assert callable(importlib.import_module(f"benchmarks.{name}").main)
+
+
+def test_scaling_measures_a_small_population():
+    from benchmarks.scaling import measure
+
+    resident, streamed = measure(20, None), measure(20, 1 << 10)
+    assert resident["samples"] == streamed["samples"] > 0
+    assert min(resident["round"], streamed["round"]) > 0
+
+
+def test_the_machines_limits_are_positive_numbers():
+    from benchmarks.machine import best_of, interleaved
+
+    assert best_of(lambda: sum(range(1000)), repeats=2) > 0
+    assert set(interleaved({"a": lambda: None, "b": lambda: None}, repeats=2)) == {"a", "b"}
