@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 import majorant as mj
 from majorant.core import Algorithm
@@ -36,6 +37,10 @@ ZOO: dict[str, Entry] = {
     "fed_avg_plus": Entry(lambda model, local: mj.fed_avg_plus(model, local=local)),
     "fed_prox": Entry(lambda model, local: mj.fed_prox(model, mu=0.5, local=local), ("mu", 0.5, 2.0)),
     "fed_em": Entry(lambda model, local: mj.fed_em(model, components=2, local=local)),
+    "fed_em:adam": Entry(
+        lambda model, local: mj.fed_em(model, components=2, local=mj.local_optax(optax.adam(0.05), batch_size=4)),
+        ("lr_scale", 1.0, 0.5),
+    ),
     "local": Entry(lambda model, local: mj.local(model, local=local)),
     "clustered_fl": Entry(
         lambda model, local: mj.clustered_fl(

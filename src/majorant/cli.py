@@ -98,7 +98,7 @@ def run(
     """Train one method and evaluate every client's own model."""
     flags = {k: v for k, v in locals().items() if k not in NOT_SETTINGS}
     with friendly_errors():
-        from majorant.experiments.config import check_names
+        from majorant.experiments.config import build, check_names
         from majorant.experiments.execute import point_last_at, run_in_folder
 
         settings = resolve(flags, config, resume)
@@ -107,9 +107,14 @@ def run(
             return show_configuration([settings])
         folder = resume or out or fresh_folder(f"{settings.algorithm}-{settings.data}")
         check_figures(figures)
+        problem = build(settings)
         with progress([settings.algorithm], settings.rounds, quiet=as_json) as advance:
             result = run_in_folder(
-                settings, folder, resume=resume is not None, on_evaluation=lambda lines: advance(0, lines)
+                settings,
+                folder,
+                problem=problem,
+                resume=resume is not None,
+                on_evaluation=functools.partial(advance, 0),
             )
         point_last_at(folder)
         report = write_pages([folder], folder, figures)
@@ -166,9 +171,7 @@ def compare(
         folder = out or fresh_folder(f"compare-{settings[0].data}")
         if folder.exists() and any(folder.iterdir()):
             raise FileExistsError(f"{folder} is not empty: choose another --out")
-        names = [
-            f"{i + 1}-{slug(name)}" if algorithms.count(name) > 1 else slug(name) for i, name in enumerate(algorithms)
-        ]
+        algorithms, names = distinct(algorithms), distinct([slug(name) for name in algorithms])
         with progress(algorithms, settings[0].rounds, quiet=as_json) as advance:
             for i, (each, problem) in enumerate(zip(settings, problems, strict=True)):
                 run_in_folder(each, folder / names[i], problem=problem, on_evaluation=functools.partial(advance, i))
@@ -307,6 +310,15 @@ def resolve(flags: dict[str, Any], config: Path | None, resume: Path | None) -> 
     if config is None and flags.get("algorithm") is None:
         raise ValueError("name an algorithm (majorant list algorithms) or give --config FILE")
     return load_config(config, **flags) if config else make_config({}, **flags)
+
+
+def distinct(names: list[str]) -> list[str]:
+    """The names, numbered where one stands again.
+
+    >>> distinct(["fedavg", "local", "fedavg"])
+    ['fedavg', 'local', 'fedavg-2']
+    """
+    return [n if (k := names[: i + 1].count(n)) == 1 else f"{n}-{k}" for i, n in enumerate(names)]
 
 
 def show_configuration(settings: list[Any]) -> None:
@@ -451,7 +463,7 @@ def friendly_errors() -> Iterator[None]:
     from majorant.experiments.storage import explain_os_error
 
     def show(message: Any, category: Any, filename: str, lineno: int, file: Any = None, line: Any = None) -> None:
-        errors.print(f"[yellow]warning:[/] {message}", highlight=False)
+        errors.print(f"[yellow]warning:[/] {escaped(str(message))}", highlight=False)
 
     def fail(message: str) -> None:
         errors.print(f"[bold red]error:[/] {escaped(message)}", highlight=False, soft_wrap=True)

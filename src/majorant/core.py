@@ -13,6 +13,7 @@ What is personal lives in ``client`` and never travels: clients receive a `View`
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -139,11 +140,13 @@ class Algorithm(NamedTuple):
 
     def join(self, view: View, data: ClientData, key: Key) -> Tree:
         """The private state of a client that was not there at training."""
-        return (self.onboard or self.init_client)(view, data, key)
+        return (self.onboard or self.init_client)(view, data, jax.random.fold_in(key, 0))
 
     def deploy(self, view: View, client: Tree, data: ClientData, key: Key) -> Tree:
         """The model that a client uses: its state, adapted to its own data where the method does so."""
-        return self.personalize(view, self.adapt(view, client, data, key) if self.adapt else client)
+        if self.adapt is not None:
+            client = self.adapt(view, client, data, jax.random.fold_in(key, 1))
+        return self.personalize(view, client)
 
 
 def round_key(run_key: Key, round: jax.Array | int) -> Key:
@@ -175,6 +178,31 @@ def all_finite(tree: Tree) -> jax.Array:
 def select(condition: jax.Array, yes: Tree, no: Tree) -> Tree:
     """``yes`` where the scalar condition holds, else ``no``, for whole trees."""
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
+
+
+BLOCK_VALUES = 1 << 18  # input values that go through a model at once: bounds the memory of its intermediate results
+
+
+def blockwise(function: Callable[..., jax.Array], x: jax.Array, *others: jax.Array) -> jax.Array:
+    """``function(x, ...)`` over samples, block by block where there are many: for passes over all of a client's.
+
+    >>> x = jnp.arange(6.0).reshape(3, 2)
+    >>> blockwise(lambda x: x.sum(axis=1), x)
+    Array([1., 5., 9.], dtype=float32)
+    """
+    n = x.shape[0]
+    rows = max(64, BLOCK_VALUES // max(1, math.prod(x.shape[1:])))
+    if n <= rows:
+        return function(x, *others)
+    blocks = -(-n // rows)
+    rows = -(-n // blocks)
+
+    def split(a: jax.Array) -> jax.Array:
+        padded = jnp.pad(a, [(0, blocks * rows - n)] + [(0, 0)] * (a.ndim - 1), mode="edge")
+        return padded.reshape(blocks, rows, *a.shape[1:])
+
+    out = jax.lax.map(lambda block: function(*block), tuple(split(a) for a in (x, *others)))
+    return out.reshape(blocks * rows, *out.shape[2:])[:n]
 
 
 def masked_mean(values: jax.Array, data: ClientData) -> jax.Array:

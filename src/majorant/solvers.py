@@ -51,16 +51,25 @@ def minibatches(*, epochs: int | None, steps: int | None, batch_size: int | None
     return Minibatches(1 if epochs is None and steps is None else epochs, steps, batch_size)
 
 
-def permutation(key: Key, size: jax.Array, length: int) -> jax.Array:
-    """A random order of ``0 … size − 1``, followed by the padding's indices; sorts one word per sample.
+MANY = 1 << 14
 
-    The random bits stand above the index bits in one word, because sorting single words is several times faster
-    than sorting pairs; how many bits the index takes depends on ``size`` alone.
+
+def permutation(key: Key, size: jax.Array, length: int) -> jax.Array:
+    """A random order of ``0 … size − 1``, followed by padding.
+
+    The random bits stand above the index bits in one word, because sorting single words is several times faster than
+    sorting pairs; how many bits the index takes depends on ``size`` alone. Clients with more than `MANY` samples would
+    have too few random bits left, and sort pairs.
     """
     index = jnp.arange(length, dtype=jnp.uint32)
     low = (jnp.uint32(1) << (32 - jax.lax.clz(jnp.asarray(size, jnp.uint32)))) - 1
-    word = (jax.random.bits(key, (length,)) & ~low) | (index & low)
-    order = jnp.sort(jnp.where(index < size, word, jnp.uint32(0xFFFF_FFFF))) & low
+    bits = jax.random.bits(key, (length,))
+    word = (bits & ~low) | (index & low)
+    last = jnp.uint32(0xFFFF_FFFF)
+    order = jnp.sort(jnp.where(index < size, word, last)) & low
+    if length > MANY:
+        _, pairs = jax.lax.sort((jnp.where(index < size, bits, last), index), num_keys=2)
+        order = jnp.where(size > MANY, pairs, order)
     return order.astype(jnp.int32)
 
 

@@ -14,6 +14,8 @@ learning*, 2019; Marfoq et al., NeurIPS 2021, Sec. 4 (a single pass over the loc
 
 from __future__ import annotations
 
+import jax
+
 from majorant.algorithms.fed_avg import fed_avg
 from majorant.core import Algorithm, ClientData, Key, Server, Tree, View
 from majorant.models.base import Model
@@ -58,6 +60,6 @@ def tuned(algorithm: Algorithm, model: Model, tuning: LocalSolver, *, prefix: st
     def adapt(view: View, client: Tree, data: ClientData, key: Key) -> Tree:
         theta = algorithm.deploy(view, client, data, key)
         own = view._replace(hyper={name: view.hyper[prefix + name] for name in solver.hyper})
-        return solver.solve(model, own, theta, (), data, key).params
+        return solver.solve(model, own, theta, (), data, jax.random.fold_in(key, 2)).params
 
     return algorithm._replace(name=f"{algorithm.name}+", init=init, adapt=adapt, personalize=lambda view, theta: theta)

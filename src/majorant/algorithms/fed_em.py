@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 
 from majorant.algorithms.fed_avg import absent_clients, unknown_total
-from majorant.core import Algorithm, ClientData, Key, Server, Tree, Upload, View, masked_mean
+from majorant.core import Algorithm, ClientData, Key, Server, Tree, Upload, View, blockwise, masked_mean
 from majorant.models.base import Model
 from majorant.solvers import LocalSolver, as_hyper, local_sgd
 
@@ -55,7 +55,7 @@ def fed_em(
     ``em_steps`` is the number of EM steps by which an unseen client fits its weights to the trained components; None
     runs them to convergence (the likelihood is concave in π; the paper proposes a single step). ``absent`` says what a
     round's average does with clients that did not take part: "excluded" averages those that did, "hold" counts the
-    others with the old model, as the paper's released code does.
+    others with the old model, as the paper's released code does. All components of a client see the same minibatches.
 
     >>> import majorant as mj
     >>> data = mj.data.synthetic_mixture(clients=10, dimension=5, seed=0)
@@ -76,7 +76,7 @@ def fed_em(
         return Server(theta, as_hyper(local.hyper), unknown_total())
 
     def init_client(view: View, data: ClientData, key: Key) -> Client:
-        return Client(uniform, local.moments(view.value))
+        return Client(uniform, jax.vmap(local.moments)(view.value))
 
     def e_step(theta: Tree, pi: jax.Array, data: ClientData) -> tuple[jax.Array, jax.Array]:
         """Responsibilities q (n, M), and the negative log-likelihood of each sample (n,)."""
@@ -85,7 +85,8 @@ def fed_em(
         return jnp.exp(joint - log_likelihood[:, None]), -log_likelihood
 
     def component_losses(theta: Tree, data: ClientData) -> jax.Array:
-        return jax.vmap(lambda theta_m: model.losses(theta_m, data.x, data.y), out_axes=1)(theta)  # (n, M)
+        losses = lambda x, y: jax.vmap(lambda theta_m: model.losses(theta_m, x, y), out_axes=1)(theta)
+        return blockwise(losses, data.x, data.y)  # (n, M)
 
     def weights(q: jax.Array, pi: jax.Array, data: ClientData) -> jax.Array:
         return jnp.where(data.size > 0, masked_mean(q, data), pi)
@@ -113,7 +114,7 @@ def fed_em(
 
         body = lambda state: (state[0] + 1, step(state[1]), state[1])
         _, pi, _ = jax.lax.while_loop(unfinished, body, (jnp.asarray(0), uniform, jnp.full_like(uniform, -1)))
-        return Client(pi, local.moments(view.value))
+        return Client(pi, jax.vmap(local.moments)(view.value))
 
     def predict(mixture: Mixture, x: jax.Array) -> jax.Array:
         predictions = jax.vmap(lambda theta_m: model.predict(theta_m, x))(mixture.theta)  # (M, n, ...)

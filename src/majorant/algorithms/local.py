@@ -37,7 +37,7 @@ def local(model: Model, *, local: LocalSolver | None = None) -> Algorithm:
     solver = local or local_sgd()
 
     def broadcast(server: Server, key: Key) -> View:
-        return View((), server.hyper, server.round, server.rounds, coins=jax.random.key_data(key))
+        return View((), server.hyper, server.round, server.rounds, coins=server.state)
 
     def init_client(view: View, data: ClientData, key: Key) -> Client:
         theta = model.init(jax.random.wrap_key_data(view.coins))
@@ -55,7 +55,7 @@ def local(model: Model, *, local: LocalSolver | None = None) -> Algorithm:
 
     return Algorithm(
         name="local",
-        init=lambda key: Server((), as_hyper(solver.hyper)),
+        init=lambda key: Server((), as_hyper(solver.hyper), jax.random.key_data(key)),
         broadcast=broadcast,
         init_client=init_client,
         client_update=client_update,

@@ -20,7 +20,7 @@ def read_table(path: str | Path) -> Any:
     """The Arrow table in a CSV (also .csv.gz) or Parquet file."""
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}")
+        raise ValueError(f"there is no file {path}")
     arrow = require("pyarrow", "tabular", PURPOSE)
     try:
         if path.name.endswith((".csv", ".csv.gz")):

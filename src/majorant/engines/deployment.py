@@ -60,14 +60,14 @@ class Deployment(NamedTuple):
     features: tuple[int, ...]
     clients: int  # those of training: a new client's id comes after theirs
 
-    def personalize(self, x: np.ndarray, y: np.ndarray) -> PersonalModel:
+    def personalize(self, x: np.ndarray, y: np.ndarray, id: int | None = None) -> PersonalModel:
         """A model for a client that was not there at training, from its own samples alone (none are fine, too)."""
         x, y = np.asarray(x), np.asarray(y)
         x = check_features(x.reshape((0, *self.features)) if len(x) == 0 else x, self.features)
         codes = encode(y, self.classes)
         if len(codes) != len(x):
             raise ValueError(f"{len(x)} samples but {len(codes)} labels")
-        return self._deploy(x, codes, self.clients, None)
+        return self._deploy(x, codes, self.clients if id is None else id, None)
 
     def known(self, client: Tree, x: np.ndarray, codes: np.ndarray, id: int) -> PersonalModel:
         """The model of a client that took part in training, from its private state and its samples."""

@@ -63,7 +63,7 @@ def bucket_edges(sizes: np.ndarray, *, most: int = MAX_BUCKETS, cost: float = BU
     for _ in range(1, min(most, len(cuts))):
         options = best[:-1, None] + waste[1:, :]  # the last bucket starts after piece i
         choice.append(np.argmin(options, axis=0) + 1)
-        best = np.minimum(options.min(axis=0), np.inf)
+        best = options.min(axis=0)
         totals.append(best[-1])
         path, j = [], len(cuts) - 1
         for c in reversed(choice[1:]):
@@ -95,9 +95,15 @@ def stack(ragged: Ragged, clients: np.ndarray, length: int) -> ClientData:
 
 
 def build_buckets(
-    data: FederatedData, clients: np.ndarray, *, chunk_bytes: int, one_at_a_time: bool = False, extra_padding: int = 0
+    data: FederatedData,
+    clients: np.ndarray,
+    *,
+    chunk_bytes: int,
+    most: int | None = None,
+    one_at_a_time: bool = False,
+    extra_padding: int = 0,
 ) -> list[Bucket]:
-    """Buckets over the given clients; a chunk holds at most about ``chunk_bytes`` of training samples.
+    """Buckets over the given clients; a chunk holds about ``chunk_bytes`` of training samples and ``most`` clients.
 
     ``extra_padding`` rows are added to every client: they change nothing, and a test says so.
     """
@@ -111,9 +117,12 @@ def build_buckets(
         begin = end
         length = max(1, int(data.train.sizes[members].max())) + extra_padding  # no program sees an empty array
         test_length = max(1, int(data.test.sizes[members].max())) + extra_padding
-        validation_length = int(data.validation.sizes[members].max()) + (extra_padding if len(data.validation.y) else 0)
+        validated = len(data.validation.y) > 0  # in some client, of this bucket or another
+        validation_length = max(1, int(data.validation.sizes[members].max())) + extra_padding if validated else 0
         per_client = max(1, length * int(np.prod(data.train.x.shape[1:])) * data.train.x.itemsize)
-        chunk = 1 if one_at_a_time else int(np.clip(chunk_bytes // per_client, 1, len(members)))
+        chunk = (
+            1 if one_at_a_time else int(np.clip(chunk_bytes // per_client, 1, min(len(members), most or len(members))))
+        )
         chunks = -(-len(members) // chunk)
         chunk = -(-len(members) // chunks)  # even chunks, fewer fillers
         ids = np.concatenate([members, np.full(chunks * chunk - len(members), -1)])

@@ -27,6 +27,7 @@ from majorant.core import (
     Upload,
     View,
     all_finite,
+    blockwise,
     client_key,
     round_key,
     select,
@@ -302,7 +303,8 @@ def evaluate_client(
     for part, data in {"train": train, "validation": validation, "test": test}.items():
         if data.y.shape[0] == 0:  # the data has no such part
             continue
-        loss, score = client_scores(algorithm.predict(model, data.x), data, classes)
+        predictions = blockwise(lambda x: algorithm.predict(model, x), data.x)
+        loss, score = client_scores(predictions, data, classes)
         scores[f"{part}_loss"], scores[f"{part}_score"] = loss, score
     if algorithm.mixture is not None:
         scores["pi"] = algorithm.mixture(model)

@@ -185,7 +185,7 @@ class Run:
         index = self.data.names.index(client) if isinstance(client, str) else range(self.data.clients)[client]
         x, y = self.data.train.client(index)
         if self.data.unseen[index]:
-            return self.personalize((x, labels(y, self.data.classes)))
+            return self.deployment.personalize(x, labels(y, self.data.classes), index)
         position = int((~self.data.unseen[:index]).sum())
         state = jax.tree.map(lambda a: a[0, position], self.snapshot.clients)
         return self.deployment.known(state, x, y, index)

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from majorant.communication.participation import Participation, full
-from majorant.core import Algorithm, ClientData, Server, Tree, tree_bytes
+from majorant.core import BLOCK_VALUES, Algorithm, ClientData, Server, Tree, tree_bytes
 from majorant.data.federated import FederatedData
 from majorant.engines.population import Bucket, build_buckets, padded_bytes
 from majorant.engines.programs import Layout, enable_compilation_cache
@@ -28,6 +28,7 @@ from majorant.engines.rounds import Tally
 from majorant.engines.run import Run, Scores
 from majorant.engines.streamed import Streamed
 from majorant.evaluation.metrics import metric_name
+from majorant.solvers import check_range
 
 CACHE_BYTES = 4 << 20  # a chunk's samples on a CPU: about what its cache holds
 LARGE_MODEL = 20_000  # parameters above which, on a CPU, one client at a time fills the machine
@@ -80,8 +81,10 @@ def simulate(
     """
     if rounds != int(rounds) or rounds < 1:
         raise ValueError(f"rounds must be a positive whole number, got {rounds}")
+    if evaluate_every is not None and (evaluate_every != int(evaluate_every) or evaluate_every < 1):
+        raise ValueError(f"evaluate_every must be a positive whole number, got {evaluate_every}")
     participation = participation or full()
-    if algorithm.needs_everyone and participation.name != "full":
+    if algorithm.needs_everyone and participation.probability(int((~data.unseen).sum())) < 1:
         raise ValueError(
             f"{algorithm.name} must see every client in every round and cannot run with participation"
             f" {participation.name!r}: use full participation"
@@ -113,10 +116,18 @@ def run_settings(
     listed = [seed] if seeds is None else list(range(seed, seed + seeds)) if isinstance(seeds, int) else list(seeds)
     if not listed:
         raise ValueError("seeds is empty: give at least one")
+    for each in listed:
+        if not 0 <= each < 1 << 32:
+            raise ValueError(f"a seed must be a whole number from 0 to 2^32 − 1, got {each}")
     known = jax.eval_shape(algorithm.init, jax.random.key(0)).hyper
     for name in [*(hyper or {}), *(grid or {})]:
         if name not in known:
             raise ValueError(f"{algorithm.name} has no hyperparameter {name!r}; it has {', '.join(sorted(known))}")
+        values = (grid or {}).get(name) if name in (grid or {}) else [dict(hyper or {})[name]]
+        if not values:
+            raise ValueError(f"the grid has no values for {name!r}")
+        for value in values:
+            check_range(name, value, **({"above": 0} if name.endswith("lr") else {"least": 0}))
     combinations = itertools.product(*(grid or {}).values())
     points = [dict(hyper or {}) | dict(zip(grid or {}, values, strict=True)) for values in combinations]
     return [{"seed": s, "hyper": point} for point in points for s in listed]
@@ -148,13 +159,14 @@ class Simulation:
         budget = memory_budget or default_budget()
         layout: dict[str, Any] = {
             "chunk_bytes": chunk_size(budget),
+            "most": most_side_by_side(algorithm, data, budget, len(settings)),
             "one_at_a_time": one_at_a_time,
             "extra_padding": extra_padding,
         }
         self.buckets = build_buckets(data, training, **layout)
         self.unseen = build_buckets(data, np.flatnonzero(data.unseen), **layout)
         share = participation.probability(len(training))
-        everyone = participation.name == "full"
+        everyone = share == 1
         self.layout = Layout(
             chunks=tuple(b.chunk for b in self.buckets),
             pass_chunks=tuple(b.chunk if everyone else fewer(b, share) for b in self.buckets),
@@ -316,6 +328,31 @@ def chunk_size(budget: int) -> int:
     return min(CACHE_BYTES if jax.default_backend() == "cpu" else 1 << 30, max(1, budget // 8))
 
 
+def most_side_by_side(algorithm: Algorithm, data: FederatedData, budget: int, runs: int) -> int:
+    """How many clients fit the budget side by side, by the size of all intermediate results of a prediction."""
+    rows = int(max(data.train.sizes.max(), data.test.sizes.max(), 1))
+    rows = min(rows, max(64, BLOCK_VALUES // max(1, int(np.prod(data.spec.features)))))
+    x, y = jnp.zeros((1, *data.spec.features), data.train.x.dtype), jnp.zeros(1, data.train.y.dtype)
+    one = ClientData(x, y, jnp.int32(1), jnp.int32(0))
+
+    def predict(key: jax.Array, one: ClientData) -> jax.Array:
+        view = algorithm.broadcast(algorithm.init(key), key)
+        return algorithm.predict(algorithm.deploy(view, algorithm.join(view, one, key), one, key), one.x)
+
+    values = intermediate_values(jax.make_jaxpr(predict)(jax.random.key(0), one).jaxpr)
+    return int(max(1, budget // 4 // max(1, 4 * values * rows * runs)))
+
+
+def intermediate_values(jaxpr: Any) -> int:
+    """The number of values that the operations of a program with a leading sample axis of 1 produce, loops once."""
+    inner = [v for e in jaxpr.eqns for v in e.params.values()]
+    programs = [
+        getattr(v, "jaxpr", v) for v in inner if hasattr(v, "eqns") or hasattr(getattr(v, "jaxpr", None), "eqns")
+    ]
+    own = sum(int(np.prod(v.aval.shape)) for e in jaxpr.eqns for v in e.outvars if hasattr(v.aval, "shape"))
+    return own + sum(intermediate_values(program) for program in programs)
+
+
 def fewer(bucket: Bucket, share: float) -> int:
     """How many clients run side by side when about ``share`` of the bucket's take part."""
     expected = share * bucket.real + (share * (1 - share) * bucket.real) ** 0.5
@@ -353,4 +390,10 @@ def default_budget() -> int:
     stats = jax.devices()[0].memory_stats() if jax.default_backend() != "cpu" else None
     if stats and "bytes_limit" in stats:
         return int(stats["bytes_limit"]) // 2
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    memory = 8 << 30
+    if hasattr(os, "sysconf"):
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = Path("/sys/fs/cgroup/memory.max")  # of a container
+    if limit.exists() and limit.read_text().strip().isdigit():
+        memory = min(memory, int(limit.read_text()))
+    return memory // 2

@@ -172,7 +172,12 @@ class Streamed:
 
     def restore(self, server: Server, clients: tuple[Tree, ...]) -> None:
         """Goes on from a saved state."""
-        self.server, self.clients = jax.tree.map(jnp.array, server), jax.tree.map(np.array, clients)
+        self.server = jax.tree.map(jnp.array, server)
+        self.clients = tuple(
+            self.allocate(i, len(b.ids), c) for i, (b, c) in enumerate(zip(self.buckets, clients, strict=True))
+        )
+        for bucket, states, saved in zip(self.buckets, self.clients, clients, strict=True):
+            write(states, np.arange(len(bucket.ids)), saved)
 
     def chunk(self, bucket: Bucket, rows: np.ndarray) -> BucketData:
         """The samples of a chunk of clients."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from majorant.models.base import Model
     from majorant.solvers import LocalSolver
 
-TABLES = (".csv", ".parquet", ".pq")
+TABLES = (".csv", ".csv.gz", ".parquet", ".pq")
 
 
 class LocalConfig(BaseModel):
@@ -69,7 +69,7 @@ class RunConfig(BaseModel):
     data: str = Field("synthetic", description="named data, with options, or the path of a CSV or Parquet file")
     model: str = Field("auto", description="model, with options: mlp:hidden=64+32")
     rounds: int = Field(200, ge=1, description="communication rounds")
-    seed: int = Field(0, ge=0, description="first seed of the training's randomness")
+    seed: int = Field(0, ge=0, lt=1 << 32, description="first seed of the training's randomness")
     seeds: int = Field(1, ge=1, description="number of seeds, run side by side in one program")
     participation: str = Field("full", description="who takes part: full, uniform:0.2, bernoulli:0.2, cyclic:0.2")
     evaluate_every: int | None = Field(None, ge=1, description="rounds between evaluations (default: 20 in a run)")
@@ -106,7 +106,7 @@ class RunConfig(BaseModel):
     @property
     def is_table(self) -> bool:
         """Whether the data is a file rather than a name."""
-        return Path(self.data).suffix.lower() in TABLES
+        return self.data.endswith(TABLES)
 
     def differences(self, other: RunConfig) -> list[str]:
         """The settings in which two configurations differ, in words."""
@@ -176,7 +176,7 @@ def build(config: RunConfig, data: FederatedData | None = None) -> Problem:
     if data is None:
         data, encoding = load_data(config)
     model, algorithm = build_algorithm(config, data, data.clients)
-    if algorithm.needs_everyone and participation.name != "full":
+    if algorithm.needs_everyone and participation.probability(int((~data.unseen).sum())) < 1:
         raise ValueError(f"{config.algorithm} must see every client in every round: use --participation full")
     if config.local != LocalConfig() and not catalogue.algorithms.takes(config.algorithm, "local"):
         warnings.warn(f"{config.algorithm} has its own local solver: lr, epochs and the like are ignored", stacklevel=2)
@@ -202,9 +202,8 @@ def fingerprint(data: FederatedData) -> str:
 
     checksum = 0
     for ragged in (data.train, data.validation, data.test):
-        rows = np.linspace(0, max(len(ragged.x) - 1, 0), num=min(len(ragged.x), 4096)).astype(int)
-        for array in (ragged.offsets, ragged.y, ragged.x[rows]):
-            checksum = zlib.crc32(np.ascontiguousarray(array).tobytes(), checksum)
+        for array in (ragged.offsets, ragged.y, ragged.x):
+            checksum = zlib.crc32(np.ascontiguousarray(array).data, checksum)
     return f"{zlib.crc32(data.unseen.tobytes(), checksum):08x}"
 
 

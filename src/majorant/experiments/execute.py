@@ -38,7 +38,6 @@ from majorant.experiments.storage import (
     save_tree,
     strict_json,
     tree_exists,
-    truncate_jsonl,
 )
 
 if TYPE_CHECKING:
@@ -67,19 +66,18 @@ def run_in_folder(
 
     problem = problem or build(config)
     mark = fingerprint(problem.data)
-    saved: dict[str, Any] = {}
-    fresh = not folder.exists()
+    fresh = not folder.exists() or not any(folder.iterdir())
     if resume:
         check_resumable(folder, config)
-    elif not fresh and any(folder.iterdir()):
+    elif not fresh:
         raise FileExistsError(f"{folder} is not empty: choose another --out, or go on with it by --resume")
 
     def restored(like: Snapshot) -> Snapshot:
         tree, meta = load_tree(folder / "checkpoint", {"server": like.server, "clients": like.clients})
         if meta.get("data") != mark:
             raise ValueError(f"{folder} was trained on other data than {config.data!r} holds now: it cannot be resumed")
-        saved.update(meta)
-        truncate_jsonl(folder / "metrics.jsonl", lambda line: line["round"] <= meta["round"])
+        lines = [line for together in zip(*meta["counters"]["history"], strict=True) for line in together]
+        atomic_write_text(folder / "metrics.jsonl", "".join(f"{strict_json(line)}\n" for line in lines))
         return Snapshot(tree["server"], tree["clients"], meta["counters"])
 
     last = time.monotonic()
@@ -101,6 +99,9 @@ def run_in_folder(
         folder.mkdir(parents=True, exist_ok=True)
         check_writable(folder)
         atomic_write_text(folder / "config.toml", to_toml(config))
+        go_on = resume and tree_exists(folder / "checkpoint")
+        if not go_on:  # also a run that was stopped before its first checkpoint: it begins anew
+            (folder / "metrics.jsonl").unlink(missing_ok=True)
         run = simulate(
             problem.algorithm,
             problem.data,
@@ -111,7 +112,7 @@ def run_in_folder(
             evaluate_every=config.evaluate_every,
             clients=config.clients,
             memory_budget=config.memory_budget,
-            resume=restored if resume else None,
+            resume=restored if go_on else None,
             on_evaluation=evaluated,
         )
         write_results(run, config, problem, folder)
@@ -123,7 +124,7 @@ def run_in_folder(
 
 
 def check_resumable(folder: Path, config: RunConfig) -> None:
-    """A resume needs the folder of a run with a checkpoint, and the configuration that it was started with."""
+    """A resume needs the folder of a run, and the configuration that it was started with."""
     if not (folder / "config.toml").exists():
         raise ValueError(f"{folder} is not a run folder: it has no config.toml")
     different = config.differences(load_config(folder / "config.toml"))
@@ -132,8 +133,6 @@ def check_resumable(folder: Path, config: RunConfig) -> None:
             f"{folder} was started with another configuration ({'; '.join(different)}):"
             " resume with the same settings, or start a new run"
         )
-    if not tree_exists(folder / "checkpoint"):
-        raise ValueError(f"{folder} has no checkpoint to resume from: start the run anew")
 
 
 def write_results(run: Run, config: RunConfig, problem: Problem, folder: Path) -> None:
@@ -212,8 +211,10 @@ def slug(label: str) -> str:
 
 
 def point_last_at(folder: Path) -> None:
-    """``last`` beside a run folder leads to the newest one, where the file system has links."""
+    """``runs/last`` leads to the newest run in ``runs``, where the file system has links."""
     folder = folder.resolve()  # a run may be named by the link itself
+    if folder.parent.name != "runs":
+        return
     link, temporary = folder.parent / "last", folder.parent / f".last-{os.getpid()}"
     if link.exists() and not link.is_symlink():
         return
