@@ -1,5 +1,7 @@
 """Every partition gives each sample to one client, with the statistics it promises."""
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -89,8 +91,9 @@ def test_pachinko_concentration_follows_alpha_and_beta():
     parents = np.arange(100) // 5
 
     def families_and_fines(alpha, beta):
-        owner = pachinko(labels, parents, 60, alpha, beta, seed=3)
-        return np.mean([(len(set(labels[owner == c] // 5)), len(set(labels[owner == c]))) for c in range(60)], axis=0)
+        owners = [pachinko(labels, parents, 60, alpha, beta, seed=seed) for seed in range(4)]
+        held = [labels[owner == c] for owner in owners for c in range(60)]
+        return np.mean([(len(set(h // 5)), len(set(h))) for h in held], axis=0)
 
     narrow, wide, single = (
         families_and_fines(0.05, 10.0),
@@ -98,7 +101,7 @@ def test_pachinko_concentration_follows_alpha_and_beta():
         families_and_fines(0.05, 0.05),
     )
     assert narrow[0] < 6 < 18 < wide[0]
-    assert narrow[1] > 3.5 * narrow[0]  # β = 10 uses nearly all five fine labels of a coarse one
+    assert narrow[1] > 3.3 * narrow[0]  # β = 10 uses most of the five fine labels of a coarse one
     assert single[1] < 0.75 * narrow[1]
 
 
@@ -193,3 +196,24 @@ def test_without_the_package_the_extra_is_named(monkeypatch):
     monkeypatch.setattr("majorant.data.extras.import_module", missing)
     with pytest.raises(ImportError, match=r"balanced_kmeans needs .* pip install 'majorant\[partition\]'"):
         balanced_kmeans(FEATURES, 3)
+
+
+@pytest.mark.parametrize("name", ["iid", "dirichlet", "classes", "pachinko"])
+def test_a_clients_test_samples_are_like_its_training_samples(name):
+    """Of every (client, label) cell the training part is a random 60 %: no more unlike it than chance allows."""
+    y = np.random.default_rng(5).integers(0, 8, 8000)
+    options = {"dirichlet": {"alpha": 0.4}, "classes": {"k": 3}}.get(name, {})
+    if name == "pachinko":
+        options = {"coarse_of_fine": np.arange(8) // 2, "alpha": 0.4, "beta": 10.0}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        data = partitioned(np.zeros((8000, 1)), y, name, clients=20, seed=0, **options)
+    cells = lambda part: np.bincount(np.repeat(np.arange(20), part.sizes) * 8 + part.y, minlength=160)
+    train, total = cells(data.train), cells(data.train) + cells(data.validation) + cells(data.test)
+    share = np.repeat(data.train.sizes / (data.train.sizes + data.validation.sizes + data.test.sizes), 8)
+    size = np.repeat(data.train.sizes + data.validation.sizes + data.test.sizes, 8)
+    spread = total * share * (1 - share) * (size - total) / np.maximum(size - 1, 1)  # hypergeometric variance
+    fair = spread > 1
+    z2 = (train - total * share)[fair] ** 2 / spread[fair]
+    assert fair.sum() > 20
+    assert abs(z2.mean() - 1) < 0.6

@@ -226,7 +226,7 @@ def test_a_client_with_too_few_rows_is_named(tmp_path):
 
 
 def test_unreadable_files_are_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"there is no file .*absent.csv"):
+    with pytest.raises(ValueError, match=r"there is no file .*absent.csv"):
         from_table(tmp_path / "absent.csv", **CLASSES)
     for name, text, message in [
         ("t.xlsx", "a", "t.xlsx is none of .csv"),

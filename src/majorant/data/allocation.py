@@ -6,6 +6,17 @@ import heapq
 
 import numpy as np
 
+PARTITION_STREAM = 1
+
+
+def stream(seed: int) -> np.random.Generator:
+    """The random numbers of a partition: not those that split a client's samples, which come from the bare seed.
+
+    With the same numbers for both, which samples a client has and which of them it trains on would depend on each
+    other, and its test samples would not be like its training samples.
+    """
+    return np.random.default_rng([seed, PARTITION_STREAM])
+
 
 def check_sizes(n: int, clients: int, min_samples: int = 1) -> None:
     """Refuses more clients than the samples can serve."""

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from majorant.data.allocation import stream
 from majorant.data.image_files import data_folder, download, read_cifar, read_idx
 
 
@@ -128,7 +129,7 @@ def rotated(x: np.ndarray, y: np.ndarray, *, clients: int, seed: int = 0) -> Rot
         raise ValueError(f"rotation by 90° needs square images of shape (N, H, H, C), got {x.shape}")
     if not 4 <= clients <= len(x):
         raise ValueError(f"four rotations need at least 4 clients and at most one per sample ({len(x)}), got {clients}")
-    owner = np.random.default_rng(seed).permutation(np.arange(len(x)) % clients)
+    owner = stream(seed).permutation(np.arange(len(x)) % clients)
     cluster = np.arange(clients) % 4
     out = x.copy()
     for turns in range(1, 4):

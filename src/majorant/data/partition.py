@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from majorant.data.allocation import allocate, check_positive, check_sizes, filled_up, rows_by_label
+from majorant.data.allocation import allocate, check_positive, check_sizes, filled_up, rows_by_label, stream
 from majorant.data.extras import require
 from majorant.data.federated import FederatedData, warn_thin_clients
 
@@ -22,7 +22,7 @@ def iid(n: int, clients: int, seed: int = 0) -> np.ndarray:
     [4, 3, 3]
     """
     check_sizes(n, clients)
-    return np.random.default_rng(seed).permutation(np.arange(n) % clients)
+    return stream(seed).permutation(np.arange(n) % clients)
 
 
 def dirichlet(labels: np.ndarray, clients: int, alpha: float = 0.4, seed: int = 0, min_samples: int = 10) -> np.ndarray:
@@ -38,7 +38,7 @@ def dirichlet(labels: np.ndarray, clients: int, alpha: float = 0.4, seed: int = 
     """
     check_positive(alpha=alpha)
     check_sizes(len(labels), clients, min_samples)
-    rng = np.random.default_rng(seed)
+    rng = stream(seed)
     owner = np.empty(len(labels), np.int64)
     for rows in rows_by_label(rng, labels):
         cuts = np.cumsum(rng.dirichlet(np.full(clients, alpha)))[:-1] * len(rows)
@@ -58,7 +58,7 @@ def classes_per_client(labels: np.ndarray, clients: int, k: int, seed: int = 0) 
     {2}
     """
     check_sizes(len(labels), clients)
-    rng = np.random.default_rng(seed)
+    rng = stream(seed)
     groups = rows_by_label(rng, labels)
     if not 1 <= k <= len(groups):
         raise ValueError(f"each client should get k={k} labels, but there are {len(groups)}: choose k from 1 to that")
@@ -110,7 +110,7 @@ def pachinko(
     check_sizes(len(labels), clients)
     if not np.issubdtype(labels.dtype, np.integer) or labels.min() < 0 or labels.max() >= len(parents):
         raise ValueError(f"labels must be whole numbers from 0 to {len(parents) - 1}, one per entry of coarse_of_fine")
-    rng = np.random.default_rng(seed)
+    rng = stream(seed)
     left = np.bincount(labels, minlength=len(parents))
     families = [np.flatnonzero(parents == c) for c in np.unique(parents)]
     taken = np.zeros((clients, len(parents)), np.int64)

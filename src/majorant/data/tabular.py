@@ -3,11 +3,13 @@
 Numbers are standardised and categories one-hot encoded, with statistics that a federation can compute: each client
 that is seen at training sends sums over its own training samples, and the sums are added. First counts and sums, which
 give the means; then sums of squared deviations from these, which give the scales. The list of categories is the union
-of the clients' lists. Nothing is learnt from validation or test samples, nor from unseen clients.
+of the clients' lists. These statistics come from the training samples of seen clients alone; the label values, the task
+and the columns' types are those of the whole file.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -99,6 +101,18 @@ def from_table(
             f"label column {label_column!r} has values such as {y.tolist()[0]!r}: regression needs numbers"
         )
     labels, classes = encode_labels(y, task)
+    if not classes and not 0.1 <= labels.std() <= 10:
+        warnings.warn(
+            f"label column {label_column!r} has a standard deviation of {labels.std():.3g}; targets are used as they"
+            " are, and losses and learning rates suit targets of scale 1: rescale the column",
+            stacklevel=2,
+        )
+    if len(classes) > 20 and np.issubdtype(y.dtype, np.number):
+        warnings.warn(
+            f"label column {label_column!r} has {len(classes)} whole numbers, taken as classes: if they are quantities,"
+            " say task='regression'",
+            stacklevel=2,
+        )
     numeric, categorical = feature_columns(table, columns)
 
     names, owner = np.unique(clients, return_inverse=True)

@@ -30,6 +30,9 @@ class PersonalModel(NamedTuple):
     classes: tuple[Any, ...]
     features: tuple[int, ...]
 
+    def __repr__(self) -> str:
+        return f"<PersonalModel of {self.algorithm.name} for samples of shape {self.features}>"
+
     @property
     def mixture_weights(self) -> np.ndarray | None:
         """The client's weights over the shared components, where the method has some."""

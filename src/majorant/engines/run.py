@@ -65,12 +65,15 @@ class Summary(dict):
 
     def __str__(self) -> str:
         metric = self["metric"]
-        lines = [f"{self['algorithm']} on {self['dataset']}: {self['rounds']} rounds, {self['clients']} clients"]
+        several = f", {self['runs']} runs (means over them)" if self["runs"] > 1 else ""
+        lines = [
+            f"{self['algorithm']} on {self['dataset']}: {self['rounds']} rounds, {self['clients']} clients{several}"
+        ]
         for name in (f"test_{metric}", f"train_{metric}", f"unseen_{metric}"):
             if name in self:
                 s = self[name]
                 lines.append(
-                    f"  {name.replace('_', ' '):16s} {shown(s['mean'], metric)} mean,"
+                    f"  {name.replace('_', ' '):16s} {shown(s['mean'], metric)}{between(s, metric)} mean,"
                     f" {shown(s['bottom_decile'], metric)} bottom decile, {shown(s['std'], metric)} std over clients"
                 )
         up, down = self["communication"]["bytes_up"], self["communication"]["bytes_down"]
@@ -78,6 +81,11 @@ class Summary(dict):
         return "\n".join([*lines, f"  sent {megabytes(up)} up, {megabytes(down)} down; {spent}"])
 
     __repr__ = __str__
+
+
+def between(score: dict[str, float], metric: str) -> str:
+    """The standard deviation between runs, where there are several."""
+    return f" ± {shown(score['std_over_runs'], metric)}" if "std_over_runs" in score else ""
 
 
 def shown(value: float, metric: str) -> str:
@@ -121,6 +129,9 @@ class Run:
     def __len__(self) -> int:
         return len(self.settings)
 
+    def __repr__(self) -> str:
+        return f"<Run of {self.algorithm.name} on {self.data.name}: {self.rounds} rounds, {len(self)} run(s)>"
+
     def __getitem__(self, index: int) -> Run:
         """A single run (its times are those of all runs together)."""
         index = range(len(self))[index]
@@ -162,6 +173,8 @@ class Run:
             metric=self.metric,
             runs=len(self),
         )
+        if any(s["hyper"] for s in self.settings):  # of every run: means over a grid mix different settings
+            found["hyper"] = [s["hyper"] for s in self.settings]
         for name, value in each[0].items():
             if isinstance(value, dict):
                 found[name] = {k: float(np.mean([e[name][k] for e in each])) for k in value}
@@ -182,6 +195,11 @@ class Run:
 
     def model(self, client: int | str) -> PersonalModel:
         """The model of one of the data's clients, by index or name."""
+        known = (
+            client in self.data.names if isinstance(client, str) else -self.data.clients <= client < self.data.clients
+        )
+        if not known:
+            raise ValueError(f"there is no client {client!r}: names are {', '.join(self.data.names[:10])}, …")
         index = self.data.names.index(client) if isinstance(client, str) else range(self.data.clients)[client]
         x, y = self.data.train.client(index)
         if self.data.unseen[index]:
@@ -199,6 +217,8 @@ class Run:
         if isinstance(new, FederatedData):
             clients = map(new.train.client, range(new.clients))
             return [self.deployment.personalize(x, labels(y, new.classes)) for x, y in clients]
+        if not (isinstance(new, tuple) and len(new) == 2):
+            raise ValueError("give the new client's samples as a pair (x, y), or as FederatedData")
         return self.deployment.personalize(*new)
 
     def evaluate_new(self, data: FederatedData) -> Scores:

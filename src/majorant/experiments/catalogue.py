@@ -125,7 +125,7 @@ def image_set(
     if samples:
         if not 0 < samples <= len(x):
             raise ValueError(f"samples must be between 1 and {len(x)} (0: all), got {samples}")
-        rows = np.random.default_rng(seed).permutation(len(x))[:samples]
+        rows = np.random.default_rng([seed, 2]).permutation(len(x))[:samples]  # a stream of its own
         x, y = x[rows], y[rows]
     by_partition: dict[str, dict[str, Any]] = {"dirichlet": {"alpha": alpha}, "classes": {"k": k}}
     options = by_partition.get(partition, {})

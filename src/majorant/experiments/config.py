@@ -128,9 +128,9 @@ def check_names(config: RunConfig) -> None:
     """Complains about unknown names and options before anything is loaded."""
     catalogue.algorithms.check(config.algorithm)
     catalogue.models.check(config.model)
-    catalogue.participations.check(config.participation)
-    catalogue.schedules.check(config.local.schedule)
+    catalogue.participations.make(config.participation)
     catalogue.optimizers.check(config.local.optimizer)
+    config.local.build()
     if config.is_table:
         for column in ("client_column", "label_column"):
             if getattr(config, column) is None:
@@ -170,7 +170,6 @@ def build_algorithm(config: RunConfig, problem: Any, clients: int) -> tuple[Mode
 def build(config: RunConfig, data: FederatedData | None = None) -> Problem:
     """Everything that a run needs; ``data`` may be given where several runs share it."""
     check_names(config)
-    config.local.build()  # complains about bad settings before the data is loaded
     participation = catalogue.participations.make(config.participation)
     encoding = None
     if data is None:
@@ -242,7 +241,10 @@ def explain(error: ValidationError) -> str:
     for item in error.errors():
         where = ".".join(str(part) for part in item["loc"])
         if item["type"] == "extra_forbidden":
-            near = difflib.get_close_matches(str(item["loc"][-1]), known, 1)
+            name = str(item["loc"][-1])
+            near = (
+                [f"[local] {name}"] if name in LocalConfig.model_fields else difflib.get_close_matches(name, known, 1)
+            )
             lines.append(f"there is no setting {where!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
         elif item["type"] == "missing":
             lines.append(f"the setting {where!r} is missing")

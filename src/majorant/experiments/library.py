@@ -60,7 +60,8 @@ EXPERIMENTS = {
     "fedem/figure1-components": lazily("fedem", "figure1_components", "accuracy against the number of components"),
     "fedem/figure2-samples": lazily("fedem", "figure2", "accuracy against an unseen client's number of samples"),
     "fedem/j4-clusters": lazily("fedem", "clusters", "clients from one component each: recovered clusters"),
-    "fedem/digits": lazily("fedem", "digits", "digits with Dirichlet 0.4, and rotated digits (four hidden clusters)"),
+    "fedem/digits": lazily("fedem", "digits", "digits with labels Dirichlet(0.4) over clients"),
+    "fedem/rotated-digits": lazily("fedem", "rotated_digits", "digits turned by four angles: hidden clusters"),
 }
 
 
