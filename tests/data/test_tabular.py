@@ -12,6 +12,8 @@ from sklearn.preprocessing import StandardScaler
 from majorant.data.federated import draw_unseen
 from majorant.data.tabular import Encoding, encode_table, from_table
 
+pytestmark = pytest.mark.filterwarnings("ignore:label column")  # targets of other scales, many classes
+
 PARTS = ("train", "validation", "test")
 
 
@@ -250,3 +252,14 @@ def test_without_pyarrow_the_extra_is_named(file, monkeypatch):
         ImportError, match=r"reading tables needs the package 'pyarrow': pip install 'majorant\[tabular\]'"
     ):
         from_table(file, **CLASSES)
+
+
+@pytest.mark.filterwarnings("error")
+def test_targets_of_another_scale_and_many_whole_numbers_are_warned_about(tmp_path):
+    table = tmp_path / "t.csv"
+    rows = [f"{c},{i % 7},{1000 * i}.5,{i}" for c in "ab" for i in range(30)]
+    table.write_text("client,x,price,count\n" + "\n".join(rows) + "\n")
+    with pytest.warns(UserWarning, match="rescale the column"):
+        from_table(table, client_column="client", label_column="price", drop=("count",))
+    with pytest.warns(UserWarning, match="taken as classes"):
+        from_table(table, client_column="client", label_column="count", drop=("price",))

@@ -61,7 +61,7 @@ class Newcomer(NamedTuple):
 
 
 def mocha(
-    problem: HasSpec | Spec, *, clients: int, lambda_: float = 1.0, epochs: int = 1, omega_every: int | None = 10
+    problem: HasSpec | Spec, *, clients: int, lambda_: float = 0.01, epochs: int = 1, omega_every: int | None = 10
 ) -> Algorithm:
     """MOCHA for the data (or anything with its shape) of ``clients`` clients.
 
