@@ -127,7 +127,7 @@ def run_settings(
         if not values:
             raise ValueError(f"the grid has no values for {name!r}")
         for value in values:
-            check_range(name, value, **({"above": 0} if name.endswith("lr") else {"least": 0}))
+            check_range(name, value, least=0)
     combinations = itertools.product(*(grid or {}).values())
     points = [dict(hyper or {}) | dict(zip(grid or {}, values, strict=True)) for values in combinations]
     return [{"seed": s, "hyper": point} for point in points for s in listed]
