@@ -17,7 +17,7 @@ from majorant.core import Algorithm
 from majorant.engines import population
 from majorant.experiments import catalogue
 from majorant.experiments.config import LocalConfig, RunConfig, check_names, make_config
-from majorant.experiments.library import EXPERIMENTS
+from majorant.experiments.named import EXPERIMENTS
 
 ROOT = Path(__file__).parents[1]
 METHODS = ROOT / "docs" / "methods"

@@ -254,7 +254,7 @@ def reproduce(
 ) -> None:
     """Run a paper's experiment by name and show its numbers beside ours."""
     with friendly_errors():
-        from majorant.experiments.library import reproduce as reproduce_experiment
+        from majorant.experiments.named import reproduce as reproduce_experiment
 
         folder = out or fresh_folder(f"reproduce-{experiment}")
         result = reproduce_experiment(
@@ -365,7 +365,7 @@ def write_pages(
 
 def list_experiments() -> None:
     """The named experiments."""
-    from majorant.experiments.library import EXPERIMENTS
+    from majorant.experiments.named import EXPERIMENTS
 
     table = Table(title="experiments", title_justify="left", box=None, padding=(0, 2, 0, 0))
     table.add_column("name", no_wrap=True)

@@ -18,7 +18,7 @@ import majorant as mj
 from majorant.core import Algorithm
 from majorant.data.federated import FederatedData, Ragged, concatenated_ranges, offsets_of
 from majorant.engines.run import Run
-from majorant.experiments.library import Context, Result
+from majorant.experiments.named import Context, Result
 from majorant.models.base import Model
 from majorant.solvers import LocalSolver
 
