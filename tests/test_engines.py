@@ -57,6 +57,14 @@ def test_streamed_clients_give_the_same_numbers_in_any_place(reference, tmp_path
             assert_same(mine.values, theirs.values)
 
 
+def test_methods_that_compare_all_uploads_refuse_what_does_not_fit():
+    data = problem()
+    model = mj.models.linear(data)
+    for algorithm in (mj.clustered_fl(model, clients=data.clients), mj.mocha(model, clients=data.clients)):
+        with pytest.raises(ValueError, match=r"compares the uploads of all \d+ clients.*memory budget"):
+            mj.simulate(algorithm, data, rounds=1, memory_budget=1 << 10)
+
+
 @pytest.mark.parametrize("folder", [False, True])
 def test_a_run_resumes_from_any_evaluation(reference, tmp_path, folder):
     taken = []

@@ -151,6 +151,24 @@ def test_a_penalty_is_added_to_the_loss():
     np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
+@pytest.mark.parametrize("batch_size", [None, 7])
+@pytest.mark.parametrize("n", [1, 5, 7, 12])
+def test_blocks_of_a_batch_add_up_to_its_gradient(n, batch_size):
+    """Weights, a penalty, batches that blocks of 5 do not divide, and a smaller last batch."""
+    data, weights = client(n, padded=3), jnp.linspace(0.1, 0.8, n + 3)
+    penalty = lambda params: 3.0 * sum((leaf**2).sum() for leaf in jax.tree.leaves(params))
+    model = mj.models.linear(mj.models.Spec((2,), 2))
+    local = mj.local_sgd(0.1, epochs=2, batch_size=batch_size, momentum=0.5)
+    view, params = View((), as_hyper(local.hyper), 0, 1), model.init(jax.random.key(1))
+
+    def solve(model):
+        given = (model, view, params, local.moments(params), data, jax.random.key(0))
+        return local.solve(*given, weights=weights, penalty=penalty)
+
+    close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
+    jax.tree.map(close, solve(model._replace(block=5)), solve(model))
+
+
 def test_schedules_scale_the_learning_rate_by_the_progress_of_the_run():
     data = client(8)
     step = lambda schedule, round: solved(

@@ -183,7 +183,7 @@ def select(condition: jax.Array, yes: Tree, no: Tree) -> Tree:
 BLOCK_VALUES = 1 << 18  # input values that go through a model at once: bounds the memory of its intermediate results
 
 
-def blockwise(function: Callable[..., jax.Array], x: jax.Array, *others: jax.Array) -> jax.Array:
+def blockwise(function: Callable[..., jax.Array], x: jax.Array, *others: jax.Array, at_once: int | None = None) -> Tree:
     """``function(x, ...)`` over samples, block by block where there are many: for passes over all of a client's.
 
     >>> x = jnp.arange(6.0).reshape(3, 2)
@@ -191,18 +191,28 @@ def blockwise(function: Callable[..., jax.Array], x: jax.Array, *others: jax.Arr
     Array([1., 5., 9.], dtype=float32)
     """
     n = x.shape[0]
-    rows = max(64, BLOCK_VALUES // max(1, math.prod(x.shape[1:])))
+    rows = at_once or max(64, BLOCK_VALUES // max(1, math.prod(x.shape[1:])))
     if n <= rows:
         return function(x, *others)
-    blocks = -(-n // rows)
-    rows = -(-n // blocks)
+    out = jax.lax.map(lambda block: function(*block), blocks((x, *others), rows))
+    return out.reshape(-1, *out.shape[2:])[:n]
 
-    def split(a: jax.Array) -> jax.Array:
-        padded = jnp.pad(a, [(0, blocks * rows - n)] + [(0, 0)] * (a.ndim - 1), mode="edge")
-        return padded.reshape(blocks, rows, *a.shape[1:])
 
-    out = jax.lax.map(lambda block: function(*block), tuple(split(a) for a in (x, *others)))
-    return out.reshape(blocks * rows, *out.shape[2:])[:n]
+def blocks(arrays: Tree, at_once: int, padding: str = "edge") -> Tree:
+    """Arrays ``(n, ...)`` cut into equal blocks of at most ``at_once`` rows; repeats of the last row fill up.
+
+    >>> blocks(jnp.arange(5), 3)
+    Array([[0, 1, 2],
+           [3, 4, 4]], dtype=int32)
+    """
+
+    def cut(a: jax.Array) -> jax.Array:
+        count = -(-a.shape[0] // at_once)
+        rows = -(-a.shape[0] // count)
+        padded = jnp.pad(a, [(0, count * rows - a.shape[0])] + [(0, 0)] * (a.ndim - 1), mode=padding)
+        return padded.reshape(count, rows, *a.shape[1:])
+
+    return jax.tree.map(cut, arrays)
 
 
 def masked_mean(values: jax.Array, data: ClientData) -> jax.Array:

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from majorant.core import ClientData, Key, Tree, View
+from majorant.core import ClientData, Key, Tree, View, blocks
 from majorant.models.base import Model
 from majorant.schedules import Schedule, constant
 
@@ -167,14 +167,20 @@ class LocalSolver(NamedTuple):
     ) -> Solved:
         """One step on one minibatch: its mean weighted loss, plus ``penalty(params)``."""
 
-        def objective(params: Tree) -> tuple[jax.Array, tuple[jax.Array, Tree]]:
+        def objective(params: Tree, batch: Batch) -> tuple[jax.Array, tuple[jax.Array, Tree]]:
             outputs, refreshed = (model.apply(params, batch.x), params)
             if model.train_apply is not None:
                 outputs, refreshed = model.train_apply(params, batch.x)
             loss = batch.mean(model.loss.per_sample(outputs, batch.y))
-            return loss + (penalty(params) if penalty else 0), (loss, refreshed)
+            return loss, (loss, refreshed)
 
-        gradients, (loss, refreshed) = jax.grad(objective, has_aux=True)(params)
+        gradient = jax.grad(objective, has_aux=True)
+        if model.at_once is None or batch.x.shape[0] <= model.at_once:
+            gradients, (loss, refreshed) = gradient(params, batch)
+        else:
+            (gradients, loss), refreshed = sum_over_blocks(gradient, params, batch, model.at_once), params
+        if penalty:
+            gradients = jax.tree.map(jnp.add, gradients, jax.grad(penalty)(params))
         stepped, moments = self.step(view.hyper, self.schedule(view.progress), params, gradients, moments)
         statistics = statistic_leaves(model, params, batch.x)
         if statistics is not None:
@@ -206,6 +212,19 @@ class LocalSolver(NamedTuple):
         )
         solved, _ = run_minibatches(self.plan, step, (start, jnp.zeros_like(data.size)), data, key, weights)
         return solved if self.keep_moments else solved._replace(moments=())
+
+
+def sum_over_blocks(gradient: Callable, params: Tree, batch: Batch, at_once: int) -> tuple[Tree, jax.Array]:
+    """The gradient and the loss of a batch that goes through the model a few samples at a time."""
+
+    def add(total: tuple[Tree, jax.Array], block: tuple[jax.Array, ...]) -> tuple[tuple[Tree, jax.Array], None]:
+        x, y, weight = block
+        gradients, (loss, _) = gradient(params, Batch(x, y, weight, batch.size))
+        return jax.tree.map(jnp.add, total, (gradients, loss)), None
+
+    weight = blocks(batch.weight, at_once, padding="constant")  # what fills the last block does not count
+    start = jax.tree.map(jnp.zeros_like, params), jnp.zeros((), batch.weight.dtype)
+    return jax.lax.scan(add, start, (*blocks((batch.x, batch.y), at_once), weight))[0]
 
 
 def statistic_leaves(model: Model, params: Tree, x: jax.Array) -> Any:

@@ -70,6 +70,8 @@ def fed_em(
         raise ValueError(f"em_steps must be None (to convergence) or at least 0, got {em_steps}")
     local = local or local_sgd()
     uniform = jnp.full(components, 1 / components)
+    # Components go side by side, but one after the other where a model's intermediate results should stay in the cache.
+    each = jax.vmap if model.at_once is None else lambda f: lambda *a: jax.lax.map(lambda b: f(*b), a)
 
     def init(key: Key) -> Server:
         theta = jax.vmap(model.init)(jax.random.split(key, components))
@@ -85,8 +87,8 @@ def fed_em(
         return jnp.exp(joint - log_likelihood[:, None]), -log_likelihood
 
     def component_losses(theta: Tree, data: ClientData) -> jax.Array:
-        losses = lambda x, y: jax.vmap(lambda theta_m: model.losses(theta_m, x, y), out_axes=1)(theta)
-        return blockwise(losses, data.x, data.y)  # (n, M)
+        one = lambda theta_m: blockwise(lambda x, y: model.losses(theta_m, x, y), data.x, data.y, at_once=model.at_once)
+        return each(one)(theta).T  # (n, M)
 
     def weights(q: jax.Array, pi: jax.Array, data: ClientData) -> jax.Array:
         return jnp.where(data.size > 0, masked_mean(q, data), pi)
@@ -96,7 +98,7 @@ def fed_em(
         q, loss = e_step(theta, pi, data)
         pi = weights(q, pi, data)
         solve = lambda theta_m, moments, q_m: local.solve(model, view, theta_m, moments, data, key, weights=q_m)
-        theta, moments, _ = jax.vmap(solve, in_axes=(0, 0, 1))(theta, client.moments, q)
+        theta, moments, _ = each(solve)(theta, client.moments, q.T)
         upload = Upload(theta, data.size.astype(q.dtype), {"loss": masked_mean(loss, data)})
         return upload, Client(pi, moments)
 

@@ -178,6 +178,7 @@ class Simulation:
             many=len(settings) > 1,
         )
         self.bytes_up, self.bytes_down, state_bytes = message_bytes(algorithm, data, self.buckets[0])
+        refuse_too_large_stack(algorithm, data.clients, self.bytes_up, len(settings), budget)
         needed = padded_bytes(data, self.buckets + self.unseen) + 2 * len(settings) * len(training) * state_bytes
         keys = jax.vmap(jax.random.key)(jnp.asarray([s["seed"] for s in settings], jnp.uint32))
         arguments = (algorithm, participation, self.layout, data, self.buckets, self.unseen, keys, self.seconds)
@@ -383,6 +384,20 @@ def message_bytes(algorithm: Algorithm, data: FederatedData, bucket: Bucket) -> 
 
     up, down, client = jax.eval_shape(message, one, jax.random.key(0))
     return algorithm.wire(up), tree_bytes(down), tree_bytes(client)
+
+
+def refuse_too_large_stack(algorithm: Algorithm, clients: int, upload: int, runs: int, budget: int) -> None:
+    """Methods that must see every upload side by side, and compare clients in pairs, cannot work in chunks."""
+    if algorithm.aggregate is None:
+        return
+    server = tree_bytes(jax.eval_shape(algorithm.init, jax.random.key(0)))
+    needed = runs * (2 * clients * upload + 4 * clients**2 + 2 * server)
+    if needed > budget:
+        raise ValueError(
+            f"{algorithm.name} compares the uploads of all {clients} clients with each other, which takes about "
+            f"{needed / 2**30:.1f} GiB at the server, more than the budget of {budget / 2**30:.1f} GiB: give fewer "
+            "clients or seeds, a smaller model or a larger memory budget, or take a method with a linear average"
+        )
 
 
 def default_budget() -> int:

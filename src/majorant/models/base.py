@@ -45,7 +45,9 @@ class Model(NamedTuple):
     """``init(key) -> params`` and ``apply(params, x) -> outputs (n, k)``, with the loss they are trained by.
 
     ``train_apply(params, x) -> (outputs, params)`` is for models that refresh statistics kept in ``params`` while they
-    train; the returned tree differs from the given one in those leaves alone.
+    train; the returned tree differs from the given one in those leaves alone. ``block`` is for models whose
+    intermediate results are much larger than their input: how many samples of a batch go through at once on a CPU, so
+    that these results stay in its cache; the gradients of the blocks are added up.
     """
 
     init: Callable[[jax.Array], Any]
@@ -54,6 +56,7 @@ class Model(NamedTuple):
     spec: Spec
     name: str = "model"
     train_apply: Callable[[Any, jax.Array], tuple[jax.Array, Any]] | None = None
+    block: int | None = None
 
     def losses(self, params: Any, x: jax.Array, y: jax.Array) -> jax.Array:
         """The loss of every sample, ``(n,)``."""
@@ -62,6 +65,11 @@ class Model(NamedTuple):
     def predict(self, params: Any, x: jax.Array) -> jax.Array:
         """Probabilities ``(n, classes)``, or values ``(n,)`` for regression."""
         return self.loss.predict(self.apply(params, x))
+
+    @property
+    def at_once(self) -> int | None:
+        """How many samples go through at once on this backend; None: any number. (Batch statistics need them all.)"""
+        return self.block if self.train_apply is None and jax.default_backend() == "cpu" else None
 
 
 def spec_of(problem: HasSpec | Spec) -> Spec:

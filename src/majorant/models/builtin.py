@@ -18,6 +18,9 @@ from majorant.models.layers import Layer, conv_init, dense, dense_init, max_pool
 from majorant.models.losses import cross_entropy, loss_for
 
 KERNEL = 3
+# Images that go through the network at once on a CPU. Measured for batches of 128: 16 and 32 are about equal, 64 take
+# 1.15 times as long, all at once 1.3 times.
+CACHED_IMAGES = 32
 
 
 def linear(problem: HasSpec | Spec) -> Model:
@@ -99,7 +102,7 @@ def cnn(
         first, last = params["dense"]
         return dense(last, relu(dense(first, x)))
 
-    return Model(init, apply, loss, spec, "cnn")
+    return Model(init, apply, loss, spec, "cnn", block=CACHED_IMAGES)
 
 
 def _perceptron(spec: Spec, hidden: tuple[int, ...], loss: Loss, name: str) -> Model:
