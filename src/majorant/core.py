@@ -91,6 +91,27 @@ class Stack(NamedTuple):
     weight: jax.Array  # (clients,)
 
 
+class Diagnosis(NamedTuple):
+    """How a method measures its own convergence at an evaluation, beyond scores; only on request, as it costs a pass.
+
+    ``measure`` runs on every training client and is averaged with the clients' sizes as weights; ``conclude`` makes
+    named scalars of that average. ``probe`` is for what is too costly to measure everywhere: it runs on a few clients.
+    """
+
+    measure: Callable[[View, Tree, ClientData, Key], Tree]
+    conclude: Callable[[Server, Tree], dict[str, jax.Array]]
+    probe: Callable[[View, Tree, ClientData, Key], dict[str, jax.Array]] | None = None
+
+
+def squared_norm(tree: Tree) -> jax.Array:
+    """The sum of the squares of all numbers in a tree.
+
+    >>> squared_norm({"w": jnp.array([1.0, 2.0]), "b": jnp.array(3.0)})
+    Array(14., dtype=float32)
+    """
+    return jnp.asarray(sum((jnp.abs(leaf) ** 2).sum() for leaf in jax.tree.leaves(tree)))
+
+
 def broadcast_value(server: Server, key: Key) -> View:
     """The default broadcast: the server's value and hyperparameters, to everybody."""
     del key
@@ -137,6 +158,8 @@ class Algorithm(NamedTuple):
     wire: Callable[[Tree], int] = tree_bytes  # bytes of an uploaded value, for compressors to overrule
     mixture: Callable[[Tree], jax.Array] | None = None  # the mixture weights in a deployed model, where it has some
     needs_everyone: bool = False  # refuses partial participation
+    sends_points: bool = True  # uploads are points near the origin, not gradients: what gossip needs
+    diagnosis: Diagnosis | None = None
 
     def join(self, view: View, data: ClientData, key: Key) -> Tree:
         """The private state of a client that was not there at training."""

@@ -23,7 +23,7 @@ from majorant.schedules import Schedule, constant
 class Batch(NamedTuple):
     """A minibatch: rows of a client's data. Rows past ``size`` repeat real samples and have weight 0."""
 
-    x: jax.Array
+    x: Any  # (batch, ...), or a tree of such arrays
     y: jax.Array
     weight: jax.Array  # (batch,)
     size: jax.Array
@@ -31,6 +31,12 @@ class Batch(NamedTuple):
     def mean(self, values: jax.Array) -> jax.Array:
         """Σ weight · value, divided by the number of samples in the batch."""
         return (self.weight * values).sum() / jnp.maximum(self.size, 1)
+
+
+def whole(data: ClientData, weights: jax.Array | None = None) -> Batch:
+    """All samples of a client as one batch."""
+    weight = jnp.ones(data.y.shape[0], jnp.result_type(float)) if weights is None else weights
+    return Batch(data.x, data.y, jnp.where(data.mask, weight, 0), data.size)
 
 
 class Minibatches(NamedTuple):
@@ -77,7 +83,7 @@ def take(data: ClientData, rows: jax.Array, weights: jax.Array, count: jax.Array
     """The batch of the given rows; positions past ``count`` keep their (real) rows but have weight 0."""
     real = jnp.arange(rows.shape[0]) < count
     get = lambda a: a.at[rows].get(mode="promise_in_bounds")
-    return Batch(get(data.x), get(data.y), jnp.where(real, get(weights), 0), count)
+    return Batch(jax.tree.map(get, data.x), get(data.y), jnp.where(real, get(weights), 0), count)
 
 
 def run_minibatches(
@@ -94,13 +100,13 @@ def run_minibatches(
     longest, and those that are done keep their state.
     """
     length = data.y.shape[0]
-    weights = (
-        jnp.ones(length, data.x.dtype if data.x.dtype == jnp.float64 else jnp.float32) if weights is None else weights
-    )
+    if weights is None:
+        double = any(leaf.dtype == jnp.float64 for leaf in jax.tree.leaves(data.x))
+        weights = jnp.ones(length, jnp.float64 if double else jnp.float32)
     if length == 0:
         return carry
     if plan.batch_size is None:
-        batch = Batch(data.x, data.y, jnp.where(data.mask, weights, 0), data.size)
+        batch = whole(data, weights)
         count = jnp.where(data.size > 0, plan.epochs or plan.steps or 1, 0)
         return jax.lax.while_loop(lambda c: c[0] < count, lambda c: (c[0] + 1, step(c[1], batch)), (0, carry))[1]
     width = min(plan.batch_size, length)
@@ -201,16 +207,47 @@ class LocalSolver(NamedTuple):
     ) -> Solved:
         """Trains ``params`` on a client's (weighted) samples; ``penalty(params)`` is added to each minibatch's loss."""
 
-        def step(carry: tuple[Solved, jax.Array], batch: Batch) -> tuple[Solved, jax.Array]:
+        step = lambda params, moments, batch: self.step_on(model, view, params, moments, batch, penalty)
+        return self.follow(step, params, moments, data, key, weights)
+
+    def minimize(
+        self,
+        objective: Callable[[Tree, Batch], jax.Array],
+        view: View,
+        params: Tree,
+        moments: Tree,
+        data: ClientData,
+        key: Key,
+    ) -> Solved:
+        """Goes down any ``objective(params, batch)``; ``data.x`` may be a tree of arrays with a row for each sample."""
+
+        def step(params: Tree, moments: Tree, batch: Batch) -> Solved:
+            loss, gradients = jax.value_and_grad(objective)(params, batch)
+            return Solved(*self.step(view.hyper, self.schedule(view.progress), params, gradients, moments), loss)
+
+        return self.follow(step, params, moments, data, key)
+
+    def follow(
+        self,
+        step: Callable[[Tree, Tree, Batch], Solved],
+        params: Tree,
+        moments: Tree,
+        data: ClientData,
+        key: Key,
+        weights: jax.Array | None = None,
+    ) -> Solved:
+        """Steps over the client's minibatches; the moments start anew unless they are kept."""
+
+        def next_step(carry: tuple[Solved, jax.Array], batch: Batch) -> tuple[Solved, jax.Array]:
             (params, moments, mean), seen = carry
-            params, moments, loss = self.step_on(model, view, params, moments, batch, penalty)
+            params, moments, loss = step(params, moments, batch)
             seen = seen + batch.size
             return Solved(params, moments, mean + (loss - mean) * batch.size / jnp.maximum(seen, 1)), seen
 
         start = Solved(
             params, moments if self.keep_moments else self.init(params), jnp.zeros((), jnp.result_type(float))
         )
-        solved, _ = run_minibatches(self.plan, step, (start, jnp.zeros_like(data.size)), data, key, weights)
+        solved, _ = run_minibatches(self.plan, next_step, (start, jnp.zeros_like(data.size)), data, key, weights)
         return solved if self.keep_moments else solved._replace(moments=())
 
 
