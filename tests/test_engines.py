@@ -61,7 +61,7 @@ def test_methods_that_compare_all_uploads_refuse_what_does_not_fit():
     data = problem()
     model = mj.models.linear(data)
     for algorithm in (mj.clustered_fl(model, clients=data.clients), mj.mocha(model, clients=data.clients)):
-        with pytest.raises(ValueError, match=r"compares the uploads of all \d+ clients.*memory budget"):
+        with pytest.raises(ValueError, match=r"holds the uploads of all \d+ clients.*memory budget"):
             mj.simulate(algorithm, data, rounds=1, memory_budget=1 << 10)
 
 

@@ -77,6 +77,7 @@ class Total(NamedTuple):
     value: Tree
     weight: jax.Array
     inclusion: jax.Array | float = 1.0  # the probability that a client takes part in a round
+    messages: jax.Array | None = None  # how many uploads travelled; None: one from each participant
 
     def mean(self) -> Tree:
         """The weighted mean of the uploaded values."""
@@ -160,6 +161,8 @@ class Algorithm(NamedTuple):
     needs_everyone: bool = False  # refuses partial participation
     sends_points: bool = True  # uploads are points near the origin, not gradients: what gossip needs
     diagnosis: Diagnosis | None = None
+    log: Callable[[Server], dict[str, jax.Array]] | None = None  # scalars about the server's state, at each evaluation
+    network: Any = None  # whom nodes talk to where there is no server (see `communication.gossip`)
 
     def join(self, view: View, data: ClientData, key: Key) -> Tree:
         """The private state of a client that was not there at training."""

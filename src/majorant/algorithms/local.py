@@ -62,4 +62,5 @@ def local(model: Model, *, local: LocalSolver | None = None) -> Algorithm:
         onboard=onboard,
         personalize=lambda view, client: client.theta,
         predict=model.predict,
+        sends_points=False,
     )

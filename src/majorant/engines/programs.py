@@ -28,6 +28,7 @@ class Layout(NamedTuple):
     classes: int
     everyone: bool
     many: bool  # more than one run
+    diagnostics: bool = False  # whether convergence is measured at evaluations
 
 
 class Program:

@@ -24,6 +24,7 @@ class Programs(NamedTuple):
     start: Program
     block: Program
     evaluate: Program
+    diagnose: Program
 
 
 @functools.lru_cache(maxsize=64)
@@ -79,10 +80,20 @@ def programs(algorithm: Algorithm, participation: Participation, layout: Layout)
             [score((), b, chunk=chunk, unseen=True) for b, chunk in zip(unseen, layout.unseen_chunks, strict=True)],
         )
 
+    def diagnose(state: State, key: Key, data: tuple[BucketData, ...]) -> Any:
+        if not layout.diagnostics or algorithm.diagnosis is None:
+            return rounds.conclude(algorithm, state.server, None)
+        parts = [
+            rounds.measure_clients(algorithm, state.server, key, clients, b.train, b.real, chunk=chunk)
+            for clients, b, chunk in zip(state.clients, data, layout.chunks, strict=True)
+        ]
+        return rounds.conclude(algorithm, state.server, rounds.add_sums(parts))
+
     return Programs(
         start=Program(over_runs(start, layout, 0, 0, None, None)),
         block=Program(over_runs(block, layout, 0, 0, None, None), donate_argnums=0),
         evaluate=Program(over_runs(evaluate, layout, 0, 0, None, None)),
+        diagnose=Program(over_runs(diagnose, layout, 0, 0, None)),
     )
 
 
@@ -126,6 +137,10 @@ class Resident:
         """Scores of the clients that train and of the unseen ones, a dictionary of ``(runs, clients)`` per bucket."""
         scores = self.programs.evaluate(self.seconds, self.state, self.keys, self.data, self.unseen)
         return jax.tree.map(np.asarray, scores)
+
+    def diagnose(self) -> dict[str, Any]:
+        """Scalars about the server and about convergence, ``(runs,)`` each."""
+        return jax.tree.map(np.asarray, self.programs.diagnose(self.seconds, self.state, self.keys, self.data))
 
     @property
     def server(self) -> Server:

@@ -44,6 +44,7 @@ class Tally(NamedTuple):
     participants: jax.Array
     rejected: jax.Array  # uploads that were not finite
     fruitless: jax.Array  # rounds at the end of the block in which every upload was rejected
+    messages: jax.Array  # uploads that travelled
 
 
 class Sums(NamedTuple):
@@ -214,6 +215,7 @@ def end_round(
         tally.participants + sums.participants,
         tally.rejected + sums.rejected,
         jnp.where(barren, tally.fruitless + 1, 0),
+        tally.messages + (sums.participants if total.messages is None else total.messages),
     )
     return server._replace(round=server.round + 1), tally
 
@@ -244,7 +246,7 @@ def empty_tally(algorithm: Algorithm, server: Server, client: Tree, data: Client
 
     shapes = jax.eval_shape(info, server, client, data)
     zero = jnp.asarray(0)
-    return Tally(jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes), jnp.zeros(()), zero, zero, zero)
+    return Tally(jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes), jnp.zeros(()), zero, zero, zero, zero)
 
 
 def start_server(algorithm: Algorithm, run_key: Key, hyper: dict[str, jax.Array], planned: jax.Array) -> Server:
@@ -293,7 +295,7 @@ def evaluate_client(
     unseen: bool,
 ) -> dict[str, jax.Array]:
     """A client's scores with the model it would deploy; an unseen client first joins, with its own training samples."""
-    key = client_key(stream_key(key, EVALUATION_STREAM), train.id)
+    key = client_key(key, train.id)
     if unseen:
         client = algorithm.join(view, train, key)
     else:
@@ -323,9 +325,48 @@ def evaluate_clients(
     unseen: bool,
 ) -> dict[str, jax.Array]:
     """The scores of every client of a bucket, ``(clients,)`` each."""
-    key = round_key(run_key, server.round)
-    view = algorithm.broadcast(server, stream_key(key, SERVER_STREAM))
+    view, key = server_view(algorithm, server, run_key)
     one = lambda client, train, validation, test: evaluate_client(
         algorithm, classes, view, key, client, train, validation, test, unseen
     )
     return map_clients(one, chunk, clients, data.train, data.validation, data.test)
+
+
+def server_view(algorithm: Algorithm, server: Server, run_key: Key) -> tuple[View, Key]:
+    """What clients would be sent of a server's state between two rounds, and the key of what is done with it."""
+    key = round_key(run_key, server.round)
+    return algorithm.broadcast(server, stream_key(key, SERVER_STREAM)), stream_key(key, EVALUATION_STREAM)
+
+
+def measure_clients(
+    algorithm: Algorithm, server: Server, run_key: Key, clients: Tree, data: ClientData, real: jax.Array, *, chunk: int
+) -> Sums:
+    """What a method measures of its convergence on a bucket's clients, summed with their sizes as weights."""
+    view, key = server_view(algorithm, server, run_key)
+    none = jnp.zeros((), bool)
+
+    def one(client: Tree, data: ClientData, real: jax.Array) -> Sums:
+        assert algorithm.diagnosis is not None
+        measured = algorithm.diagnosis.measure(view, client, data, client_key(key, data.id))
+        weight = jnp.where(real, data.size, 0).astype(jnp.result_type(float))
+        return add_up(jax.tree.map(lambda a: a[None], Upload(measured, weight)), real[None], none[None], True)
+
+    return jax.tree.map(lambda a: a.sum(axis=0), map_clients(one, chunk, clients, data, real))
+
+
+def conclude(algorithm: Algorithm, server: Server, sums: Sums | None) -> dict[str, jax.Array]:
+    """Named scalars about the server's state and, where clients were measured, about convergence."""
+    found = algorithm.log(server) if algorithm.log is not None else {}
+    if sums is not None and algorithm.diagnosis is not None:
+        found = found | algorithm.diagnosis.conclude(server, Total(sums.value, sums.weight).mean())
+    return found
+
+
+def probe_client(
+    algorithm: Algorithm, server: Server, run_key: Key, client: Tree, data: ClientData
+) -> dict[str, jax.Array]:
+    """What is too costly to measure on every client, on one."""
+    assert algorithm.diagnosis is not None
+    assert algorithm.diagnosis.probe is not None
+    view, key = server_view(algorithm, server, run_key)
+    return algorithm.diagnosis.probe(algorithm.address(view, data.id), client, data, client_key(key, data.id))

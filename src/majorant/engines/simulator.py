@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -19,10 +18,20 @@ import jax.numpy as jnp
 import numpy as np
 
 from majorant.communication.participation import Participation, full
-from majorant.core import BLOCK_VALUES, Algorithm, ClientData, Server, Tree, tree_bytes
+from majorant.core import Algorithm, Server, Tree
 from majorant.data.federated import FederatedData
+from majorant.engines import rounds
+from majorant.engines.memory import (
+    chunk_size,
+    default_budget,
+    fewer,
+    message_bytes,
+    most_side_by_side,
+    refuse_too_large_stack,
+    runs_one_at_a_time,
+)
 from majorant.engines.population import Bucket, build_buckets, padded_bytes
-from majorant.engines.programs import Layout, enable_compilation_cache
+from majorant.engines.programs import Layout, Program, enable_compilation_cache, over_runs
 from majorant.engines.resident import Resident, positions
 from majorant.engines.rounds import Tally
 from majorant.engines.run import Run, Scores
@@ -30,8 +39,7 @@ from majorant.engines.streamed import Streamed
 from majorant.evaluation.metrics import metric_name
 from majorant.solvers import check_range
 
-CACHE_BYTES = 4 << 20  # a chunk's samples on a CPU: about what its cache holds
-LARGE_MODEL = 20_000  # parameters above which, on a CPU, one client at a time fills the machine
+PROBED = 4  # clients whose local solves are measured at an evaluation with diagnostics
 
 
 class Diverged(RuntimeError):
@@ -62,6 +70,7 @@ def simulate(
     state_folder: Path | None = None,
     resume: Snapshot | Callable[[Snapshot], Snapshot] | None = None,
     on_evaluation: Callable[[list[dict[str, Any]], Callable[[], Snapshot]], None] | None = None,
+    diagnostics: bool = False,
     extra_padding: int = 0,
 ) -> Run:
     """Trains an algorithm on federated data for a number of rounds and evaluates every client's own model.
@@ -72,6 +81,8 @@ def simulate(
     ``memory_budget`` bytes (by default half of the memory) are streamed; their states then live in host memory, or in
     files under ``state_folder``. ``on_evaluation(records, snapshot)`` is called after each evaluation with a record
     per run and a function that takes a snapshot; a run that is resumed from one ends as if never interrupted.
+    ``diagnostics`` adds to every evaluation what the method measures of its own convergence, such as the squared norm
+    of the objective's gradient, and on a few clients how well their local problem was solved (``alpha``).
 
     >>> import majorant as mj
     >>> data = mj.data.synthetic_mixture(clients=10, dimension=5, seed=0)
@@ -93,7 +104,16 @@ def simulate(
     enable_compilation_cache()
     settings = run_settings(algorithm, seed, seeds, hyper, grid)
     simulation = Simulation(
-        algorithm, data, participation, settings, rounds, clients, memory_budget, state_folder, extra_padding
+        algorithm,
+        data,
+        participation,
+        settings,
+        rounds,
+        clients,
+        memory_budget,
+        state_folder,
+        extra_padding,
+        diagnostics,
     )
     if resume is None:
         simulation.start()
@@ -147,6 +167,7 @@ class Simulation:
         memory_budget: int | None,
         state_folder: Path | None,
         extra_padding: int,
+        diagnostics: bool = False,
     ) -> None:
         self.algorithm, self.data, self.settings, self.rounds = algorithm, data, settings, rounds
         self.participation = participation
@@ -176,9 +197,14 @@ class Simulation:
             classes=len(data.classes),
             everyone=everyone,
             many=len(settings) > 1,
+            diagnostics=diagnostics,
         )
         self.bytes_up, self.bytes_down, state_bytes = message_bytes(algorithm, data, self.buckets[0])
-        refuse_too_large_stack(algorithm, data.clients, self.bytes_up, len(settings), budget)
+        if algorithm.network is not None:  # what one node sends is what another receives
+            self.bytes_down = self.bytes_up
+        refuse_too_large_stack(
+            algorithm, data.clients, self.buckets[0].train(data, np.array([0])), len(settings), budget
+        )
         needed = padded_bytes(data, self.buckets + self.unseen) + 2 * len(settings) * len(training) * state_bytes
         keys = jax.vmap(jax.random.key)(jnp.asarray([s["seed"] for s in settings], jnp.uint32))
         arguments = (algorithm, participation, self.layout, data, self.buckets, self.unseen, keys, self.seconds)
@@ -214,11 +240,13 @@ class Simulation:
     def record(self, done: int, count: int, tally: Tally | None) -> None:
         """Evaluates and appends a line of history for every run."""
         self.scores = self.timed("evaluate", self.evaluate)
+        noticed = self.timed("evaluate", self.diagnose)
         for run, (lines, bill) in enumerate(zip(self.history, self.communication, strict=True)):
             participants = int(tally.participants[run]) if tally else 0
             bill["rounds"] += count
-            bill["bytes_up"] += participants * self.bytes_up
-            bill["bytes_down"] += participants * self.bytes_down
+            messages = int(tally.messages[run]) if tally else 0
+            bill["bytes_up"] += messages * self.bytes_up
+            bill["bytes_down"] += messages * self.bytes_down
             line = {
                 "round": done,
                 "seed": self.settings[run]["seed"],
@@ -231,6 +259,7 @@ class Simulation:
             if tally is not None:
                 weight = max(float(tally.weight[run]), 1e-30)
                 line |= {name: float(total[run]) / weight for name, total in tally.info.items()}
+            line |= {name: float(values[run]) for name, values in noticed.items()}
             lines.append(line | self.scores[run].summary(self.metric))
 
     def evaluate(self) -> list[Scores]:
@@ -239,6 +268,34 @@ class Simulation:
         values = in_order(self.buckets + self.unseen, seen + new)
         runs = range(len(self.settings))
         return [Scores.of({k: v[run] for k, v in values.items()}, self.data, self.data.unseen) for run in runs]
+
+    def diagnose(self) -> dict[str, np.ndarray]:
+        """Scalars about the server's state and about convergence, ``(runs,)`` each."""
+        if self.algorithm.log is None and not self.layout.diagnostics:
+            return {}
+        found = self.engine.diagnose()
+        if self.layout.diagnostics and self.algorithm.diagnosis is not None and self.algorithm.diagnosis.probe:
+            probed = [self.probe(*self.where(id)) for id in self.sampled()]
+            found |= {name: np.mean([p[name] for p in probed], axis=0) for name in probed[0]}
+        return found
+
+    def sampled(self) -> np.ndarray:
+        """A few of the clients that train and have samples, other ones at every evaluation."""
+        able = np.flatnonzero(~self.data.unseen & (self.data.train.sizes > 0))
+        done = int(np.asarray(self.engine.server.round)[0])
+        return np.random.default_rng([self.settings[0]["seed"], done]).permutation(able)[:PROBED]
+
+    def where(self, id: int) -> tuple[int, int]:
+        """The bucket of a client, and its row there."""
+        return next((i, int(np.flatnonzero(b.ids == id)[0])) for i, b in enumerate(self.buckets) if (b.ids == id).any())
+
+    def probe(self, bucket: int, row: int) -> dict[str, np.ndarray]:
+        """What is measured on single clients, ``(runs,)`` each."""
+        data = jax.tree.map(lambda a: a[0], self.buckets[bucket].train(self.data, np.array([row])))
+        client = jax.tree.map(lambda a: a[:, row], self.engine.clients[bucket])
+        program = probing(self.algorithm, self.layout)
+        engine = self.engine
+        return jax.tree.map(np.asarray, program(self.seconds, engine.server, engine.keys, client, data))
 
     def stop_if_diverged(self, done: int, tally: Tally | None) -> None:
         """A run in which every upload is rejected will not recover: say so, and what to do."""
@@ -324,91 +381,7 @@ def evaluate_joining(algorithm: Algorithm, server: Server, seed: int, data: Fede
     return Scores.of({k: v[0] for k, v in values.items()}, data, np.ones(data.clients, bool))
 
 
-def chunk_size(budget: int) -> int:
-    """Bytes of training samples that run side by side: what a CPU's cache holds, or much of a GPU's memory."""
-    return min(CACHE_BYTES if jax.default_backend() == "cpu" else 1 << 30, max(1, budget // 8))
-
-
-def most_side_by_side(algorithm: Algorithm, data: FederatedData, budget: int, runs: int) -> int:
-    """How many clients fit the budget side by side, by the size of all intermediate results of a prediction."""
-    rows = int(max(data.train.sizes.max(), data.test.sizes.max(), 1))
-    rows = min(rows, max(64, BLOCK_VALUES // max(1, int(np.prod(data.spec.features)))))
-    x, y = jnp.zeros((1, *data.spec.features), data.train.x.dtype), jnp.zeros(1, data.train.y.dtype)
-    one = ClientData(x, y, jnp.int32(1), jnp.int32(0))
-
-    def predict(key: jax.Array, one: ClientData) -> jax.Array:
-        view = algorithm.broadcast(algorithm.init(key), key)
-        return algorithm.predict(algorithm.deploy(view, algorithm.join(view, one, key), one, key), one.x)
-
-    values = intermediate_values(jax.make_jaxpr(predict)(jax.random.key(0), one).jaxpr)
-    return int(max(1, budget // 4 // max(1, 4 * values * rows * runs)))
-
-
-def intermediate_values(jaxpr: Any) -> int:
-    """The number of values that the operations of a program with a leading sample axis of 1 produce, loops once."""
-    inner = [v for e in jaxpr.eqns for v in e.params.values()]
-    programs = [
-        getattr(v, "jaxpr", v) for v in inner if hasattr(v, "eqns") or hasattr(getattr(v, "jaxpr", None), "eqns")
-    ]
-    own = sum(int(np.prod(v.aval.shape)) for e in jaxpr.eqns for v in e.outvars if hasattr(v.aval, "shape"))
-    return own + sum(intermediate_values(program) for program in programs)
-
-
-def fewer(bucket: Bucket, share: float) -> int:
-    """How many clients run side by side when about ``share`` of the bucket's take part."""
-    expected = share * bucket.real + (share * (1 - share) * bucket.real) ** 0.5
-    return int(np.clip(round(expected), 1, bucket.chunk))
-
-
-def runs_one_at_a_time(algorithm: Algorithm, clients: str) -> bool:
-    """Whether clients go through one by one: large models on a CPU, unless said otherwise."""
-    if clients not in ("auto", "vmap", "map"):
-        raise ValueError(f"clients must be 'auto', 'vmap' or 'map', got {clients!r}")
-    if clients != "auto":
-        return clients == "map"
-    server = jax.eval_shape(algorithm.init, jax.random.key(0))
-    seen = lambda server, key: algorithm.address(algorithm.broadcast(server, key), jnp.int32(0))
-    view = jax.eval_shape(seen, server, jax.random.key(0))
-    size = sum(leaf.size for leaf in jax.tree.leaves(algorithm.origin(view)))
-    return jax.default_backend() == "cpu" and size > LARGE_MODEL
-
-
-def message_bytes(algorithm: Algorithm, data: FederatedData, bucket: Bucket) -> tuple[int, int, int]:
-    """Bytes that a client sends and is sent in a round, and bytes of its private state."""
-    one = jax.tree.map(lambda a: a[0], bucket.train(data, np.array([0])))
-
-    def message(data: ClientData, key: jax.Array) -> Any:
-        view = algorithm.address(algorithm.broadcast(algorithm.init(key), key), data.id)
-        client = algorithm.init_client(view, data, key)
-        return algorithm.client_update(view, client, data, key)[0].value, view.value, client
-
-    up, down, client = jax.eval_shape(message, one, jax.random.key(0))
-    return algorithm.wire(up), tree_bytes(down), tree_bytes(client)
-
-
-def refuse_too_large_stack(algorithm: Algorithm, clients: int, upload: int, runs: int, budget: int) -> None:
-    """Methods that must see every upload side by side, and compare clients in pairs, cannot work in chunks."""
-    if algorithm.aggregate is None:
-        return
-    server = tree_bytes(jax.eval_shape(algorithm.init, jax.random.key(0)))
-    needed = runs * (2 * clients * upload + 4 * clients**2 + 2 * server)
-    if needed > budget:
-        raise ValueError(
-            f"{algorithm.name} compares the uploads of all {clients} clients with each other, which takes about "
-            f"{needed / 2**30:.1f} GiB at the server, more than the budget of {budget / 2**30:.1f} GiB: give fewer "
-            "clients or seeds, a smaller model or a larger memory budget, or take a method with a linear average"
-        )
-
-
-def default_budget() -> int:
-    """Half of the memory of the device, or of the machine."""
-    stats = jax.devices()[0].memory_stats() if jax.default_backend() != "cpu" else None
-    if stats and "bytes_limit" in stats:
-        return int(stats["bytes_limit"]) // 2
-    memory = 8 << 30
-    if hasattr(os, "sysconf"):
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limit = Path("/sys/fs/cgroup/memory.max")  # of a container
-    if limit.exists() and limit.read_text().strip().isdigit():
-        memory = min(memory, int(limit.read_text()))
-    return memory // 2
+@functools.lru_cache(maxsize=16)
+def probing(algorithm: Algorithm, layout: Layout) -> Program:
+    """The program that measures one client."""
+    return Program(over_runs(functools.partial(rounds.probe_client, algorithm), layout, 0, 0, 0, None))

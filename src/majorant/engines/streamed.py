@@ -35,6 +35,8 @@ class Programs(NamedTuple):
     end: Program
     evaluate: Program
     evaluate_unseen: Program
+    measure: Program
+    conclude: Program
 
 
 @functools.lru_cache(maxsize=64)
@@ -63,6 +65,9 @@ def programs(algorithm: Algorithm, participation: Participation, layout: Layout)
         chunk = b.real.shape[0]
         return rounds.evaluate_clients(algorithm, layout.classes, server, key, (), b, chunk=chunk, unseen=True)
 
+    def measure(server: Server, key: Key, clients: Tree, b: BucketData) -> Any:
+        return rounds.measure_clients(algorithm, server, key, clients, b.train, b.real, chunk=b.real.shape[0])
+
     start_server = functools.partial(rounds.start_server, algorithm)
     finish_start = functools.partial(rounds.finish_start, algorithm)
     return Programs(
@@ -74,6 +79,8 @@ def programs(algorithm: Algorithm, participation: Participation, layout: Layout)
         end=Program(over_runs(end, layout, 0, 0, 0, None, 0)),
         evaluate=Program(over_runs(evaluate, layout, 0, 0, 0, None)),
         evaluate_unseen=Program(over_runs(evaluate_unseen, layout, 0, 0, None)),
+        measure=Program(over_runs(measure, layout, 0, 0, 0, None)),
+        conclude=Program(over_runs(functools.partial(rounds.conclude, algorithm), layout, 0, 0)),
     )
 
 
@@ -149,7 +156,8 @@ class Streamed:
     def no_tally(self, sums: rounds.Sums) -> rounds.Tally:
         """A tally of nothing, with the fields of the given sums."""
         zero = jnp.zeros_like(sums.participants)
-        return rounds.Tally(jax.tree.map(jnp.zeros_like, sums.info), jnp.zeros_like(sums.weight), zero, zero, zero)
+        info = jax.tree.map(jnp.zeros_like, sums.info)
+        return rounds.Tally(info, jnp.zeros_like(sums.weight), zero, zero, zero, zero)
 
     def evaluate(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """Scores of the clients that train and of the unseen ones, a dictionary of ``(runs, clients)`` per bucket."""
@@ -169,6 +177,17 @@ class Streamed:
                 parts.append(jax.tree.map(np.asarray, scores))
             new.append(join(parts))
         return seen, new
+
+    def diagnose(self) -> dict[str, Any]:
+        """Scalars about the server and about convergence, ``(runs,)`` each."""
+        total = None
+        if self.layout.diagnostics and self.algorithm.diagnosis is not None:
+            for bucket, states in zip(self.buckets, self.clients, strict=True):
+                for rows in chunks_of(bucket):
+                    part = jax.tree.map(lambda a, rows=rows: a[:, rows], states)
+                    sums = self.programs.measure(self.seconds, self.server, self.keys, part, self.chunk(bucket, rows))
+                    total = sums if total is None else jax.tree.map(jnp.add, total, sums)
+        return jax.tree.map(np.asarray, self.programs.conclude(self.seconds, self.server, total))
 
     def restore(self, server: Server, clients: tuple[Tree, ...]) -> None:
         """Goes on from a saved state."""

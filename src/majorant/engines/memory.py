@@ -1,0 +1,130 @@
+"""How much fits: the memory that a run may use, and how many clients go side by side within it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from majorant.core import BLOCK_VALUES, Algorithm, ClientData, Stack, tree_bytes
+from majorant.data.federated import FederatedData
+from majorant.engines.population import Bucket
+
+CACHE_BYTES = 4 << 20  # a chunk's samples on a CPU: about what its cache holds
+LARGE_MODEL = 20_000  # parameters above which, on a CPU, one client at a time fills the machine
+
+
+def chunk_size(budget: int) -> int:
+    """Bytes of training samples that run side by side: what a CPU's cache holds, or much of a GPU's memory."""
+    return min(CACHE_BYTES if jax.default_backend() == "cpu" else 1 << 30, max(1, budget // 8))
+
+
+def most_side_by_side(algorithm: Algorithm, data: FederatedData, budget: int, runs: int) -> int:
+    """How many clients fit the budget side by side, by the size of all intermediate results of a prediction."""
+    rows = int(max(data.train.sizes.max(), data.test.sizes.max(), 1))
+    rows = min(rows, max(64, BLOCK_VALUES // max(1, int(np.prod(data.spec.features)))))
+    x, y = jnp.zeros((1, *data.spec.features), data.train.x.dtype), jnp.zeros(1, data.train.y.dtype)
+    one = ClientData(x, y, jnp.int32(1), jnp.int32(0))
+
+    def predict(key: jax.Array, one: ClientData) -> jax.Array:
+        view = algorithm.broadcast(algorithm.init(key), key)
+        return algorithm.predict(algorithm.deploy(view, algorithm.join(view, one, key), one, key), one.x)
+
+    values = intermediate_values(jax.make_jaxpr(predict)(jax.random.key(0), one).jaxpr)
+    return int(max(1, budget // 4 // max(1, 4 * values * rows * runs)))
+
+
+def intermediate_values(jaxpr: Any) -> int:
+    """The number of values that the operations of a program with a leading sample axis of 1 produce, loops once."""
+    return sum(produced(jaxpr))
+
+
+def largest_value(jaxpr: Any) -> int:
+    """The number of values in the largest array that a program produces on its way."""
+    return max(produced(jaxpr))
+
+
+def produced(jaxpr: Any) -> Iterator[int]:
+    """The sizes of all arrays that the operations of a program produce, loops once."""
+    for equation in jaxpr.eqns:
+        yield from (int(np.prod(v.aval.shape)) for v in equation.outvars if hasattr(v.aval, "shape"))
+        for value in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda v: hasattr(v, "eqns")):
+            inner = getattr(value, "jaxpr", value)
+            if hasattr(inner, "eqns"):
+                yield from produced(inner)
+
+
+def fewer(bucket: Bucket, share: float) -> int:
+    """How many clients run side by side when about ``share`` of the bucket's take part."""
+    expected = share * bucket.real + (share * (1 - share) * bucket.real) ** 0.5
+    return int(np.clip(round(expected), 1, bucket.chunk))
+
+
+def runs_one_at_a_time(algorithm: Algorithm, clients: str) -> bool:
+    """Whether clients go through one by one: large models on a CPU, unless said otherwise."""
+    if clients not in ("auto", "vmap", "map"):
+        raise ValueError(f"clients must be 'auto', 'vmap' or 'map', got {clients!r}")
+    if clients != "auto":
+        return clients == "map"
+    server = jax.eval_shape(algorithm.init, jax.random.key(0))
+    seen = lambda server, key: algorithm.address(algorithm.broadcast(server, key), jnp.int32(0))
+    view = jax.eval_shape(seen, server, jax.random.key(0))
+    size = sum(leaf.size for leaf in jax.tree.leaves(algorithm.origin(view)))
+    return jax.default_backend() == "cpu" and size > LARGE_MODEL
+
+
+def message_bytes(algorithm: Algorithm, data: FederatedData, bucket: Bucket) -> tuple[int, int, int]:
+    """Bytes that a client sends and is sent in a round, and bytes of its private state."""
+    one = jax.tree.map(lambda a: a[0], bucket.train(data, np.array([0])))
+
+    def message(data: ClientData, key: jax.Array) -> Any:
+        view = algorithm.address(algorithm.broadcast(algorithm.init(key), key), data.id)
+        client = algorithm.init_client(view, data, key)
+        return algorithm.client_update(view, client, data, key)[0].value, view.value, client
+
+    up, down, client = jax.eval_shape(message, one, jax.random.key(0))
+    return algorithm.wire(up), tree_bytes(down), tree_bytes(client)
+
+
+def refuse_too_large_stack(algorithm: Algorithm, clients: int, padded: ClientData, runs: int, budget: int) -> None:
+    """Methods that need every upload side by side cannot work in chunks: all must fit, with what they make of it."""
+    if algorithm.aggregate is None:
+        return
+    aggregate = algorithm.aggregate
+
+    def whole(key: jax.Array, one: ClientData) -> Any:
+        server = algorithm.init(key)
+        view = algorithm.address(algorithm.broadcast(server, key), one.id)
+        upload = algorithm.client_update(view, algorithm.init_client(view, one, key), one, key)[0]
+        stacked = jax.tree.map(lambda a: jnp.zeros((clients, *a.shape), a.dtype), (upload.value, upload.weight))
+        return server, stacked, aggregate(server, Stack(*stacked))
+
+    arguments = jax.random.key(0), jax.tree.map(lambda a: a[0], padded)
+    kept = tree_bytes(jax.eval_shape(whole, *arguments)[:2])
+    largest = 4 * largest_value(jax.make_jaxpr(whole)(*arguments).jaxpr)
+    needed = runs * (2 * kept + largest)
+    if needed > budget:
+        raise ValueError(
+            f"{algorithm.name} holds the uploads of all {clients} clients side by side, which takes about "
+            f"{needed / 2**30:.2g} GiB, more than the budget of {budget / 2**30:.2g} GiB: give fewer clients or seeds, "
+            "a smaller model or a larger memory budget, or take a method that averages at a server"
+        )
+
+
+def default_budget() -> int:
+    """Half of the memory of the device, or of the machine."""
+    stats = jax.devices()[0].memory_stats() if jax.default_backend() != "cpu" else None
+    if stats and "bytes_limit" in stats:
+        return int(stats["bytes_limit"]) // 2
+    memory = 8 << 30
+    if hasattr(os, "sysconf"):
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = Path("/sys/fs/cgroup/memory.max")  # of a container
+    if limit.exists() and limit.read_text().strip().isdigit():
+        memory = min(memory, int(limit.read_text()))
+    return memory // 2
