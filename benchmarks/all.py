@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-NAMES = ("fedem_round", "cnn_round", "convolution", "scaling")
+NAMES = ("fedem_round", "cnn_round", "convolution", "scaling", "gossip_round")
 
 if __name__ == "__main__":
     for name in NAMES:

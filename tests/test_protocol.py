@@ -136,7 +136,7 @@ def test_a_private_state_reaches_other_clients_through_its_upload_only(name):
     after, after_poison = (simulate(name, rounds=3, resume=start).snapshot for start in (halfway, poisoned))
     others = lambda tree: jax.tree.map(lambda a: a[:, 1:], tree)
     assert_equal(others(after.clients), others(after_poison.clients))
-    assert moved(after.clients, after_poison.clients, (0, 0))
+    assert moved(after.clients, after_poison.clients, (0, 0)) or not jax.tree.leaves(halfway.clients)
 
 
 @every_algorithm
@@ -223,8 +223,8 @@ def test_nobody_changes_nothing_and_two_change_themselves(name):
     assert_equal(empty.clients, start.clients)
     absent = lambda tree: jax.tree.map(lambda a: a[:, [1, 2, 4]], tree)
     assert_equal(absent(two.clients), absent(start.clients))
-    assert moved(two.clients, start.clients, (0, 0))
-    assert moved(two.clients, start.clients, (0, 3))
+    for place in (0, 0), (0, 3):
+        assert moved(two.clients, start.clients, place) or not jax.tree.leaves(start.clients)
     assert moved(two.server.value, start.server.value) or not jax.tree.leaves(start.server.value)
 
 

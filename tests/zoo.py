@@ -41,6 +41,15 @@ ZOO: dict[str, Entry] = {
         lambda model, local: mj.fed_em(model, components=2, local=mj.local_optax(optax.adam(0.05), batch_size=4)),
         ("lr_scale", 1.0, 0.5),
     ),
+    "fed_em:newton": Entry(
+        lambda model, local: mj.fed_em(model, components=2, local=mj.local_newton(3, l2=0.1)), ("l2", 0.1, 0.2)
+    ),
+    "fed_avg:by_client": Entry(
+        lambda model, local: mj.fed_avg(
+            model, local=mj.local_by_client([local, mj.local_newton(3, l2=0.1)], [0, 1, 0, 1, 0, 0])
+        ),
+        ("l2_1", 0.1, 0.2),
+    ),
     "local": Entry(lambda model, local: mj.local(model, local=local)),
     "clustered_fl": Entry(
         lambda model, local: mj.clustered_fl(
@@ -53,6 +62,13 @@ ZOO: dict[str, Entry] = {
         ("outer_lr", 0.1, 0.2),
     ),
     "apfl:adaptive": Entry(lambda model, local: mj.apfl(model, local=local, adaptive=True), ("alpha", 0.5, 0.25)),
+    "surrogate:em": Entry(
+        lambda model, local: mj.surrogate_optimization(mj.surrogates.em_surrogate(model, components=2), local=local)
+    ),
+    "surrogate:bohning": Entry(
+        lambda model, local: mj.surrogate_optimization(mj.surrogates.logistic_bound(problem(), kind="bohning")),
+        ("l2", 0.1, 0.5),
+    ),
     "mocha": Entry(
         lambda model, local: mj.mocha(model, clients=len(SIZES), lambda_=0.5, omega_every=2),
         ("lambda", 0.5, 0.1),

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from majorant import data as data
     from majorant import models as models
+    from majorant import surrogates as surrogates
     from majorant.algorithms import apfl as apfl
     from majorant.algorithms import clustered_fl as clustered_fl
     from majorant.algorithms import fed_avg as fed_avg
@@ -26,18 +27,28 @@ if TYPE_CHECKING:
     from majorant.algorithms import local as local
     from majorant.algorithms import mocha as mocha
     from majorant.algorithms import p_fed_me as p_fed_me
+    from majorant.algorithms import surrogate_optimization as surrogate_optimization
+    from majorant.black_box import local_lbfgs as local_lbfgs
+    from majorant.black_box import local_least_squares as local_least_squares
+    from majorant.black_box import local_newton as local_newton
+    from majorant.by_client import local_by_client as local_by_client
     from majorant.communication import participation as participation
+    from majorant.communication import topology as topology
+    from majorant.communication.gossip import gossip as gossip
     from majorant.core import Algorithm as Algorithm
     from majorant.core import Server as Server
     from majorant.core import Upload as Upload
     from majorant.core import View as View
     from majorant.data.federated import FederatedData as FederatedData
     from majorant.engines.simulator import simulate as simulate
+    from majorant.host_function import local_function as local_function
     from majorant.schedules import constant as constant
     from majorant.schedules import cosine as cosine
     from majorant.schedules import multi_step as multi_step
     from majorant.solvers import local_optax as local_optax
     from majorant.solvers import local_sgd as local_sgd
+    from majorant.surrogates import check_surrogate as check_surrogate
+    from majorant.torch_solver import local_torch as local_torch
 
 __version__ = "0.1.0"
 
@@ -45,12 +56,14 @@ __version__ = "0.1.0"
 _HOME = {
     "data": "",
     "models": "",
+    "surrogates": "",
     "Algorithm": "core",
     "FederatedData": "data.federated",
     "Server": "core",
     "Upload": "core",
     "View": "core",
     "apfl": "algorithms",
+    "check_surrogate": "surrogates",
     "clustered_fl": "algorithms",
     "constant": "schedules",
     "cosine": "schedules",
@@ -58,14 +71,23 @@ _HOME = {
     "fed_avg_plus": "algorithms",
     "fed_em": "algorithms",
     "fed_prox": "algorithms",
+    "gossip": "communication.gossip",
     "local": "algorithms",
+    "local_by_client": "by_client",
+    "local_function": "host_function",
+    "local_lbfgs": "black_box",
+    "local_least_squares": "black_box",
+    "local_newton": "black_box",
     "local_optax": "solvers",
     "local_sgd": "solvers",
+    "local_torch": "torch_solver",
     "mocha": "algorithms",
     "multi_step": "schedules",
     "p_fed_me": "algorithms",
     "participation": "communication",
     "simulate": "engines.simulator",
+    "surrogate_optimization": "algorithms",
+    "topology": "communication",
 }
 
 __all__ = sorted(_HOME)
@@ -75,7 +97,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'majorant' has no attribute {name!r}")
     home = f"majorant.{_HOME[name]}" if _HOME[name] else "majorant"
-    if name in ("data", "models", "participation"):
+    if name in ("data", "models", "participation", "topology", "surrogates"):
         value = importlib.import_module(f"{home}.{name}")
     else:
         value = getattr(importlib.import_module(home), name)

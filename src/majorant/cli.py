@@ -11,7 +11,15 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from majorant.terminal import comparison_table, console, errors, friendly_errors, progress, tell_where
+from majorant.terminal import (
+    comparison_table,
+    console,
+    errors,
+    friendly_errors,
+    progress,
+    tell_network,
+    tell_where,
+)
 
 app = typer.Typer(
     name="majorant",
@@ -30,6 +38,9 @@ Rounds = Annotated[int | None, typer.Option("--rounds", "-r", help="Communicatio
 Seed = Annotated[int | None, typer.Option(help="First seed.")]
 Seeds = Annotated[int | None, typer.Option(help="Number of seeds, run side by side.")]
 Participation = Annotated[str | None, typer.Option(help="full, uniform:0.2, bernoulli:0.2 or cyclic:0.2.")]
+Topology = Annotated[str | None, typer.Option(help="No server: peers on a ring, torus, erdos-renyi:0.5, …")]
+Scaling = Annotated[str | None, typer.Option(help="Peers' displacements: by their sizes, or none.")]
+Diagnostics = Annotated[bool | None, typer.Option("--diagnostics", help="Measure convergence at every evaluation.")]
 Unseen = Annotated[float | None, typer.Option(help="Share of the clients kept away from training.")]
 EvaluateEvery = Annotated[int | None, typer.Option(help="Rounds between evaluations.")]
 ClientColumn = Annotated[str | None, typer.Option(help="Column of a table that says whose a row is.")]
@@ -70,6 +81,9 @@ def run(
     seed: Seed = None,
     seeds: Seeds = None,
     participation: Participation = None,
+    topology: Topology = None,
+    scaling: Scaling = None,
+    diagnostics: Diagnostics = None,
     unseen: Unseen = None,
     evaluate_every: EvaluateEvery = None,
     client_column: ClientColumn = None,
@@ -104,6 +118,8 @@ def run(
         folder = resume or out or fresh_folder(f"{settings.algorithm}-{settings.data}")
         check_figures(figures)
         problem = build(settings)
+        if not as_json:
+            tell_network(problem.algorithm)
         with progress([settings.algorithm], settings.rounds, quiet=as_json) as advance:
             result = run_in_folder(
                 settings,
@@ -130,6 +146,9 @@ def compare(
     seed: Seed = None,
     seeds: Seeds = None,
     participation: Participation = None,
+    topology: Topology = None,
+    scaling: Scaling = None,
+    diagnostics: Diagnostics = None,
     unseen: Unseen = None,
     evaluate_every: EvaluateEvery = None,
     client_column: ClientColumn = None,
@@ -180,6 +199,7 @@ def compare(
             print(json.dumps(summaries, indent=2))
         else:
             console.print(shared.describe(), highlight=False)
+            tell_network(problems[0].algorithm)
             console.print(comparison_table(summaries))
             tell_where(folder, report)
 
@@ -187,7 +207,7 @@ def compare(
 @app.command("list")
 def list_names(
     kind: Annotated[
-        str | None, typer.Argument(help="algorithms, data, models, participation, schedules, optimizers, experiments.")
+        str | None, typer.Argument(help="algorithms, data, models, participation, topologies, schedules, optimizers, experiments.")
     ] = None,
 ) -> None:
     """Show what goes by a name, with the options it takes."""

@@ -162,7 +162,7 @@ class Algorithm(NamedTuple):
     sends_points: bool = True  # uploads are points near the origin, not gradients: what gossip needs
     diagnosis: Diagnosis | None = None
     log: Callable[[Server], dict[str, jax.Array]] | None = None  # scalars about the server's state, at each evaluation
-    network: Any = None  # whom nodes talk to where there is no server (see `communication.gossip`)
+    network: Callable[[], Any] | None = None  # whom nodes talk to, where there is no server (`communication.gossip`)
 
     def join(self, view: View, data: ClientData, key: Key) -> Tree:
         """The private state of a client that was not there at training."""

@@ -9,7 +9,7 @@ by the number of samples in the batch. What is drawn depends on the client's key
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -148,6 +148,38 @@ class Solved(NamedTuple):
     loss: jax.Array
 
 
+class Solver(Protocol):
+    """What most methods ask of a local solver; the ones of `majorant.black_box` give this and no more."""
+
+    @property
+    def hyper(self) -> dict[str, float]: ...
+
+    def moments(self, params: Tree) -> Tree: ...
+
+    def solve(
+        self,
+        model: Model,
+        view: View,
+        params: Tree,
+        moments: Tree,
+        data: ClientData,
+        key: Key,
+        *,
+        weights: jax.Array | None = None,
+        penalty: Callable[[Tree], jax.Array] | None = None,
+    ) -> Solved: ...
+
+    def minimize(
+        self,
+        objective: Callable[[Tree, Batch], jax.Array],
+        view: View,
+        params: Tree,
+        moments: Tree,
+        data: ClientData,
+        key: Key,
+    ) -> Solved: ...
+
+
 class LocalSolver(NamedTuple):
     """A local optimizer with its plan: ``step(hyper, scale, params, gradients, moments) -> (params, moments)``."""
 
@@ -249,6 +281,16 @@ class LocalSolver(NamedTuple):
         )
         solved, _ = run_minibatches(self.plan, next_step, (start, jnp.zeros_like(data.size)), data, key, weights)
         return solved if self.keep_moments else solved._replace(moments=())
+
+
+def needs_steps(local: Solver, method: str) -> LocalSolver:
+    """The solver, or an error for one that cannot be stopped after each minibatch."""
+    if not isinstance(local, LocalSolver):
+        raise ValueError(
+            f"{method} looks at its models after every local step, so its local solver must be local_sgd or "
+            f"local_optax, not a {type(local).__name__} that solves in one piece"
+        )
+    return local
 
 
 def sum_over_blocks(gradient: Callable, params: Tree, batch: Batch, at_once: int) -> tuple[Tree, jax.Array]:

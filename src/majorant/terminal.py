@@ -16,6 +16,14 @@ console = Console()
 errors = Console(stderr=True)
 
 
+def tell_network(algorithm: Any) -> None:
+    """What the network of peers is like, where there is one."""
+    if algorithm.network is not None:
+        from majorant.communication.gossip import facts
+
+        console.print(f"network: {facts(algorithm).describe()}", highlight=False)
+
+
 def tell_where(folder: Path, report: Path | None) -> None:
     """Where a person finds what a run left."""
     console.print(f"run folder: {folder}", highlight=False, soft_wrap=True)

@@ -9,6 +9,7 @@ from majorant.algorithms.fed_prox import fed_prox
 from majorant.algorithms.local import local
 from majorant.algorithms.mocha import mocha
 from majorant.algorithms.p_fed_me import p_fed_me
+from majorant.algorithms.surrogate_optimization import surrogate_optimization
 
 __all__ = [
     "apfl",
@@ -20,5 +21,6 @@ __all__ = [
     "local",
     "mocha",
     "p_fed_me",
+    "surrogate_optimization",
     "tuned",
 ]

@@ -31,6 +31,7 @@ from majorant.solvers import (
     as_hyper,
     check_range,
     local_sgd,
+    needs_steps,
     run_minibatches,
     statistic_leaves,
 )
@@ -66,7 +67,7 @@ def apfl(
     if not 0 <= alpha <= 1:
         raise ValueError(f"alpha must be in [0, 1], got {alpha}")
     check_range("alpha_lr", alpha_lr, above=0)
-    local = local or local_sgd()
+    local = needs_steps(local or local_sgd(), "apfl")
     rates = {"alpha": alpha} | ({"alpha_lr": alpha_lr} if adaptive else {})
 
     def mix(alpha: jax.Array, v: Tree, w: Tree) -> Tree:

@@ -17,9 +17,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from majorant.algorithms import convergence
 from majorant.core import Algorithm, ClientData, Key, Server, Total, Tree, Upload, View, replace_by_mean
 from majorant.models.base import Model
-from majorant.solvers import LocalSolver, as_hyper, check_range, local_sgd
+from majorant.solvers import Solver, as_hyper, check_range, local_sgd
 
 SERVER_OPTIMIZERS: dict[str, Callable[[], optax.GradientTransformation]] = {
     "plain": optax.identity,
@@ -32,7 +33,7 @@ SERVER_OPTIMIZERS: dict[str, Callable[[], optax.GradientTransformation]] = {
 def fed_avg(
     model: Model,
     *,
-    local: LocalSolver | None = None,
+    local: Solver | None = None,
     server: str = "plain",
     server_lr: float | None = None,
     absent: str = "excluded",
@@ -76,7 +77,7 @@ def fed_avg(
 
 
 def shared_model(
-    name: str, model: Model, local: LocalSolver, penalty: Callable[[Tree, View], jax.Array] | None = None
+    name: str, model: Model, local: Solver, penalty: Callable[[Tree, View], jax.Array] | None = None
 ) -> Algorithm:
     """One model for everybody: clients train it, with ``penalty(θ, view)`` added to their loss, and send it back."""
 
@@ -92,6 +93,7 @@ def shared_model(
         client_update=client_update,
         personalize=lambda view, moments: view.value,
         predict=model.predict,
+        diagnosis=convergence.of_shared_model(model, client_update, penalty),
     )
 
 

@@ -22,10 +22,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from majorant.algorithms import convergence
 from majorant.algorithms.fed_avg import absent_clients, unknown_total
 from majorant.core import Algorithm, ClientData, Key, Server, Tree, Upload, View, blockwise, masked_mean
 from majorant.models.base import Model
-from majorant.solvers import LocalSolver, as_hyper, local_sgd
+from majorant.solvers import Solver, as_hyper, local_sgd
 
 
 class Client(NamedTuple):
@@ -46,7 +47,7 @@ def fed_em(
     model: Model,
     *,
     components: int = 3,
-    local: LocalSolver | None = None,
+    local: Solver | None = None,
     em_steps: int | None = None,
     absent: str = "excluded",
 ) -> Algorithm:
@@ -131,5 +132,6 @@ def fed_em(
         personalize=lambda view, client: Mixture(view.value, client.pi),
         predict=predict,
         mixture=lambda mixture: mixture.pi,
+        diagnosis=convergence.of_mixture(model, e_step, client_update),
         **absent_clients(absent),
     )

@@ -28,7 +28,7 @@ import jax
 from majorant.algorithms.fed_prox import pull_to_broadcast
 from majorant.core import Algorithm, ClientData, Key, Server, Total, Tree, Upload, View, masked_mean
 from majorant.models.base import Model
-from majorant.solvers import Batch, LocalSolver, as_hyper, check_range, local_sgd, run_minibatches
+from majorant.solvers import Batch, LocalSolver, as_hyper, check_range, local_sgd, needs_steps, run_minibatches
 
 
 class Client(NamedTuple):
@@ -67,6 +67,8 @@ def p_fed_me(
     check_range("outer_lr", outer_lr, above=0)
     check_range("beta", beta, above=0)
     local = local or local_sgd()
+    if variant == "paper":
+        needs_steps(local, 'p_fed_me with variant="paper"')
     outer = {"outer_lr": outer_lr, "beta": beta} if variant == "paper" else {}
 
     def init(key: Key) -> Server:

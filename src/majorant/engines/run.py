@@ -185,6 +185,11 @@ class Run:
         found["rejected"] = sum(line["rejected"] for lines in self.histories for line in lines)
         found["seconds"] = dict(self.seconds)
         found["communication"] = dict(self.communication[0])
+        if self.algorithm.network is not None:
+            from majorant.communication.gossip import facts
+
+            told = ("nodes", "links", "spectral_gap", "contraction", "period", "symmetric")
+            found["network"] = {name: getattr(facts(self.algorithm), name) for name in told}
         return found
 
     @property

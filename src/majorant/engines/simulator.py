@@ -202,6 +202,8 @@ class Simulation:
         self.bytes_up, self.bytes_down, state_bytes = message_bytes(algorithm, data, self.buckets[0])
         if algorithm.network is not None:  # what one node sends is what another receives
             self.bytes_down = self.bytes_up
+            for bill in self.communication:
+                bill["bytes_per_link"] = self.bytes_up
         refuse_too_large_stack(
             algorithm, data.clients, self.buckets[0].train(data, np.array([0])), len(settings), budget
         )

@@ -40,6 +40,20 @@ participations.register("uniform", "majorant.communication.participation:uniform
 participations.register("bernoulli", "majorant.communication.participation:bernoulli", "each with a probability")
 participations.register("cyclic", "majorant.communication.participation:cyclic", "groups that take turns")
 
+topologies = Registry("topology")
+for _name, _help in {
+    "ring": "each node and its two neighbours",
+    "torus": "a grid that closes at its edges: four neighbours",
+    "star": "one node in the middle talks to all others",
+    "complete": "everybody with everybody, equal weights: the same as a server",
+    "erdos-renyi": "each pair with a probability; varying=true draws anew each round",
+    "exponential": "neighbours at distances 1, 2, 4, …",
+    "one-peer-exponential": "one neighbour a round, at distances 1, 2, 4, … in turn",
+    "matching": "random pairs, drawn anew each round",
+}.items():
+    topologies.register(_name, f"majorant.communication.topology:{_name.replace('-', '_')}", _help)
+topologies.register("edges", "majorant.communication.topology:read_edges", "the links in a CSV file of two columns")
+
 schedules = Registry("schedule")
 schedules.register("constant", "majorant.schedules:constant", "the learning rate as given")
 schedules.register("multi-step", "majorant.schedules:multi_step", "×0.1 at 1/2 and 3/4 of the rounds")
@@ -55,6 +69,7 @@ KINDS = {
     "data": datasets,
     "models": models,
     "participation": participations,
+    "topologies": topologies,
     "schedules": schedules,
     "optimizers": optimizers,
 }

@@ -72,6 +72,9 @@ class RunConfig(BaseModel):
     seed: int = Field(0, ge=0, lt=1 << 32, description="first seed of the training's randomness")
     seeds: int = Field(1, ge=1, description="number of seeds, run side by side in one program")
     participation: str = Field("full", description="who takes part: full, uniform:0.2, bernoulli:0.2, cyclic:0.2")
+    topology: str | None = Field(None, description="no server, but peers on a network: ring, erdos-renyi:0.5")
+    scaling: str = Field("sizes", description="displacements of peers: by their sizes, or none (the released code)")
+    diagnostics: bool = Field(False, description="measure convergence at every evaluation: gradient norm and others")
     evaluate_every: int | None = Field(None, ge=1, description="rounds between evaluations (default: 20 in a run)")
     unseen: float | None = Field(None, ge=0, lt=1, description="share of the clients kept away from training")
     client_column: str | None = Field(None, description="the column of a table that says whose a row is")
@@ -130,6 +133,8 @@ def check_names(config: RunConfig) -> None:
     catalogue.models.check(config.model)
     catalogue.participations.make(config.participation)
     catalogue.optimizers.check(config.local.optimizer)
+    if config.topology is not None:
+        catalogue.topologies.check(config.topology)
     config.local.build()
     if config.is_table:
         for column in ("client_column", "label_column"):
@@ -161,10 +166,18 @@ def load_data(config: RunConfig) -> tuple[FederatedData, Encoding | None]:
     return data if config.unseen is None else data.with_unseen(config.unseen), None
 
 
-def build_algorithm(config: RunConfig, problem: Any, clients: int) -> tuple[Model, Algorithm]:
-    """Model and algorithm for a problem (data, or the spec that a saved model remembers)."""
+def build_algorithm(config: RunConfig, problem: Any, clients: int, nodes: Any) -> tuple[Model, Algorithm]:
+    """Model and algorithm for a problem (data, or the spec that a saved model remembers).
+
+    ``nodes`` are the peers of a network, where there is one: the data, or the number of its clients that train.
+    """
     model = catalogue.models.make(config.model, problem)
-    return model, catalogue.algorithms.make(config.algorithm, model, local=config.local.build(), clients=clients)
+    algorithm = catalogue.algorithms.make(config.algorithm, model, local=config.local.build(), clients=clients)
+    if config.topology is not None:
+        from majorant.communication.gossip import gossip
+
+        algorithm = gossip(algorithm, catalogue.topologies.make(config.topology), nodes, scaling=config.scaling)
+    return model, algorithm
 
 
 def build(config: RunConfig, data: FederatedData | None = None) -> Problem:
@@ -174,11 +187,13 @@ def build(config: RunConfig, data: FederatedData | None = None) -> Problem:
     encoding = None
     if data is None:
         data, encoding = load_data(config)
-    model, algorithm = build_algorithm(config, data, data.clients)
+    model, algorithm = build_algorithm(config, data, data.clients, data)
     if algorithm.needs_everyone and participation.probability(int((~data.unseen).sum())) < 1:
         raise ValueError(f"{config.algorithm} must see every client in every round: use --participation full")
     if config.local != LocalConfig() and not catalogue.algorithms.takes(config.algorithm, "local"):
         warnings.warn(f"{config.algorithm} has its own local solver: lr, epochs and the like are ignored", stacklevel=2)
+    if config.diagnostics and algorithm.diagnosis is None:
+        warnings.warn(f"{config.algorithm} does not say how it measures its convergence: no diagnostics", stacklevel=2)
     components = components_of(algorithm)
     if components > int(data.train.sizes.sum()):
         raise ValueError(f"{components} components for {data.train.sizes.sum()} training samples: use fewer")
@@ -192,7 +207,7 @@ def components_of(algorithm: Algorithm) -> int:
     if algorithm.mixture is None:
         return 0
     value = jax.eval_shape(algorithm.init, jax.random.key(0)).value
-    return jax.tree.leaves(value)[0].shape[0]
+    return jax.tree.leaves(value)[0].shape[0 if algorithm.network is None else 1]
 
 
 def fingerprint(data: FederatedData) -> str:

@@ -112,6 +112,7 @@ def run_in_folder(
             evaluate_every=config.evaluate_every,
             clients=config.clients,
             memory_budget=config.memory_budget,
+            diagnostics=config.diagnostics,
             resume=restored if go_on else None,
             on_evaluation=evaluated,
         )
@@ -144,6 +145,7 @@ def write_results(run: Run, config: RunConfig, problem: Problem, folder: Path) -
         "spec": [list(problem.data.spec.features), problem.data.spec.classes],
         "classes": list(problem.data.classes),
         "clients": problem.data.clients,
+        "nodes": int((~problem.data.unseen).sum()),
         "seed": deployment.seed,
         "encoding": problem.encoding.to_dict() if problem.encoding else None,
     }
@@ -180,10 +182,11 @@ def load_deployment(folder: Path) -> tuple[Deployment, Encoding | None]:
         config = make_config(tomllib.loads(meta["config"]))
         spec = Spec(tuple(meta["spec"][0]), meta["spec"][1])
         classes, clients, seed = tuple(meta["classes"]), meta["clients"], meta["seed"]
+        nodes = meta.get("nodes", clients)
         encoding = Encoding.from_dict(meta["encoding"]) if meta["encoding"] else None
     except (KeyError, TypeError, IndexError) as error:
         raise DamagedFile(f"{folder / 'model'} lacks what a model of this library has ({error})") from None
-    _, algorithm = build_algorithm(config, spec, clients)
+    _, algorithm = build_algorithm(config, spec, clients, nodes)
     number = jax.ShapeDtypeStruct((), "int32")
     like = jax.eval_shape(algorithm.init, jax.random.key(0))._replace(round=number, rounds=number)
     server, _ = load_tree(folder / "model", like)

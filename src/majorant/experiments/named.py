@@ -60,6 +60,9 @@ EXPERIMENTS = {
     "fedem/figure1-components": lazily("fedem", "figure1_components", "accuracy against the number of components"),
     "fedem/figure2-samples": lazily("fedem", "figure2", "accuracy against an unseen client's number of samples"),
     "fedem/j4-clusters": lazily("fedem", "clusters", "clients from one component each: recovered clusters"),
+    "fedem/j1-decentralized": lazily("decentralized", "decentralized", "D-FedEM on networks of peers, and FedEM"),
+    "fedem/failures": lazily("decentralized", "failures", "D-FedEM while links fail and nodes come and go"),
+    "fedem/rates": lazily("decentralized", "rates", "the rates of Theorems 3.2 and 3.3, a run for every length"),
     "fedem/digits": lazily("fedem", "digits", "digits with labels Dirichlet(0.4) over clients"),
     "fedem/rotated-digits": lazily("fedem", "rotated_digits", "digits turned by four angles: hidden clusters"),
 }

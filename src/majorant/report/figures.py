@@ -212,6 +212,10 @@ def draw_all(records: Sequence[RunRecord]) -> dict[str, Figure]:
         drawn["distribution"] = distribution(records)
     mixed = [record for record in records if record.mixture.size]
     drawn |= {f"mixture-{place}" if len(mixed) > 1 else "mixture": mixture(r) for place, r in enumerate(mixed, 1)}
+    from majorant.report.diagnosis import measured, rates
+
+    if measured(records):
+        drawn["rates"] = rates(records)
     if any(record.summary.get("communication") or record.summary.get("seconds") for record in records):
         drawn["costs"] = costs(records)
     return drawn

@@ -22,6 +22,10 @@ CAPTIONS = {
     " a short tail there, and not only a good mean.",
     "mixture": "The weight of each component in each client's model. Clear blocks mean that groups of alike clients"
     " were found; an even colour means that everybody mixes everything.",
+    "rates": "What the runs measured of their own convergence: means over the evaluations so far, in logarithmic scale."
+    " The dotted line falls as fast as the theorem's bound, which is about runs of different lengths with their own"
+    " steps; a curve that levels off has reached the noise of its step.",
+    "network": "Who talks to whom. The wider a link, the larger its weight in the average.",
     "costs": "What the runs cost in traffic and in time. Compilation is paid once, whatever the number of rounds.",
 }
 HALVES = {"convergence", "communication"}

@@ -1,0 +1,84 @@
+"""How far a method is from a stationary point, in the quantities that the FedEM paper's theorems bound.
+
+For FedEM's f(Θ, Π), with π_t⁺ the weights after one E-step and M-step at the current point (Theorems 3.2 and H.1)::
+
+    gradient_squared = ‖∇_Θ f(Θ, Π)‖²
+    v_gain           = f(Θ, Π) − f(Θ, Π⁺)
+    v_distance       = Σ_t (n_t/n) KL(π_t⁺ ‖ π_t)
+
+and for one shared model f(θ) = Σ_t (n_t/n) f_t(θ) the first alone. A probe measures how exactly a client solves its
+local problem: the α of Assumption 9, from the round that it would play next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from majorant.core import ClientData, Diagnosis, Key, Server, Tree, View, blockwise, masked_mean, squared_norm
+from majorant.descent import inexactness
+from majorant.models.base import Model
+
+
+def of_shared_model(
+    model: Model, client_update: Callable, penalty: Callable[[Tree, View], jax.Array] | None
+) -> Diagnosis:
+    """For methods that minimise the clients' mean loss over one model."""
+
+    def mean_loss(theta: Tree, data: ClientData) -> jax.Array:
+        return masked_mean(all_losses(model, theta, data), data)
+
+    def measure(view: View, client: Tree, data: ClientData, key: Key) -> dict[str, Tree]:
+        objective, gradient = jax.value_and_grad(mean_loss)(view.value, data)
+        return {"objective": objective, "gradient": gradient}
+
+    def probe(view: View, client: Tree, data: ClientData, key: Key) -> dict[str, jax.Array]:
+        added = (lambda theta: penalty(theta, view)) if penalty else lambda theta: 0
+        found = client_update(view, client, data, key)[0].value
+        return {"alpha": inexactness(lambda theta: mean_loss(theta, data) + added(theta), view.value, found)}
+
+    return Diagnosis(measure, conclude, probe)
+
+
+def of_mixture(model: Model, e_step: Callable, client_update: Callable) -> Diagnosis:
+    """For FedEM: ``e_step(theta, pi, data)`` gives responsibilities (n, M) and negative log-likelihoods (n,)."""
+
+    def likelihood(theta: Tree, pi: jax.Array, data: ClientData) -> tuple[jax.Array, jax.Array]:
+        q, losses = e_step(theta, pi, data)
+        return masked_mean(losses, data), q
+
+    def measure(view: View, client: Tree, data: ClientData, key: Key) -> dict[str, Tree]:
+        theta, pi = view.value, client.pi
+        (objective, q), gradient = jax.value_and_grad(likelihood, has_aux=True)(theta, pi, data)
+        after = jnp.where(data.size > 0, masked_mean(q, data), pi)
+        return {
+            "objective": objective,
+            "gradient": gradient,
+            "v_gain": objective - likelihood(theta, after, data)[0],
+            "v_distance": jax.scipy.special.kl_div(after, pi).sum(),
+        }
+
+    def probe(view: View, client: Tree, data: ClientData, key: Key) -> dict[str, jax.Array]:
+        q, _ = e_step(view.value, client.pi, data)
+
+        def surrogate(theta: Tree) -> jax.Array:
+            losses = jax.vmap(lambda theta_m: all_losses(model, theta_m, data))(theta)  # (M, n)
+            return masked_mean((q * losses.T).sum(axis=1), data)
+
+        found = client_update(view, client, data, key)[0].value
+        return {"alpha": inexactness(surrogate, view.value, found)}
+
+    return Diagnosis(measure, conclude, probe)
+
+
+def conclude(server: Server, mean: dict[str, Tree]) -> dict[str, jax.Array]:
+    """The squared norm of the mean gradient; the other numbers are means already."""
+    rest = {name: value for name, value in mean.items() if name != "gradient"}
+    return {"gradient_squared": squared_norm(mean["gradient"])} | rest
+
+
+def all_losses(model: Model, theta: Tree, data: ClientData) -> jax.Array:
+    """The loss of each of a client's samples, block by block where there are many."""
+    return blockwise(lambda x, y: model.losses(theta, x, y), data.x, data.y, at_once=model.at_once)

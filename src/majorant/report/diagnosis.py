@@ -1,0 +1,58 @@
+"""The figure of what a run measured of its own convergence, with the exponents that the theorems state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from majorant.evaluation.rates import BOUNDS, fitted_slope, running_mean
+from majorant.report.figures import INK, canvas, in_style, legend, style_of
+from majorant.report.record import RunRecord
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def measured(records: Sequence[RunRecord]) -> list[str]:
+    """The quantities with a theorem that some run has logged."""
+    return [b.name for b in BOUNDS if any(b.name in line for record in records for line in record.history)]
+
+
+@in_style
+def rates(records: Sequence[RunRecord]) -> Figure:
+    """Running means against rounds in logarithmic scale; the dotted line falls as fast as the theorem's bound."""
+    bounds = [b for b in BOUNDS if b.name in measured(records)]
+    figure, panels = canvas(max(5.6, 3.4 * len(bounds)), 3.9, len(bounds))
+    drawn = {}
+    for axes, bound in zip(panels, bounds, strict=True):
+        slopes, first = [], None
+        for place, record in enumerate(records):
+            rounds, mean = averaged(record, bound.name)
+            if not len(rounds):
+                continue
+            look = style_of(place) | {"markevery": max(1, len(rounds) // 8)}
+            drawn[place] = axes.plot(rounds, mean, **look)[0]
+            slopes.append(f"{fitted_slope(rounds, mean):.2f}")
+            first = first or (rounds, mean)
+        if first is not None:
+            rounds, mean = first
+            axes.plot(rounds, mean[0] * (rounds / rounds[0]) ** bound.exponent, ":", color=INK, linewidth=1)
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_xlabel("Rounds")
+        axes.set_title(f"{bound.words}\nslope {', '.join(slopes)}; theorem {bound.exponent:g}", fontsize=8.5)
+    places = sorted(drawn)
+    legend(figure, [drawn[place] for place in places], [records[place] for place in places])
+    return figure
+
+
+def averaged(record: RunRecord, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Rounds, and the running mean of a quantity over the evaluations until then (the mean over seeds)."""
+    by_round: dict[int, list[float]] = {}
+    for line in record.history:
+        if isinstance(line.get(name), int | float) and line.get("round", 0) > 0:
+            by_round.setdefault(int(line["round"]), []).append(float(line[name]))
+    rounds = np.array(sorted(by_round), float)
+    return rounds, running_mean(np.array([np.mean(by_round[int(r)]) for r in rounds]))

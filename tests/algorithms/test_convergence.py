@@ -1,0 +1,111 @@
+"""The measures of convergence, against sums written out by hand and what they must be at known points."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import majorant as mj
+import zoo
+from majorant.core import ClientData, View
+from majorant.solvers import as_hyper
+
+MODEL = mj.models.linear(zoo.problem())
+KEY = jax.random.key(0)
+
+
+def client(index, padded=3):
+    x, y = zoo.problem().train.client(index)
+    pad = lambda a: jnp.asarray(np.concatenate([a, a[:padded]]))
+    return ClientData(pad(x), pad(y), jnp.int32(len(y)), jnp.int32(index))
+
+
+def measured(algorithm, view, state, clients):
+    """The diagnosis over clients, weighted by their sizes."""
+    data = [client(t) for t in clients]
+    found = [algorithm.diagnosis.measure(view, state, d, KEY) for d in data]
+    sizes = np.array([int(d.size) for d in data])
+    mean = jax.tree.map(
+        lambda *leaves: sum(n * leaf for n, leaf in zip(sizes, leaves, strict=True)) / sizes.sum(), *found
+    )
+    return algorithm.diagnosis.conclude(None, mean)
+
+
+def test_a_shared_model_is_measured_by_the_gradient_over_all_samples():
+    theta, clients = MODEL.init(KEY), (0, 1, 3)
+    x, y = (np.concatenate(parts) for parts in zip(*(zoo.problem().train.client(t) for t in clients), strict=True))
+    objective, gradient = jax.value_and_grad(lambda theta: MODEL.losses(theta, x, y).mean())(theta)
+    found = measured(mj.fed_avg(MODEL), View(theta, {}, 0, 1), (), clients)
+    assert set(found) == {"objective", "gradient_squared"}
+    np.testing.assert_allclose(found["objective"], objective, rtol=1e-5)
+    np.testing.assert_allclose(
+        found["gradient_squared"], sum((g**2).sum() for g in jax.tree.leaves(gradient)), rtol=1e-5
+    )
+
+
+def test_a_mixture_is_measured_by_its_likelihood():
+    algorithm, clients = mj.fed_em(MODEL, components=2), (0, 4)
+    view = View(algorithm.init(KEY).value, as_hyper(mj.local_sgd().hyper), 0, 1)
+    state = algorithm.init_client(view, client(0), KEY)._replace(pi=jnp.array([0.3, 0.7]))
+
+    def likelihoods(theta, t, pi):
+        x, y = zoo.problem().train.client(t)
+        return pi * jnp.exp(-jax.vmap(lambda theta_m: MODEL.losses(theta_m, x, y))(theta).T)  # (n, M)
+
+    sizes = np.array([zoo.SIZES[t] for t in clients])
+    share = sizes / sizes.sum()
+    mean = lambda theta, pis: (
+        -sum(
+            s * jnp.log(likelihoods(theta, t, pi).sum(axis=1)).mean()
+            for s, t, pi in zip(share, clients, pis, strict=True)
+        )
+    )
+    now = [state.pi] * 2
+    joint = [likelihoods(view.value, t, state.pi) for t in clients]
+    after = [(p / p.sum(axis=1, keepdims=True)).mean(axis=0) for p in joint]
+    slope = jax.grad(mean)(view.value, now)
+    found = measured(algorithm, view, state, clients)
+    expected = {
+        "objective": mean(view.value, now),
+        "gradient_squared": sum((g**2).sum() for g in jax.tree.leaves(slope)),
+        "v_gain": mean(view.value, now) - mean(view.value, after),
+        "v_distance": sum(s * (p * jnp.log(p / state.pi)).sum() for s, p in zip(share, after, strict=True)),
+    }
+    assert set(found) == set(expected)
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=2e-4, atol=1e-7, err_msg=name)
+    assert found["v_gain"] >= 0
+
+
+def test_a_runs_measures_fall_to_a_stationary_point_of_exact_em():
+    """One client and an exact M-step is EM: the likelihood never decreases, its gradients vanish, α is 0."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, 3)).astype(np.float32)
+    score = np.where(np.arange(300) < 150, x @ [3.0, -1.0, 0.5], x @ [-1.0, 3.0, 0.5])
+    data = zoo.federated([(x, (score + rng.logistic(size=300) > 0).astype(np.int32))])
+    algorithm = mj.fed_em(mj.models.linear(data), components=2, local=mj.local_newton(20, l2=0.0))
+    run = mj.simulate(algorithm, data, rounds=30, evaluate_every=1, diagnostics=True)
+    of = lambda name: np.array([line[name] for line in run.history])
+    assert (np.diff(of("objective")) <= 1e-6).all()
+    assert of("objective")[-1] < of("objective")[0]
+    assert of("gradient_squared")[-1] < 1e-4
+    assert (of("v_gain") >= -1e-6).all()
+    assert (of("alpha") < 0.02).all()
+
+
+@pytest.mark.parametrize("name", ["fed_avg", "fed_prox", "fed_em"])
+def test_alpha_is_small_for_an_exact_solver_and_large_for_a_lazy_one(name):
+    method = getattr(mj, name)
+    run = lambda local: mj.simulate(method(MODEL, local=local), zoo.federated(noisy()), rounds=1, diagnostics=True)
+    exact, lazy = (
+        run(local).history[-1]["alpha"] for local in (mj.local_newton(10), mj.local_sgd(0.01, batch_size=None))
+    )
+    assert exact < 1e-2
+    assert 0.5 < lazy <= 1
+
+
+def noisy():
+    """Labels that no line separates."""
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(3, 40, 3)).astype(np.float32)
+    return [(x[t], (x[t, :, 0] + 2 * rng.normal(size=40) > 0).astype(np.int32)) for t in range(3)]

@@ -1,0 +1,137 @@
+"""Gossip: with equal weights it is the server; what else it keeps, loses, refuses and counts."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import majorant as mj
+import zoo
+from majorant.communication.participation import Participation, bernoulli
+from majorant.core import tree_bytes
+
+NODES = len(zoo.SIZES) - 1
+ROUNDS = 4
+
+
+def run(algorithm, **options):
+    return mj.simulate(algorithm, zoo.problem(), **({"rounds": ROUNDS, "evaluate_every": 1} | options))
+
+
+def peers(name, topology, **options):
+    return mj.gossip(zoo.algorithm(name), topology, zoo.problem(), **options)
+
+
+def close(tree, other, tolerance=1e-5):
+    for a, b in zip(jax.tree.leaves(tree), jax.tree.leaves(other), strict=True):
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["fed_em", "fed_avg", "fed_avg:adam", "fed_avg:hold", "fed_avg_plus", "fed_prox", "p_fed_me", "p_fed_me:paper",
+     "apfl:adaptive"],
+)  # fmt: skip
+def test_equal_weights_are_the_server(name):
+    """Clients of different sizes, several local steps, momentum, an unseen client: W = 11ᵀ/n is the star."""
+    star, ours = run(zoo.algorithm(name)), run(peers(name, mj.topology.complete()))
+    for node in range(NODES):
+        close(jax.tree.map(lambda v, node=node: v[:, node], ours.snapshot.server.value), star.snapshot.server.value)
+    close(ours.snapshot.clients, star.snapshot.clients)
+    close(ours.scores[0].values, star.scores[0].values)
+    for mine, theirs in zip(ours.history, star.history, strict=True):
+        assert mine["loss"] == pytest.approx(theirs["loss"], rel=1e-4)
+        assert mine["consensus_distance"] < 1e-9
+
+
+def test_without_scaling_every_node_counts_the_same():
+    """One full-batch step of FedAvg from a common point: the plain mean of the nodes' models."""
+    local = mj.local_sgd(0.3, batch_size=None)
+    algorithm = mj.fed_avg(zoo.model(), local=local)
+    ours = run(mj.gossip(algorithm, mj.topology.complete(), zoo.problem(), scaling="none"), rounds=1)
+    alone = run(mj.local(zoo.model(), local=local), rounds=1)
+    mean = jax.tree.map(lambda v: v[0].mean(axis=0), alone.snapshot.clients.theta)
+    close(jax.tree.map(lambda v: v[0, 0], ours.snapshot.server.value), mean)
+
+
+def test_nodes_agree_at_the_rate_of_the_network():
+    """Without learning, the distance to the mean shrinks by at least 1 − p a round, and the mean stays."""
+    frozen = mj.fed_avg(zoo.model(), local=mj.local_sgd(1e-30))
+    algorithm = mj.gossip(frozen, mj.topology.ring(), zoo.problem(), start="own")
+    seen = []
+    result = run(algorithm, on_evaluation=lambda lines, snapshot: seen.append(snapshot().server.value))
+    distances = [line["consensus_distance"] for line in result.history]
+    p = 1 - ((1 + 2 * np.cos(2 * np.pi / NODES)) / 3) ** 2
+    for before, after in zip(distances, distances[1:], strict=False):
+        assert after <= (1 - p) * before * (1 + 1e-4)
+    assert distances[-1] > 0
+    centre = lambda value: jax.tree.map(lambda v: v.mean(axis=1), value)
+    close(centre(seen[-1]), centre(seen[0]), 1e-6)
+
+
+AWAY = Participation(
+    "the third node is away", lambda key, round, nodes: jnp.arange(nodes) != 2, lambda nodes: 1 - 1 / nodes
+)
+
+
+def test_a_node_that_is_away_keeps_its_state_and_the_others_go_on():
+    algorithm = peers("fed_em", mj.topology.complete(), start="own")
+    start = []
+    result = run(algorithm, participation=AWAY, resume=lambda fresh: start.append(fresh) or fresh)
+    third = lambda tree: jax.tree.map(lambda v: v[:, 2], tree)
+    jax.tree.map(np.testing.assert_array_equal, third(result.snapshot.server.value), third(start[0].server.value))
+    jax.tree.map(np.testing.assert_array_equal, third(result.snapshot.clients), third(start[0].clients))
+    others = np.delete(jax.tree.leaves(result.snapshot.server.value)[0][0], 2, axis=0)
+    assert np.abs(others - jax.tree.leaves(third(start[0].server.value))[0]).max() > 1e-3
+
+
+def test_messages_are_the_links_that_carried_one():
+    model_bytes = tree_bytes(jax.eval_shape(zoo.algorithm("fed_em").init, jax.random.key(0)).value)
+    ring = run(peers("fed_em", mj.topology.ring())).communication[0]
+    assert ring["bytes_up"] == ring["bytes_down"] == ROUNDS * 2 * NODES * model_bytes
+    away = run(peers("fed_em", mj.topology.complete()), participation=AWAY).communication[0]
+    assert away["bytes_up"] == ROUNDS * (NODES - 1) * (NODES - 2) * model_bytes
+
+
+def test_failing_links_and_nodes_are_drawn_again_from_the_same_seed():
+    algorithm = peers("fed_em", mj.topology.complete(link_failure=0.3))
+    once, again = (run(algorithm, participation=bernoulli(0.7), seed=5) for _ in range(2))
+    jax.tree.map(np.testing.assert_array_equal, once.snapshot.server, again.snapshot.server)
+    other = run(algorithm, participation=bernoulli(0.7), seed=6)
+    assert other.communication[0]["bytes_up"] != once.communication[0]["bytes_up"]
+
+
+def test_one_sided_links_need_everybody():
+    algorithm = peers("fed_em", mj.topology.one_peer_exponential())
+    assert np.isfinite(run(algorithm).history[-1]["consensus_distance"])
+    with pytest.raises(ValueError, match="must see every client in every round"):
+        run(algorithm, participation=bernoulli(0.5))
+
+
+def test_a_joining_client_starts_from_its_contacts():
+    """With all nodes as contacts and plain FedAvg, a new client deploys the mean of the nodes' models."""
+    result = run(peers("fed_avg", mj.topology.ring(), contacts=NODES))
+    x, y = zoo.problem().train.client(zoo.UNSEEN)
+    mean = jax.tree.map(lambda v: v[0].mean(axis=0), result.snapshot.server.value)
+    close(result.personalize((x, y)).model, mean)
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda: zoo.algorithm("clustered_fl"), "must see every client's upload"),
+        (lambda: zoo.algorithm("mocha"), "must see every client's upload"),
+        (lambda: zoo.algorithm("local"), "do not send points"),
+        (lambda: peers("fed_em", mj.topology.ring()), "gossips already"),
+    ],
+)
+def test_methods_that_cannot_gossip_say_why(make, reason):
+    with pytest.raises(ValueError, match=rf"cannot run without a server: .*{reason}"):
+        mj.gossip(make(), mj.topology.ring(), zoo.problem())
+
+
+@pytest.mark.parametrize("options", [{"scaling": "size"}, {"start": "random"}, {"contacts": 0}])
+def test_bad_options_are_refused(options):
+    (name,) = options
+    with pytest.raises(ValueError, match=f"{name} must be"):
+        peers("fed_em", mj.topology.ring(), **options)
