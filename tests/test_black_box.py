@@ -11,7 +11,6 @@ from sklearn.linear_model import LogisticRegression
 import majorant as mj
 import zoo
 from majorant.core import ClientData, View
-from majorant.descent import inexactness, newton
 from majorant.solvers import as_hyper
 
 N, D = 60, 3
@@ -74,21 +73,6 @@ def test_logistic_and_softmax_regression_are_those_of_scikit_learn(name, toleran
 
 def start(classes):
     return model_of(classes).init(jax.random.key(3))
-
-
-def test_newton_never_increases_the_objective_where_plain_newton_does():
-    x, y, _ = samples()
-    far = jax.tree.map(lambda p: 6.0 * jnp.sign(p), start(2))
-    objective = lambda params: model_of(2).losses(params, x, y).mean()
-    flat, unravel = jax.flatten_util.ravel_pytree(far)
-    g = lambda flat: objective(unravel(flat))
-    plain = flat - jnp.linalg.solve(jax.hessian(g)(flat), jax.grad(g)(flat))
-    assert g(plain) > g(flat)
-    after = jax.jit(lambda steps: objective(newton(objective, far, steps)))
-    values = [float(after(k)) for k in range(12)]
-    assert (np.diff(values) <= 1e-6).all()
-    assert values[1] < values[0]
-    np.testing.assert_allclose(values[-1], objective(newton(objective, start(2), 50)), atol=1e-6)
 
 
 @pytest.mark.parametrize("solver", [mj.local_newton(5), mj.local_lbfgs(30)])
@@ -211,16 +195,3 @@ def probe(algorithm, data):
     server = algorithm.init(KEY)
     view = algorithm.broadcast(server, KEY)
     return algorithm.diagnosis.probe(view, algorithm.init_client(view, data, KEY), data, KEY)
-
-
-def test_alpha_at_its_limits():
-    bowl = lambda x: ((x - 1) ** 2).sum() + 3
-    at = lambda *x: jnp.array(x)
-    assert inexactness(bowl, at(1.0), at(1.0)) == 0  # nothing was to be done
-    assert inexactness(bowl, at(3.0), at(3.0)) == 1
-    assert inexactness(bowl, at(3.0), at(1.0)) == 0
-    assert inexactness(bowl, at(2.0), at(3.0)) == pytest.approx(4, rel=1e-5)
-    assert 1e5 < inexactness(bowl, at(1.0), at(3.0)) < np.inf
-    assert inexactness(lambda x: 0.0 * x.sum(), at(1.0), at(3.0)) == 0
-    wide = jnp.full(1500, 2.0)  # L-BFGS instead of Newton
-    assert inexactness(lambda x: (x**4).sum(), wide, wide / 2) == pytest.approx(1 / 16, rel=1e-3)

@@ -1,5 +1,7 @@
 """Local solvers that are Python functions: what they are given, and what becomes of what they return."""
 
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -97,3 +99,16 @@ def test_what_a_function_cannot_do_is_refused():
         mj.local_function(3)
     with pytest.raises(ValueError, match="has an objective of its own"):
         mj.local_function(gradient_step).minimize(None, None, None, (), None, None)
+
+
+def test_runs_side_by_side_are_the_single_runs():
+    both, single = simulate(gradient_step, seeds=2), simulate(gradient_step, seed=1)
+    close = lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6)
+    jax.tree.map(close, both[1].snapshot.server.value, single.snapshot.server.value)
+
+
+def test_without_pytorch_it_is_said_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    for use in (lambda: mj.models.from_torch(None, zoo.problem()), lambda: mj.local_torch(None, None)):
+        with pytest.raises(ImportError, match=r'needs PyTorch: pip install "majorant\[torch\]"'):
+            use()

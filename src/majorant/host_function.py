@@ -81,8 +81,8 @@ def local_function(function: Callable[..., Tree]) -> HostFunction:
 
     ``params`` is the model's tree of parameters; ``x``, ``y`` and ``weights`` have a row for each of the client's
     samples, and the loss to go down is ``Σ weight · loss / n``. A function with a parameter called ``seed`` is given a
-    whole number that differs between clients and rounds. The result must have the shapes of ``params``; its types are cast.
-    Numbers that are not finite are passed on: the client's update is then rejected and counted. The function must
+    whole number that differs between clients and rounds. The result must have the shapes of ``params``; its types are
+    cast. Numbers that are not finite are passed on: the client's update is then rejected and counted. The function must
     give the same for the same arguments, and must not call JAX, which is waiting for it.
 
     >>> import majorant as mj

@@ -80,7 +80,7 @@ def test_the_line_that_describes_a_network():
     assert inspect(t.complete().build(300)).describe() == (
         "300 nodes, 44,850 links, spectral gap 1, contraction p 1 over 1 round, symmetric"
     )
-    assert "8 links a round" in inspect(t.one_peer_exponential().build(8)).describe()
+    assert "7 links a round" in inspect(t.one_peer_exponential().build(8)).describe()
     assert "not connected" in inspect(network(np.eye(2))).describe()
 
 

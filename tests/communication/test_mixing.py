@@ -9,15 +9,18 @@ from majorant.communication.mixing import Dense, Table
 from majorant.communication.topology import complete, exponential, matching, ring, torus
 
 KEY = jax.random.key(3)
+mix = jax.jit(lambda weights, x, present: weights.mix(x, present))
+messages = jax.jit(lambda weights, present: weights.messages(present))
+fail = jax.jit(lambda weights, key, rate: weights.fail(key, rate))
 
 
-def values(n, key=KEY):
-    a, b = jax.random.split(key)
-    return {"w": jax.random.normal(a, (n, 3, 2)), "b": jax.random.normal(b, (n,))}
+def values(n, seed=0):
+    generator = np.random.default_rng(seed)
+    return {name: generator.standard_normal(shape).astype(np.float32) for name, shape in (("w", (n, 3)), ("b", (n,)))}
 
 
-def someone_absent(n, key=KEY):
-    return jax.random.bernoulli(key, 0.6, (n,))
+def someone_absent(n, seed=0):
+    return np.random.default_rng(seed).random(n) < 0.6
 
 
 def means(tree):
@@ -31,7 +34,7 @@ def assert_close(a, b, **tolerance):
 MIXINGS = {
     "dense": lambda: complete().build(9).draw(KEY, 1),
     "table": lambda: ring().build(40).draw(KEY, 1),
-    "long table": lambda: exponential().build(600).draw(KEY, 1),  # above the number of places that are unrolled
+    "long table": lambda: exponential().build(400).draw(KEY, 1),  # above the number of places that are unrolled
     "pairs": lambda: matching().build(9).draw(KEY, 1),
 }
 
@@ -41,9 +44,9 @@ def test_the_mean_is_preserved_and_absent_nodes_keep_their_values_to_the_last_bi
     mixing = MIXINGS[name]()
     n = mixing.dense().weights.shape[0]
     x, present = values(n), someone_absent(n)
-    for who in (jnp.ones(n, bool), present, jnp.zeros(n, bool)):
-        for weights in (mixing, mixing.fail(KEY, 0.4)):
-            new = jax.jit(lambda w, x, who: w.mix(x, who))(weights, x, who)
+    for who in (np.ones(n, bool), present, np.zeros(n, bool)):
+        for weights in (mixing, fail(mixing, KEY, 0.4)):
+            new = mix(weights, x, who)
             assert_close(means(new), means(x), atol=1e-6)
             jax.tree.map(lambda a, b, who=who: np.testing.assert_array_equal(a[~who], b[~who]), new, x)
 
@@ -54,12 +57,12 @@ def test_a_table_and_its_matrix_agree(name):
     assert isinstance(table, Table)
     n = len(table.own)
     x, present = values(n), someone_absent(n)
-    for a, b in ((table, table.dense()), (table.fail(KEY, 0.3), table.dense().fail(KEY, 0.3))):
-        assert_close(a.mix(x, present), b.mix(x, present))
-        assert int(a.messages(present)) == int(b.messages(present))
-        assert a.messages(present).dtype == jnp.int32
+    for a, b in ((table, table.dense()), (fail(table, KEY, 0.3), fail(table.dense(), KEY, 0.3))):
+        assert_close(mix(a, x, present), mix(b, x, present))
+        assert int(messages(a, present)) == int(messages(b, present))
+        assert messages(a, present).dtype == jnp.int32
     wide = table.widen(table.index.shape[1] + 2)
-    assert_close(wide.mix(x, present), table.mix(x, present), atol=0)
+    assert_close(mix(wide, x, present), mix(table, x, present), atol=1e-7)
 
 
 def test_equal_weights_are_the_plain_mean():
@@ -82,12 +85,12 @@ def test_an_isolated_node_keeps_its_weight():
     assert float(mixing.own[0]) == pytest.approx(1)
 
 
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16, jnp.float16, jnp.complex64])
 @pytest.mark.parametrize("name", MIXINGS)
-def test_values_keep_their_dtype(name, dtype):
+def test_values_keep_their_dtype(name):
     mixing = MIXINGS[name]()
     n = mixing.dense().weights.shape[0]
-    assert mixing.mix(jnp.ones((n, 2), dtype), jnp.ones(n, bool)).dtype == dtype
+    tree = {str(d): jax.ShapeDtypeStruct((n, 2), d) for d in (jnp.float32, jnp.bfloat16, jnp.float16, jnp.complex64)}
+    assert jax.eval_shape(mixing.mix, tree, jnp.ones(n, bool)) == tree
 
 
 def test_whole_numbers_are_refused():
@@ -97,12 +100,12 @@ def test_whole_numbers_are_refused():
 
 def test_links_fail_at_the_stated_rate_in_both_directions_alike():
     mixing, present = torus().build(400).draw(KEY, 1), jnp.ones(400, bool)
-    failed = jax.vmap(lambda key: mixing.fail(key, 0.3))(jax.random.split(KEY, 20))
-    sent = jax.vmap(lambda m: m.messages(present))(failed)
+    failed = jax.jit(jax.vmap(lambda key: mixing.fail(key, 0.3)))(jax.random.split(KEY, 20))
+    sent, weights = jax.jit(jax.vmap(lambda m: (m.messages(present), m.dense().weights)))(failed)
     links, tries = 1600 / 2, 20
     spread = np.sqrt(0.3 * 0.7 / (links * tries))
     assert abs(float(sent.mean()) / 1600 - 0.7) < 4 * spread
-    weights = np.asarray(jax.vmap(lambda m: m.dense().weights)(failed))
+    weights = np.asarray(weights)
     np.testing.assert_array_equal(weights > 0, np.swapaxes(weights, 1, 2) > 0)
     np.testing.assert_allclose(weights, np.swapaxes(weights, 1, 2), atol=1e-7)
     np.testing.assert_allclose(weights.sum(axis=1), 1, atol=1e-6)
@@ -112,9 +115,7 @@ def test_links_fail_at_the_stated_rate_in_both_directions_alike():
 def test_vmap_mixes_each_of_a_batch(name):
     mixing = MIXINGS[name]()
     n = mixing.dense().weights.shape[0]
-    keys = jax.random.split(KEY, 3)
-    batch, present = jax.vmap(lambda k: values(n, k))(keys), jax.vmap(lambda k: someone_absent(n, k))(keys)
-    together = jax.vmap(mixing.mix)(batch, present)
-    for place in range(3):
-        alone = mixing.mix(jax.tree.map(lambda leaf, place=place: leaf[place], batch), present[place])
-        assert_close(jax.tree.map(lambda leaf, place=place: leaf[place], together), alone)
+    trees = [(values(n, seed), someone_absent(n, seed)) for seed in range(3)]
+    together = jax.jit(jax.vmap(mixing.mix))(*jax.tree.map(lambda *leaves: np.stack(leaves), *trees))
+    for place, (x, present) in enumerate(trees):
+        assert_close(jax.tree.map(lambda leaf, place=place: leaf[place], together), mix(mixing, x, present))

@@ -11,7 +11,7 @@ from majorant.communication.graphs import read_links
 from majorant.communication.mixing import Dense, Table
 
 KEY = jax.random.key(0)
-SIZES = (1, 2, 3, 4, 6, 7, 12, 33)
+SIZES = (1, 2, 3, 7, 12)
 ANY_SIZE = {
     "ring": t.ring(),
     "star": t.star(),
@@ -33,17 +33,17 @@ def weights(network, round=1, key=KEY):
 
 @pytest.mark.parametrize("name", ANY_SIZE)
 @pytest.mark.parametrize("n", SIZES)
-def test_every_round_is_doubly_stochastic(name, n):
+def test_every_round_is_doubly_stochastic_under_jit_and_vmap(name, n):
     network = ANY_SIZE[name].build(n)
-    draw = jax.jit(network.draw)
-    for round in range(1, 6):
-        w = np.asarray(draw(jax.random.fold_in(KEY, round), round).dense().weights, float)
-        assert w.shape == (n, n)
-        assert w.min() >= 0
-        np.testing.assert_allclose(w.sum(axis=0), 1, atol=1e-6)
-        np.testing.assert_allclose(w.sum(axis=1), 1, atol=1e-6)
-        if network.symmetric:
-            np.testing.assert_allclose(w, w.T, atol=1e-7)
+    dense = lambda key, round: network.draw(key, round).dense().weights
+    rounds = np.arange(1, 6)
+    w = np.asarray(jax.jit(jax.vmap(dense))(jax.random.split(KEY, 5), rounds), float)
+    assert w.shape == (5, n, n)
+    assert w.min() >= 0
+    np.testing.assert_allclose(w.sum(axis=1), 1, atol=1e-6)
+    np.testing.assert_allclose(w.sum(axis=2), 1, atol=1e-6)
+    if network.symmetric:
+        np.testing.assert_allclose(w, np.swapaxes(w, 1, 2), atol=1e-7)
 
 
 @pytest.mark.parametrize("n", [4, 6, 9, 12, 35])
@@ -55,13 +55,8 @@ def test_a_torus_is_doubly_stochastic_with_at_most_four_neighbours(n):
 
 
 @pytest.mark.parametrize("name", ANY_SIZE)
-def test_networks_are_valid_and_pass_under_jit_and_vmap(name):
-    network = ANY_SIZE[name].build(12)
-    validate(network)
-    keys, rounds = jax.random.split(KEY, 4), jnp.arange(1, 5)
-    batch = jax.vmap(lambda key, round: network.draw(key, round).dense().weights)(keys, rounds)
-    for place in range(4):
-        np.testing.assert_allclose(batch[place], weights(network, rounds[place], keys[place]), atol=1e-7)
+def test_networks_are_valid(name):
+    validate(ANY_SIZE[name].build(12))
 
 
 def test_the_same_arguments_give_the_same_objects():
@@ -105,7 +100,7 @@ def test_one_peer_exponential_reaches_the_exact_mean_in_log2_n_rounds(n):
 
 
 def test_matchings_are_uniform_pairs():
-    draws = jax.vmap(lambda key: t.matching().build(4).draw(key, 1).index[0, 0])(jax.random.split(KEY, 3000))
+    draws = jax.jit(jax.vmap(lambda key: t.matching().build(4).draw(key, 1).index[0, 0]))(jax.random.split(KEY, 3000))
     np.testing.assert_allclose(np.bincount(draws, minlength=4)[1:] / 3000, 1 / 3, atol=0.04)
     odd = t.matching().build(5).draw(KEY, 1)
     assert np.count_nonzero(odd.weight) == 4
@@ -116,7 +111,8 @@ def test_varying_graphs_differ_by_round_and_are_reproducible():
     one, again, other = weights(network), weights(network), weights(network, key=jax.random.key(1))
     np.testing.assert_array_equal(one, again)
     assert (one != other).any()
-    share = np.mean([np.count_nonzero(np.triu(weights(network, key=jax.random.key(k)), 1)) for k in range(40)]) / 435
+    many = jax.jit(jax.vmap(lambda key: jnp.triu(network.draw(key, 1).weights, 1)))(jax.random.split(KEY, 40))
+    share = np.count_nonzero(many) / (40 * 435)
     assert abs(share - 0.4) < 4 * np.sqrt(0.24 / (435 * 40))
     degree = np.count_nonzero(one, axis=1) - (np.diag(one) > 0)
     i, j = np.argwhere(np.triu(one, 1))[0]

@@ -42,13 +42,13 @@ def contraction(periods: Sequence[Sequence[sparse.csr_array]], symmetric: bool) 
         gap = spectral_gap(periods[0][0], symmetric)
         return gap * (2 - gap)
     if nodes <= SMALL:
-        square = np.zeros((nodes, nodes))
+        mean = np.zeros((nodes, nodes))
         for period in periods:
             product = np.eye(nodes)
             for weights in period:
                 product = weights @ product
-            square += product.T @ product / len(periods)
-        return float(1 - np.abs(np.linalg.eigvalsh(square - 1 / nodes)).max())
+            mean += product.T @ product / len(periods)
+        return float(1 - np.abs(np.linalg.eigvalsh(mean - 1 / nodes)).max())
 
     square = explicit_square(periods)
     if square is not None:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from majorant.evaluation.rates import BOUNDS, fitted_slope, running_mean
-from majorant.report.figures import INK, canvas, in_style, legend, style_of
+from majorant.report.figures import INK, in_style, legend, style_of
 from majorant.report.record import RunRecord
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -24,7 +25,7 @@ def measured(records: Sequence[RunRecord]) -> list[str]:
 def rates(records: Sequence[RunRecord]) -> Figure:
     """Running means against rounds in logarithmic scale; the dotted line falls as fast as the theorem's bound."""
     bounds = [b for b in BOUNDS if b.name in measured(records)]
-    figure, panels = canvas(max(5.6, 3.4 * len(bounds)), 3.9, len(bounds))
+    figure, panels = grid_of(len(bounds))
     drawn = {}
     for axes, bound in zip(panels, bounds, strict=True):
         slopes, first = [], None
@@ -39,13 +40,26 @@ def rates(records: Sequence[RunRecord]) -> Figure:
         if first is not None:
             rounds, mean = first
             axes.plot(rounds, mean[0] * (rounds / rounds[0]) ** bound.exponent, ":", color=INK, linewidth=1)
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        axes.set_xlabel("Rounds")
-        axes.set_title(f"{bound.words}\nslope {', '.join(slopes)}; theorem {bound.exponent:g}", fontsize=8.5)
+        axes.set(xscale="log", yscale="log", xlabel="Rounds")
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter(lambda value, _: f"{value:g}")
+            axis.set_minor_formatter(lambda value, _: "")
+        axes.set_title(f"{bound.words}\nslope {', '.join(slopes)}; theorem {bound.exponent:g}")
     places = sorted(drawn)
     legend(figure, [drawn[place] for place in places], [records[place] for place in places])
     return figure
+
+
+def grid_of(panels: int) -> tuple[Figure, list[Axes]]:
+    """An empty figure with panels in rows of two."""
+    from matplotlib.figure import Figure
+
+    rows, columns = -(-panels // 2), min(panels, 2)
+    figure = Figure(figsize=(1.2 + 3.8 * columns, 0.4 + 3.1 * rows), layout="constrained")
+    axes = list(np.ravel(figure.subplots(rows, columns)))
+    for empty in axes[panels:]:
+        empty.set_axis_off()
+    return figure, axes[:panels]
 
 
 def averaged(record: RunRecord, name: str) -> tuple[np.ndarray, np.ndarray]:

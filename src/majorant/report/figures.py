@@ -213,9 +213,11 @@ def draw_all(records: Sequence[RunRecord]) -> dict[str, Figure]:
     mixed = [record for record in records if record.mixture.size]
     drawn |= {f"mixture-{place}" if len(mixed) > 1 else "mixture": mixture(r) for place, r in enumerate(mixed, 1)}
     from majorant.report.diagnosis import measured, rates
+    from majorant.report.graph_picture import networks_of
 
     if measured(records):
         drawn["rates"] = rates(records)
+    drawn |= networks_of(records)
     if any(record.summary.get("communication") or record.summary.get("seconds") for record in records):
         drawn["costs"] = costs(records)
     return drawn

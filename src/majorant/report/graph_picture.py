@@ -7,7 +7,8 @@ the nodes of irregular graphs, which are on a circle without it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from scipy import sparse
@@ -16,6 +17,7 @@ from majorant.communication.analysis import Properties, drawn, inspect
 from majorant.communication.graphs import connected
 from majorant.communication.network import Network
 from majorant.report.figures import FAINT, INK, PAPER, canvas, styled
+from majorant.report.record import RunRecord
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,12 +32,27 @@ def draw_network(network: Network, axes: Axes | None = None) -> Figure:
     """Draws a network into ``axes``, or a new figure, and returns the figure."""
     with styled():
         if axes is None:
-            _, (axes,) = canvas(6.4, 5.4)
+            _, (axes,) = canvas(6.4, 4.6)
         weights = mean_weights(network)
         (draw_nodes if network.nodes <= MOST_NODES else draw_map)(axes, weights)
         axes.set_title(title(inspect(network)), fontsize=9)
-        figure = axes.get_figure()
-    return figure
+    return cast("Figure", axes.get_figure())
+
+
+def networks_of(records: Sequence[RunRecord]) -> dict[str, Figure]:
+    """A picture of every network that the runs were on; none where its links are no longer to be had."""
+    from majorant.experiments.catalogue import topologies
+
+    gossiping = [record for record in records if "network" in record.summary]
+    asked = {(str(r.config["topology"]), r.summary["network"]["nodes"]): None for r in gossiping}
+    found = {}
+    for place, (name, nodes) in enumerate(asked, 1):
+        try:
+            network = topologies.make(name).build(nodes)
+        except (ImportError, ValueError):
+            continue
+        found[f"network-{place}" if len(asked) > 1 else "network"] = draw_network(network)
+    return found
 
 
 def mean_weights(network: Network) -> sparse.csr_array:
@@ -67,13 +84,14 @@ def draw_nodes(axes: Axes, weights: sparse.csr_array) -> None:
     )
     axes.add_collection(lines)
     size = float(np.clip(6000 / nodes, 12, 160))
-    dots = axes.scatter(*place.T, s=size, c=own, cmap=NODE_COLOURS, vmin=0, vmax=max(1e-9, own.max()), zorder=2,
+    x, y = place.T
+    dots = axes.scatter(x, y, s=size, c=own, cmap=NODE_COLOURS, vmin=0, vmax=max(1e-9, own.max()), zorder=2,
                         edgecolors=INK, linewidths=0.6)  # fmt: skip
     axes.set_aspect("equal")
     axes.margins(0.06)
     axes.set_axis_off()
     bar = axes.figure.colorbar(dots, ax=axes, label="A node's own weight", shrink=0.7, pad=0.02)
-    bar.outline.set_visible(False)
+    cast(Any, bar.outline).set_visible(False)
 
 
 def draw_map(axes: Axes, weights: sparse.csr_array) -> None:
@@ -91,7 +109,7 @@ def draw_map(axes: Axes, weights: sparse.csr_array) -> None:
     axes.set_xlabel("from node")
     axes.set_ylabel("to node")
     bar = axes.figure.colorbar(image, ax=axes, label="Weight, largest in a block", shrink=0.8, pad=0.02)
-    bar.outline.set_visible(False)
+    cast(Any, bar.outline).set_visible(False)
 
 
 def positions(links: np.ndarray, nodes: int) -> np.ndarray:

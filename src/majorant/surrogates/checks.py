@@ -238,7 +238,7 @@ def curvature(gradient: Callable, u0: Tree, us: Tree, v: Tree, direction: jax.Ar
             h = (ahead - behind) / 2e-4
             return jnp.where(norm(h) > 0, h / safe(norm(h)), d), norm(h)
 
-        return jax.lax.fori_loop(0, 20, step, (direction / norm(direction), jnp.zeros(())))[1]
+        return jax.lax.fori_loop(0, 50, step, (direction / norm(direction), jnp.zeros(())))[1]
 
     at = slopes(places)
     quotients = jax.vmap(lambda a, b: norm(a - at[0]) / safe(norm(b - places[0])))(at[1:], places[1:])

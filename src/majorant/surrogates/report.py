@@ -49,7 +49,9 @@ class SurrogateReport:
         return self
 
     def __str__(self) -> str:
-        verdict = "every condition holds" if self.ok else f"{len(self.failed)} conditions fail"
+        count = len(self.failed)
+        fails = "1 condition fails" if count == 1 else f"{count} conditions fail"
+        verdict = fails if count else "every condition holds"
         width = max(len(c.name) for c in self.conditions)
         rows = [
             f"{c.name:<{width}}  {c.violation:8.1e}  {'ok' if c.violation <= self.tolerance else 'WRONG, ' + c.where}"
