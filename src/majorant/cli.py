@@ -207,7 +207,8 @@ def compare(
 @app.command("list")
 def list_names(
     kind: Annotated[
-        str | None, typer.Argument(help="algorithms, data, models, participation, topologies, schedules, optimizers, experiments.")
+        str | None,
+        typer.Argument(help="algorithms, data, models, participation, topologies, schedules, optimizers, experiments."),
     ] = None,
 ) -> None:
     """Show what goes by a name, with the options it takes."""

@@ -83,7 +83,7 @@ def least_squares(objective: Objective, params: Tree) -> Tree:
 def inexactness(objective: Objective, start: Tree, found: Tree) -> jax.Array:
     """α: the share of the possible descent from ``start`` that ``found`` leaves undone; 0 is exact, above 1 is worse.
 
-    The optimum g* comes from a long Newton or, for more than 1,000 parameters, L-BFGS descent from the better of the
+    The optimum g* comes from a long Newton or, for more than 100 parameters, L-BFGS descent from the better of the
     two points. A remaining gap that is within rounding of g* counts as 0, and a possible one as rounding: 0/0 is 0.
 
     >>> bowl = lambda x: (x**2).sum()
@@ -92,8 +92,8 @@ def inexactness(objective: Objective, start: Tree, found: Tree) -> jax.Array:
     """
     before, after = objective(start), objective(found)
     better = select(after <= before, found, start)
-    small = ravel_pytree(start)[0].size <= 1000
-    best = newton(objective, better, 50) if small else lbfgs(objective, better, 1000, 20, 0.0)
+    small = ravel_pytree(start)[0].size <= 100
+    best = newton(objective, better, 50) if small else lbfgs(objective, better, 300, 20, 0.0)
     optimum = jnp.minimum(objective(best), jnp.minimum(before, after))
     least = jnp.finfo(optimum.dtype)
     noise = 4 * least.eps * jnp.abs(optimum) + least.tiny

@@ -29,7 +29,7 @@ from jax.ops import segment_max, segment_min, segment_sum
 from majorant.algorithms.fed_avg import shared_model
 from majorant.core import Algorithm, ClientData, Key, Server, Stack, Total, Tree, View, masked_mean, select
 from majorant.models.base import Model
-from majorant.solvers import LocalSolver, as_hyper, check_range, local_sgd
+from majorant.solvers import Solver, as_hyper, check_range, local_sgd
 
 
 class Clusters(NamedTuple):
@@ -49,7 +49,7 @@ def clustered_fl(
     model: Model,
     *,
     clients: int,
-    local: LocalSolver | None = None,
+    local: Solver | None = None,
     tolerance_mean: float = 0.4,
     tolerance_max: float = 1.6,
 ) -> Algorithm:
@@ -125,6 +125,7 @@ def clustered_fl(
         onboard=onboard,
         personalize=personalize,
         needs_everyone=True,
+        diagnosis=None,  # a mean gradient over the models of different clusters means nothing
     )
 
 

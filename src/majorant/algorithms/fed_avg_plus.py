@@ -20,10 +20,10 @@ from majorant.algorithms.fed_avg import fed_avg
 from majorant.core import Algorithm, ClientData, Key, Server, Tree, View
 from majorant.models.base import Model
 from majorant.schedules import constant
-from majorant.solvers import LocalSolver, as_hyper, local_sgd, minibatches
+from majorant.solvers import LocalSolver, Solver, as_hyper, local_sgd, minibatches
 
 
-def fed_avg_plus(model: Model, *, local: LocalSolver | None = None, tuning: LocalSolver | None = None) -> Algorithm:
+def fed_avg_plus(model: Model, *, local: Solver | None = None, tuning: Solver | None = None) -> Algorithm:
     """Federated averaging with local tuning.
 
     ``tuning`` is by default ``local`` for one epoch at its full learning rate, whatever the schedule has made of it by
@@ -37,20 +37,22 @@ def fed_avg_plus(model: Model, *, local: LocalSolver | None = None, tuning: Loca
     'fedavg+'
     """
     local = local or local_sgd()
-    one_pass = minibatches(epochs=1, steps=None, batch_size=local.plan.batch_size)
     trained = fed_avg(model, local=local)
-    if tuning is None:
-        return tuned(trained, model, local._replace(plan=one_pass, schedule=constant()), prefix="")
-    return tuned(trained, model, tuning)
+    if tuning is not None:
+        return tuned(trained, model, tuning)
+    if isinstance(local, LocalSolver):
+        one_pass = minibatches(epochs=1, steps=None, batch_size=local.plan.batch_size)
+        local = local._replace(plan=one_pass, schedule=constant())
+    return tuned(trained, model, local, prefix="")
 
 
-def tuned(algorithm: Algorithm, model: Model, tuning: LocalSolver, *, prefix: str = "tuning_") -> Algorithm:
+def tuned(algorithm: Algorithm, model: Model, tuning: Solver, *, prefix: str = "tuning_") -> Algorithm:
     """The algorithm, with models tuned on their own client's samples before they are deployed.
 
     For algorithms that deploy parameters of ``model``. Moments start anew. The tuning's hyperparameters are the
     server's, under their names with ``prefix``.
     """
-    solver = tuning._replace(keep_moments=False)
+    solver: Solver = tuning._replace(keep_moments=False) if isinstance(tuning, LocalSolver) else tuning
 
     def init(key: Key) -> Server:
         server = algorithm.init(key)
@@ -60,6 +62,6 @@ def tuned(algorithm: Algorithm, model: Model, tuning: LocalSolver, *, prefix: st
     def adapt(view: View, client: Tree, data: ClientData, key: Key) -> Tree:
         theta = algorithm.deploy(view, client, data, key)
         own = view._replace(hyper={name: view.hyper[prefix + name] for name in solver.hyper})
-        return solver.solve(model, own, theta, (), data, jax.random.fold_in(key, 2)).params
+        return solver.solve(model, own, theta, solver.moments(theta), data, jax.random.fold_in(key, 2)).params
 
     return algorithm._replace(name=f"{algorithm.name}+", init=init, adapt=adapt, personalize=lambda view, theta: theta)

@@ -14,10 +14,10 @@ import optax
 from majorant.algorithms.fed_avg import shared_model
 from majorant.core import Algorithm, Key, Server, Tree, View
 from majorant.models.base import Model
-from majorant.solvers import LocalSolver, as_hyper, check_range, local_sgd
+from majorant.solvers import Solver, as_hyper, check_range, local_sgd
 
 
-def fed_prox(model: Model, *, mu: float = 0.1, local: LocalSolver | None = None) -> Algorithm:
+def fed_prox(model: Model, *, mu: float = 0.1, local: Solver | None = None) -> Algorithm:
     """Federated averaging with a proximal term of weight ``mu``.
 
     >>> import majorant as mj

@@ -13,7 +13,7 @@ import jax
 
 from majorant.core import Algorithm, ClientData, Key, Server, Tree, Upload, View
 from majorant.models.base import Model
-from majorant.solvers import LocalSolver, as_hyper, local_sgd
+from majorant.solvers import Solver, as_hyper, local_sgd
 
 
 class Client(NamedTuple):
@@ -23,7 +23,7 @@ class Client(NamedTuple):
     moments: Tree
 
 
-def local(model: Model, *, local: LocalSolver | None = None) -> Algorithm:
+def local(model: Model, *, local: Solver | None = None) -> Algorithm:
     """Local training alone.
 
     A client that joins later trains for as many rounds as the others have, on its own samples.

@@ -28,7 +28,7 @@ import jax
 from majorant.algorithms.fed_prox import pull_to_broadcast
 from majorant.core import Algorithm, ClientData, Key, Server, Total, Tree, Upload, View, masked_mean
 from majorant.models.base import Model
-from majorant.solvers import Batch, LocalSolver, as_hyper, check_range, local_sgd, needs_steps, run_minibatches
+from majorant.solvers import Batch, Solver, as_hyper, check_range, local_sgd, needs_steps, run_minibatches
 
 
 class Client(NamedTuple):
@@ -42,7 +42,7 @@ def p_fed_me(
     model: Model,
     *,
     mu: float = 1.0,
-    local: LocalSolver | None = None,
+    local: Solver | None = None,
     variant: str = "released",
     inner_steps: int = 5,
     outer_lr: float = 0.1,
@@ -68,7 +68,7 @@ def p_fed_me(
     check_range("beta", beta, above=0)
     local = local or local_sgd()
     if variant == "paper":
-        needs_steps(local, 'p_fed_me with variant="paper"')
+        stepping = needs_steps(local, 'p_fed_me with variant="paper"')
     outer = {"outer_lr": outer_lr, "beta": beta} if variant == "paper" else {}
 
     def init(key: Key) -> Server:
@@ -90,14 +90,14 @@ def p_fed_me(
         def step(carry: tuple[Tree, Tree, Tree], batch: Batch) -> tuple[Tree, Tree, Tree]:
             w, theta, moments = carry
             pull = lambda theta: pull_to_broadcast(theta, view._replace(value=w))
-            inner = lambda _, at: local.step_on(model, view, at[0], at[1], batch, pull)[:2]
+            inner = lambda _, at: stepping.step_on(model, view, at[0], at[1], batch, pull)[:2]
             theta, moments = jax.lax.fori_loop(0, inner_steps, inner, (theta, moments))
             return jax.tree.map(lambda w, t: w - rate * (w - t), w, theta), theta, moments
 
-        moments = client.moments if local.keep_moments else local.init(client.theta)
-        w, theta, moments = run_minibatches(local.plan, step, (view.value, client.theta, moments), data, key)
+        moments = client.moments if stepping.keep_moments else stepping.init(client.theta)
+        w, theta, moments = run_minibatches(stepping.plan, step, (view.value, client.theta, moments), data, key)
         upload = Upload(w, (data.size > 0).astype(loss.dtype), {"loss": loss})
-        return upload, Client(theta, moments if local.keep_moments else ())
+        return upload, Client(theta, moments if stepping.keep_moments else ())
 
     def server_update(server: Server, total: Total) -> Server:
         move = lambda w, mean: w + server.hyper["beta"] * (mean - w)

@@ -20,8 +20,9 @@ from scipy import sparse
 
 from majorant.communication.graphs import metropolis, tidy, weight_matrix, within
 
-# A step of the solver factors two n × n matrices. With SCS on one core, a graph with half of all links takes 6 seconds
-# for 300 nodes and 15 for 400, and a sparse, slowly mixing one of 400 nodes up to 5 minutes.
+# A step of the solver decomposes two n × n matrices: about 0.03 seconds on one core for 300 nodes. With half of all
+# links, 300 nodes take 6 to 15 seconds and 400 take 30; sparse graphs, which mix slowly, use all the steps they are
+# allowed, which is some 4 minutes for 300 nodes and more for 400.
 LARGEST = 400
 TOLERANCE = 1e-6
 STEPS = 2_000_000  # the solver's steps times the nodes, at most

@@ -65,8 +65,8 @@ def contraction(periods: Sequence[Sequence[sparse.csr_array]], symmetric: bool) 
             out += y / len(periods)
         return out
 
-    gap = lanczos(apply, nodes)
-    return float("nan") if gap is None else gap
+    found = lanczos(apply, nodes)
+    return float("nan") if found is None else found
 
 
 def explicit_square(periods: Sequence[Sequence[sparse.csr_array]]) -> sparse.csr_array | None:

@@ -4,9 +4,9 @@ The same arguments give the same object, because compiled programs are remembere
 which every node can compute from its own degree and its neighbours', or "fastest" (`majorant[graphs]`), which mixes the
 soonest on the given links. With ``link_failure`` every link fails in each round with that probability.
 
->>> network = ring().build(5)
->>> network.draw(jax.random.key(0), 1).dense().weights.round(2)[0]
-Array([0.33, 0.33, 0.  , 0.  , 0.33], dtype=float32)
+>>> network = one_peer_exponential().build(4)
+>>> network.draw(jax.random.key(0), 1).dense().weights[0]
+Array([0.5, 0.5, 0. , 0. ], dtype=float32)
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def one_peer_exponential(*, link_failure: float = 0.0) -> Topology:
 
         def draw(key: Key, round: jax.Array | int) -> Mixing:
             jump = jnp.left_shift(1, (jnp.asarray(round, jnp.int32) - 1) % period)
-            half = jnp.full(nodes, share)
+            half = jnp.full(nodes, share, jnp.result_type(float))
             return Table(((jnp.arange(nodes) + jump) % nodes)[:, None], half[:, None], 1 - half)
 
         return Network(nodes, draw, False, period, period > 1, graphs.exponential_links(nodes))
@@ -155,7 +155,7 @@ def matching(*, link_failure: float = 0.0) -> Topology:
             order = jax.random.permutation(jax.random.fold_in(key, jnp.uint32(GRAPH_STREAM)), nodes)
             first, second = order[:pairs], order[pairs : 2 * pairs]
             partner = jnp.arange(nodes).at[first].set(second).at[second].set(first)
-            share = jnp.where(partner == jnp.arange(nodes), 0.0, 0.5)
+            share = jnp.where(partner == jnp.arange(nodes), 0.0, 0.5).astype(jnp.result_type(float))
             return Table(partner[:, None], share[:, None], 1 - share)
 
         return _random(nodes, draw)

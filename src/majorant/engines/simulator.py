@@ -293,7 +293,10 @@ class Simulation:
 
     def probe(self, bucket: int, row: int) -> dict[str, np.ndarray]:
         """What is measured on single clients, ``(runs,)`` each."""
-        data = jax.tree.map(lambda a: a[0], self.buckets[bucket].train(self.data, np.array([row])))
+        longest = max(b.length for b in self.buckets)  # one program for clients of all buckets
+        data = jax.tree.map(
+            lambda a: a[0], self.buckets[bucket]._replace(length=longest).train(self.data, np.array([row]))
+        )
         client = jax.tree.map(lambda a: a[:, row], self.engine.clients[bucket])
         program = probing(self.algorithm, self.layout)
         engine = self.engine

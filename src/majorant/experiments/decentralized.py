@@ -216,18 +216,20 @@ def rates(context: Context) -> list[Result]:
                     values = [line[bound.name] for lines in run.histories for line in lines]
                     means.setdefault(bound.name, []).append(float(np.mean(values)))
         stated = {b.name: b for b in BOUNDS if b.name in means}
+        slope = lambda values: f"{fitted_slope(np.array(lengths[-FITTED:]), np.array(values[-FITTED:])):.2f}"
         rows = [
-            [stated[name].words, *(f"{v:.3g}" for v in values), f"{fitted_slope(np.array(lengths[-6:]), np.array(values[-6:])):.2f}",
-             f"{stated[name].exponent:g}"]
+            [stated[name].words, *(f"{v:.3g}" for v in values), slope(values), f"{stated[name].exponent:g}"]
             for name, values in means.items()
-        ]  # fmt: skip
+        ]
         logs = {stated[n].words: (np.log10(lengths).tolist(), np.log10(v).tolist()) for n, v in means.items()}
         results.append(
             Result(
                 f"{label}: means over K rounds with step {A0:g}/√K",
                 ["mean over the rounds of", *(f"K = {k}" for k in lengths), "slope", "theorem"],
                 rows,
-                [f"slope: least squares in logarithms over the last {min(6, len(lengths))} values of K; {seeds} seeds"],
+                [
+                    f"slope: least squares in logarithms over the last {min(FITTED, len(lengths))} values of K; {seeds} seeds"
+                ],
                 logs,
                 ("log10 K", "log10 of the mean"),
             )
@@ -235,4 +237,5 @@ def rates(context: Context) -> list[Result]:
     return results
 
 
-A0 = 1.0  # the step of a run of one round
+FITTED = 5  # the longest runs, on which a slope is fitted: the theorems are about large K
+A0 = 3.0  # the step of a run of one round

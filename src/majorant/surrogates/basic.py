@@ -44,7 +44,7 @@ def minimize_by_surrogates(
     """Basic surrogate optimization (Algorithm 6) on pooled samples: majorize, minimise in v, minimise in u, repeat.
 
     ``data`` is pairs ``(x, y)``, one client, or federated data, whose training samples are pooled. Where the surrogate
-    has no exact minimiser in u, Newton or L-BFGS steps find one. The values never increase.
+    has no exact minimiser in u, L-BFGS finds one. The values never increase.
 
     >>> import majorant as mj
     >>> data = mj.data.synthetic_mixture(clients=5, dimension=3, seed=0)

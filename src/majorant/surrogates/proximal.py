@@ -23,9 +23,12 @@ import jax
 import jax.numpy as jnp
 
 from majorant.core import ClientData, Tree, masked_mean, squared_norm
+from majorant.descent import newton
 from majorant.models.base import Model
 from majorant.solvers import Batch, check_range
 from majorant.surrogates.partial import Coefficients, PartialSurrogate, minimizer, sample_losses, without_statistics
+
+FEW = 200  # parameters for which Newton's method is the faster one
 
 
 def proximal_surrogate(model: Model, *, lambda_: float) -> PartialSurrogate:
@@ -55,7 +58,9 @@ def build(model: Model, lambda_: float | jax.Array) -> PartialSurrogate:
 
     def prox(omega: Tree, data: ClientData) -> Tree:
         omega = jax.lax.stop_gradient(omega)
-        return minimizer(lambda theta: loss(theta, data) + pull(theta, omega), omega)
+        pulled = lambda theta: loss(theta, data) + pull(theta, omega)
+        few = sum(leaf.size for leaf in jax.tree.leaves(omega)) <= FEW
+        return newton(pulled, omega, steps=50) if few else minimizer(pulled, omega)
 
     def objective(omega: Tree, v: Tree, data: ClientData) -> jax.Array:
         theta = prox(omega, data)  # held constant: by the envelope theorem the gradient in ω is that of the pull
