@@ -58,6 +58,7 @@ def place(tmp_path_factory) -> Path:
     """A folder with a table, and one finished run on it."""
     folder = tmp_path_factory.mktemp("place")
     table = write_visits(folder / "visits.csv", range(8))
+    (folder / "visits.csv.links").write_text("0,1\n1,2\n2,3\n3,7\n")
     columns = ["--client-column", "hospital", "--label-column", "outcome", "--unseen", "0.25"]
     text = invoke(
         "run", "fedem:components=2", "--data", table, *columns, *SETTINGS, "--out", folder / "run", "--figures", "svg"
@@ -151,15 +152,44 @@ def test_help_does_not_load_jax():
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
-def test_quick_experiments_run(tmp_path):
-    text = invoke("reproduce", "fedem/j4-clusters", "--quick", "--seeds", "1", "--out", tmp_path / "e")
-    assert "clusters recovered" in text
+@pytest.mark.parametrize(
+    ("name", "words"), [("j4-clusters", "clusters recovered"), ("j1-decentralized", "ring"), ("rates", "consensus")]
+)
+def test_quick_experiments_run(name, words, tmp_path):
+    text = invoke("reproduce", f"fedem/{name}", "--quick", "--seeds", "1", "--out", tmp_path / "e")
+    assert words in text
     assert json.loads((tmp_path / "e" / "results.json").read_text())["quick"] is True
     assert "did you mean" in refused("reproduce", "fedem/table2", "--out", tmp_path / "f")
     assert not (tmp_path / "f").exists()
 
 
+def test_peers_learn_without_a_server(place, tmp_path):
+    """A run on a ring: what is told, logged and drawn, and a client that joins its saved models later."""
+    columns = ["--client-column", "hospital", "--label-column", "outcome", "--unseen", "0.25"]
+    flags = ["--topology", "ring", "--diagnostics", "--rounds", "60", "--lr", "0.5", "--evaluate-every", "30"]
+    run = tmp_path / "run"
+    text = invoke("run", "fedem:components=2", "--data", place / "visits.csv", *columns, *flags, "--out", run)
+    assert "network: 6 nodes, 6 links, spectral gap 0.333" in " ".join(text.split())
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["algorithm"] == "d-fedem"
+    assert summary["network"]["nodes"] == 6
+    assert summary["communication"]["bytes_per_link"] == 2 * 5 * 4
+    assert summary["communication"]["bytes_up"] == 60 * 12 * 2 * 5 * 4
+    assert summary["unseen_accuracy"]["mean"] > 0.8
+    last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
+    for name in ("consensus_distance", "gradient_squared", "v_gain", "v_distance", "objective"):
+        assert last[name] >= 0
+    assert 0 <= last["alpha"] < 1
+    page = (run / "report.html").read_text()
+    assert 'id="network"' in page
+    assert 'id="rates"' in page
+    new = write_visits(tmp_path / "new.csv", range(9, 10), seed=1)
+    weights = json.loads(invoke("personalize", run, "--data", new, "--json"))["mixture_weights"]
+    assert max(weights) > 0.8
+
+
 TABLE = ["--data", "{table}", "--client-column", "hospital"]
+SMALL = ["--data", "synthetic:clients=5,dimension=2"]
 BAD = {
     "an unknown method": (["fedemm"], "did you mean 'fedem'"),
     "an unknown option": (["fedem:component=3"], "components"),
@@ -180,6 +210,16 @@ BAD = {
     "columns without a table": (["fedem", "--label-column", "b"], "goes with a CSV or Parquet file"),
     "a model for images": (["fedem", "--model", "cnn", "--data", "synthetic:clients=3"], "image"),
     "a method that needs everyone": (["clustered", "--participation", "uniform:0.5"], "every client"),
+    "an unknown network": (["fedem", "--topology", "rin"], "did you mean 'ring'"),
+    "a network that falls apart": (["fedem", *SMALL, "--topology", "erdos-renyi:0.01"], "is not connected"),
+    "links of unknown nodes": (["fedem", *SMALL, "--topology", "edges:{table}.links"], "7"),
+    "links that are not there": (["fedem", *SMALL, "--topology", "edges:no.csv"], "no.csv"),
+    "a torus of a prime number": (["fedem", *SMALL, "--topology", "torus"], "torus"),
+    "weights that do not exist": (["fedem", *SMALL, "--topology", "ring:weights=best"], "metropolis"),
+    "clusters without a server": (["clustered", *SMALL, "--topology", "ring"], "cannot run without a server"),
+    "nobody to talk to": (["local", *SMALL, "--topology", "ring"], "cannot run without a server"),
+    "one-sided links that fail": (["fedem", *SMALL, "--topology", "one-peer-exponential:link_failure=0.1"], "symmetric"),
+    "a scaling": (["fedem", *SMALL, "--topology", "ring", "--scaling", "sise"], "scaling must be"),
     "a figure format": (["fedem", "--figures", "gif"], "pdf, png or svg"),
     "regression for MOCHA": (["mocha", *TABLE, "--label-column", "dose"], "classification"),
     "a missing column": (["fedem", *TABLE, "--label-column", "outcom"], "outcome"),

@@ -20,7 +20,7 @@ from majorant.core import Tree, select
 
 Objective = Callable[[Tree], jax.Array]
 LARGEST = 2000  # parameters for which a Hessian is formed and factorised
-DAMPINGS = 8  # how often a Newton step is shortened before it is given up
+DAMPINGS = 12  # how often a Newton step is shortened before it is given up
 
 
 def lbfgs(objective: Objective, params: Tree, steps: int, memory: int, tolerance: float) -> Tree:
@@ -52,10 +52,11 @@ def newton(objective: Objective, params: Tree, steps: int) -> Tree:
         k, theta, value, _ = carry
         gradient, hessian = jax.grad(g)(theta), jax.hessian(g)(theta)
         least = rounding * (jnp.abs(jnp.diagonal(hessian)).sum() + rounding)
+        more = (1e3 / rounding) ** (1 / DAMPINGS)  # up to a thousand times the trace
 
         def attempt(state: tuple) -> tuple:
             j = state[0]
-            damped = hessian + least * 30.0**j * jnp.eye(theta.size, dtype=theta.dtype)
+            damped = hessian + least * more**j * jnp.eye(theta.size, dtype=theta.dtype)
             new = theta - jax.scipy.linalg.cho_solve(jax.scipy.linalg.cho_factor(damped), gradient)
             return j + 1, new, g(new)
 

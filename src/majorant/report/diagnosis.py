@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 
 def measured(records: Sequence[RunRecord]) -> list[str]:
-    """The quantities with a theorem that some run has logged."""
-    return [b.name for b in BOUNDS if any(b.name in line for record in records for line in record.history)]
+    """The quantities with a theorem that some run has logged, and that are not 0 all along."""
+    lines = [line for record in records for line in record.history]
+    return [b.name for b in BOUNDS if any(isinstance(v := n.get(b.name), int | float) and v > 0 for n in lines)]
 
 
 @in_style
@@ -31,7 +32,7 @@ def rates(records: Sequence[RunRecord]) -> Figure:
         slopes, first = [], None
         for place, record in enumerate(records):
             rounds, mean = averaged(record, bound.name)
-            if not len(rounds):
+            if not (mean > 0).any():
                 continue
             look = style_of(place) | {"markevery": max(1, len(rounds) // 8)}
             drawn[place] = axes.plot(rounds, mean, **look)[0]

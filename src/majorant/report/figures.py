@@ -95,10 +95,11 @@ def lines(curves: dict[str, tuple[list[float], list[float]]], x_name: str, y_nam
     """Named curves over one axis, for experiments that vary a parameter."""
     figure, (axes,) = canvas(5.6, 3.9)
     for place, (name, (x, y)) in enumerate(curves.items()):
-        axes.plot(x, y, label=shown(name), **style_of(place))
+        axes.plot(x, y, label=shown(name, 36), **style_of(place))
     axes.set_xlabel(x_name)
     axes.set_ylabel(y_name)
-    axes.legend()
+    figure.legend(loc="outside upper left", ncols=2)
+    figure.set_figheight(figure.get_figheight() + 0.2 * (len(curves) // 2))
     return figure
 
 
