@@ -1,4 +1,4 @@
-"""A round of gossip from 16 to 10,000 nodes, dense and sparse: ours against a NumPy loop over nodes doing the same work.
+"""A round of gossip for 16 to 10,000 nodes, dense and sparse, against a NumPy loop over nodes doing the same work.
 
 Every node trains a logistic regression (50 features, 32 samples) for one epoch of shuffled batches of 16 and averages
 with its neighbours. Only the mixing is also set against the machine's limit: it reads each neighbour's model once.

@@ -218,7 +218,7 @@ BAD = {
     "weights that do not exist": (["fedem", *SMALL, "--topology", "ring:weights=best"], "metropolis"),
     "clusters without a server": (["clustered", *SMALL, "--topology", "ring"], "cannot run without a server"),
     "nobody to talk to": (["local", *SMALL, "--topology", "ring"], "cannot run without a server"),
-    "one-sided links that fail": (["fedem", *SMALL, "--topology", "one-peer-exponential:link_failure=0.1"], "symmetric"),
+    "one-sided links": (["fedem", *SMALL, "--topology", "one-peer-exponential:link_failure=0.1"], "symmetric"),
     "a scaling": (["fedem", *SMALL, "--topology", "ring", "--scaling", "sise"], "scaling must be"),
     "a figure format": (["fedem", "--figures", "gif"], "pdf, png or svg"),
     "regression for MOCHA": (["mocha", *TABLE, "--label-column", "dose"], "classification"),

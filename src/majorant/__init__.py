@@ -28,10 +28,6 @@ if TYPE_CHECKING:
     from majorant.algorithms import mocha as mocha
     from majorant.algorithms import p_fed_me as p_fed_me
     from majorant.algorithms import surrogate_optimization as surrogate_optimization
-    from majorant.black_box import local_lbfgs as local_lbfgs
-    from majorant.black_box import local_least_squares as local_least_squares
-    from majorant.black_box import local_newton as local_newton
-    from majorant.by_client import local_by_client as local_by_client
     from majorant.communication import participation as participation
     from majorant.communication import topology as topology
     from majorant.communication.gossip import gossip as gossip
@@ -41,14 +37,18 @@ if TYPE_CHECKING:
     from majorant.core import View as View
     from majorant.data.federated import FederatedData as FederatedData
     from majorant.engines.simulator import simulate as simulate
-    from majorant.host_function import local_function as local_function
     from majorant.schedules import constant as constant
     from majorant.schedules import cosine as cosine
     from majorant.schedules import multi_step as multi_step
     from majorant.solvers import local_optax as local_optax
     from majorant.solvers import local_sgd as local_sgd
+    from majorant.solvers.black_box import local_lbfgs as local_lbfgs
+    from majorant.solvers.black_box import local_least_squares as local_least_squares
+    from majorant.solvers.black_box import local_newton as local_newton
+    from majorant.solvers.by_client import local_by_client as local_by_client
+    from majorant.solvers.host_function import local_function as local_function
+    from majorant.solvers.torch_solver import local_torch as local_torch
     from majorant.surrogates import check_surrogate as check_surrogate
-    from majorant.torch_solver import local_torch as local_torch
 
 __version__ = "0.1.0"
 
@@ -73,14 +73,14 @@ _HOME = {
     "fed_prox": "algorithms",
     "gossip": "communication.gossip",
     "local": "algorithms",
-    "local_by_client": "by_client",
-    "local_function": "host_function",
-    "local_lbfgs": "black_box",
-    "local_least_squares": "black_box",
-    "local_newton": "black_box",
+    "local_by_client": "solvers.by_client",
+    "local_function": "solvers.host_function",
+    "local_lbfgs": "solvers.black_box",
+    "local_least_squares": "solvers.black_box",
+    "local_newton": "solvers.black_box",
     "local_optax": "solvers",
     "local_sgd": "solvers",
-    "local_torch": "torch_solver",
+    "local_torch": "solvers.torch_solver",
     "mocha": "algorithms",
     "multi_step": "schedules",
     "p_fed_me": "algorithms",

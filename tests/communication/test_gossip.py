@@ -1,5 +1,7 @@
 """Gossip: with equal weights it is the server; what else it keeps, loses, refuses and counts."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -62,7 +64,7 @@ def test_nodes_agree_at_the_rate_of_the_network():
     result = run(algorithm, on_evaluation=lambda lines, snapshot: seen.append(snapshot().server.value))
     distances = [line["consensus_distance"] for line in result.history]
     p = 1 - ((1 + 2 * np.cos(2 * np.pi / NODES)) / 3) ** 2
-    for before, after in zip(distances, distances[1:], strict=False):
+    for before, after in itertools.pairwise(distances):
         assert after <= (1 - p) * before * (1 + 1e-4)
     assert distances[-1] > 0
     centre = lambda value: jax.tree.map(lambda v: v.mean(axis=1), value)

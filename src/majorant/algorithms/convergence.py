@@ -18,8 +18,8 @@ import jax
 import jax.numpy as jnp
 
 from majorant.core import ClientData, Diagnosis, Key, Server, Tree, View, blockwise, masked_mean, squared_norm
-from majorant.descent import inexactness
 from majorant.models.base import Model
+from majorant.solvers.descent import inexactness
 
 
 def of_shared_model(

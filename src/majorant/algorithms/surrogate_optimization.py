@@ -22,8 +22,8 @@ from typing import NamedTuple
 import jax
 
 from majorant.core import Algorithm, ClientData, Diagnosis, Key, Server, Tree, Upload, View, select, squared_norm
-from majorant.descent import inexactness
 from majorant.solvers import Batch, Solver, as_hyper, whole
+from majorant.solvers.descent import inexactness
 from majorant.surrogates.partial import Coefficients, PartialSurrogate
 
 

@@ -5,7 +5,7 @@ that the server averages running statistics like weights. Buffers of whole numbe
 averaged as real numbers and rounded when they go back into a module.
 
 Torch runs on the CPU, one client after the other, with the number of threads that you have set. JAX sees no gradients
-of it: a torch model is trained by ``local_torch`` (see `majorant.torch_solver`), not by ``local_sgd``.
+of it: a torch model is trained by ``local_torch`` (see `majorant.solvers.torch_solver`), not by ``local_sgd``.
 """
 
 from __future__ import annotations

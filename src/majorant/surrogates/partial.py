@@ -24,9 +24,9 @@ import jax
 import jax.numpy as jnp
 
 from majorant.core import ClientData, Key, Tree, blockwise
-from majorant.descent import lbfgs
 from majorant.models.base import Model
 from majorant.solvers import Batch
+from majorant.solvers.descent import lbfgs
 
 
 class Coefficients(NamedTuple):

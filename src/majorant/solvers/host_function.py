@@ -2,7 +2,7 @@
 
 The function runs on the host, one client after the other, in the middle of a compiled round. It is given the client's
 real rows only, and nothing of it is differentiated. What it returns may be far from optimal: how far, α says (see
-`majorant.descent.inexactness`).
+`majorant.solvers.descent.inexactness`).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import majorant as mj
-from majorant.descent import inexactness, newton
+from majorant.solvers.descent import inexactness, newton
 
 
 def test_newton_never_increases_the_objective_where_plain_newton_does():

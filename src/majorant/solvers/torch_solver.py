@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from majorant.core import Tree
-from majorant.host_function import HostFunction, local_function
 from majorant.models.torch_adapter import ONE_AT_A_TIME, as_tensor, import_torch, make_checked, state_of, tensors
+from majorant.solvers.host_function import HostFunction, local_function
 
 if TYPE_CHECKING:
     import torch

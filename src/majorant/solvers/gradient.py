@@ -1,15 +1,13 @@
-"""Local solvers: what a client does with its own samples between two communications.
+"""Local solvers that take gradient steps on minibatches: SGD, and any optax optimizer.
 
-There is one loop over minibatches, `run_minibatches`, and every local method is a step function given to it. Samples
-are drawn here and nowhere else: in epochs (a fresh permutation of the client's samples each time; the last batch may
-be smaller) or in steps (uniform draws with replacement, as in Algorithm 2 of the FedEM paper). Gradients are divided
-by the number of samples in the batch. What is drawn depends on the client's key and size, never on its padding.
+Every step function goes through the one loop over minibatches. Gradients are divided by the number of samples in the
+batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,166 +16,8 @@ import optax
 from majorant.core import ClientData, Key, Tree, View, blocks
 from majorant.models.base import Model
 from majorant.schedules import Schedule, constant
-
-
-class Batch(NamedTuple):
-    """A minibatch: rows of a client's data. Rows past ``size`` repeat real samples and have weight 0."""
-
-    x: Any  # (batch, ...), or a tree of such arrays
-    y: jax.Array
-    weight: jax.Array  # (batch,)
-    size: jax.Array
-
-    def mean(self, values: jax.Array) -> jax.Array:
-        """Σ weight · value, divided by the number of samples in the batch."""
-        return (self.weight * values).sum() / jnp.maximum(self.size, 1)
-
-
-def whole(data: ClientData, weights: jax.Array | None = None) -> Batch:
-    """All samples of a client as one batch."""
-    weight = jnp.ones(data.y.shape[0], jnp.result_type(float)) if weights is None else weights
-    return Batch(data.x, data.y, jnp.where(data.mask, weight, 0), data.size)
-
-
-class Minibatches(NamedTuple):
-    """How a client goes through its samples: ``epochs`` passes or ``steps`` draws; ``batch_size`` None: all at once."""
-
-    epochs: int | None
-    steps: int | None
-    batch_size: int | None
-
-
-def minibatches(*, epochs: int | None, steps: int | None, batch_size: int | None) -> Minibatches:
-    """Checks the numbers: one epoch unless steps are given, positive counts."""
-    if epochs is not None and steps is not None:
-        raise ValueError(f"give epochs or steps, not both (got epochs={epochs}, steps={steps})")
-    for name, value in {"epochs": epochs, "steps": steps, "batch_size": batch_size}.items():
-        if value is not None and (value != int(value) or value < 1):
-            raise ValueError(f"{name} must be a positive whole number, got {value}")
-    return Minibatches(1 if epochs is None and steps is None else epochs, steps, batch_size)
-
-
-MANY = 1 << 14
-
-
-def permutation(key: Key, size: jax.Array, length: int) -> jax.Array:
-    """A random order of ``0 … size − 1``, followed by padding.
-
-    The random bits stand above the index bits in one word, because sorting single words is several times faster than
-    sorting pairs; how many bits the index takes depends on ``size`` alone. Clients with more than `MANY` samples would
-    have too few random bits left, and sort pairs.
-    """
-    index = jnp.arange(length, dtype=jnp.uint32)
-    low = (jnp.uint32(1) << (32 - jax.lax.clz(jnp.asarray(size, jnp.uint32)))) - 1
-    bits = jax.random.bits(key, (length,))
-    word = (bits & ~low) | (index & low)
-    last = jnp.uint32(0xFFFF_FFFF)
-    order = jnp.sort(jnp.where(index < size, word, last)) & low
-    if length > MANY:
-        _, pairs = jax.lax.sort((jnp.where(index < size, bits, last), index), num_keys=2)
-        order = jnp.where(size > MANY, pairs, order)
-    return order.astype(jnp.int32)
-
-
-def take(data: ClientData, rows: jax.Array, weights: jax.Array, count: jax.Array) -> Batch:
-    """The batch of the given rows; positions past ``count`` keep their (real) rows but have weight 0."""
-    real = jnp.arange(rows.shape[0]) < count
-    get = lambda a: a.at[rows].get(mode="promise_in_bounds")
-    return Batch(jax.tree.map(get, data.x), get(data.y), jnp.where(real, get(weights), 0), count)
-
-
-def run_minibatches(
-    plan: Minibatches,
-    step: Callable[[Tree, Batch], Tree],
-    carry: Tree,
-    data: ClientData,
-    key: Key,
-    weights: jax.Array | None = None,
-) -> Tree:
-    """Folds ``step(carry, batch) -> carry`` over a client's minibatches; a client without samples takes no step.
-
-    The number of steps follows the client's real size: among clients that run side by side the loop ends with the
-    longest, and those that are done keep their state.
-    """
-    length = data.y.shape[0]
-    if weights is None:
-        double = any(leaf.dtype == jnp.float64 for leaf in jax.tree.leaves(data.x))
-        weights = jnp.ones(length, jnp.float64 if double else jnp.float32)
-    if length == 0:
-        return carry
-    if plan.batch_size is None:
-        batch = whole(data, weights)
-        count = jnp.where(data.size > 0, plan.epochs or plan.steps or 1, 0)
-        return jax.lax.while_loop(lambda c: c[0] < count, lambda c: (c[0] + 1, step(c[1], batch)), (0, carry))[1]
-    width = min(plan.batch_size, length)
-    size = jnp.maximum(data.size, 1)
-
-    if plan.steps is not None:
-
-        def draw(state: tuple[jax.Array, Tree]) -> tuple[jax.Array, Tree]:
-            j, carry = state
-            rows = jax.random.randint(jax.random.fold_in(key, j), (width,), 0, size)
-            return j + 1, step(carry, take(data, rows, weights, jnp.asarray(width)))
-
-        count = jnp.where(data.size > 0, plan.steps, 0)
-        return jax.lax.while_loop(lambda s: s[0] < count, draw, (jnp.asarray(0), carry))[1]
-
-    per_epoch = (data.size + width - 1) // width
-
-    def epoch(carry: Tree, key: Key) -> Tree:
-        order = permutation(key, data.size, length)
-
-        def next_batch(state: tuple[jax.Array, Tree]) -> tuple[jax.Array, Tree]:
-            j, carry = state
-            position = j * width + jnp.arange(width)
-            rows = order.at[position % size].get(mode="promise_in_bounds")
-            return j + 1, step(carry, take(data, rows, weights, jnp.minimum(data.size - j * width, width)))
-
-        return jax.lax.while_loop(lambda s: s[0] < per_epoch, next_batch, (jnp.asarray(0), carry))[1]
-
-    if plan.epochs == 1:
-        return epoch(carry, key)
-    return jax.lax.fori_loop(0, plan.epochs, lambda e, c: epoch(c, jax.random.fold_in(key, e)), carry)
-
-
-class Solved(NamedTuple):
-    """What a local solver gives: parameters, the moments to keep, and the mean loss of the minibatches on its way."""
-
-    params: Tree
-    moments: Tree
-    loss: jax.Array
-
-
-class Solver(Protocol):
-    """What most methods ask of a local solver; the ones of `majorant.black_box` give this and no more."""
-
-    @property
-    def hyper(self) -> dict[str, float]: ...
-
-    def moments(self, params: Tree) -> Tree: ...
-
-    def solve(
-        self,
-        model: Model,
-        view: View,
-        params: Tree,
-        moments: Tree,
-        data: ClientData,
-        key: Key,
-        *,
-        weights: jax.Array | None = None,
-        penalty: Callable[[Tree], jax.Array] | None = None,
-    ) -> Solved: ...
-
-    def minimize(
-        self,
-        objective: Callable[[Tree, Batch], jax.Array],
-        view: View,
-        params: Tree,
-        moments: Tree,
-        data: ClientData,
-        key: Key,
-    ) -> Solved: ...
+from majorant.solvers.minibatches import Batch, Minibatches, minibatches, run_minibatches
+from majorant.solvers.solver import Solved, Solver, check_range
 
 
 class LocalSolver(NamedTuple):
@@ -387,29 +227,3 @@ def local_optax(
         schedule=schedule,
         keep_moments=keep_moments,
     )
-
-
-def check_range(
-    name: str, value: float, *, least: float | None = None, above: float | None = None, below: float | None = None
-) -> None:
-    """Raises a ValueError that names a hyperparameter outside its range.
-
-    >>> check_range("lr", -1, above=0)
-    Traceback (most recent call last):
-    ValueError: lr must be a finite number greater than 0, got -1
-    """
-    bounds = {"at least": least, "greater than": above, "less than": below}
-    wanted = " and ".join(f"{word} {bound}" for word, bound in bounds.items() if bound is not None)
-    fine = (
-        abs(value) < float("inf")
-        and (least is None or value >= least)
-        and (above is None or value > above)
-        and (below is None or value < below)
-    )
-    if not fine:
-        raise ValueError(f"{name} must be a finite number {wanted}, got {value}")
-
-
-def as_hyper(values: dict[str, float]) -> dict[str, jax.Array]:
-    """Hyperparameters as array leaves of the server's state."""
-    return {name: jnp.asarray(value, jnp.result_type(float)) for name, value in values.items()}

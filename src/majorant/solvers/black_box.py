@@ -8,7 +8,7 @@ The objective is that of a client's weighted samples, with whatever a method add
 without samples keeps its parameters. Where g is not finite at the start the result is NaN, as it would be with SGD, so
 that the client's update is rejected and counted.
 
-How good a local solution is, `majorant.descent.inexactness` measures.
+How good a local solution is, `majorant.solvers.descent.inexactness` measures.
 
 Reference: Marfoq et al., NeurIPS 2021, App. H.
 """
@@ -23,10 +23,10 @@ import jax.numpy as jnp
 import optax
 
 from majorant.core import ClientData, Key, Tree, View, select, squared_norm
-from majorant.descent import Objective, lbfgs, least_squares, newton
 from majorant.models.base import Model
 from majorant.models.losses import squared
 from majorant.solvers import Batch, Solved, check_range, whole
+from majorant.solvers.descent import Objective, lbfgs, least_squares, newton
 
 
 class BlackBox(NamedTuple):

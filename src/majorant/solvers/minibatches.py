@@ -1,0 +1,136 @@
+"""How a client goes through its own samples: the one loop over minibatches, and what it is made of.
+
+Samples are drawn here and nowhere else: in epochs (a fresh permutation of the client's samples each time; the last
+batch may be smaller) or in steps (uniform draws with replacement, as in Algorithm 2 of the FedEM paper). What is drawn
+depends on the client's key and size, never on its padding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from majorant.core import ClientData, Key, Tree
+
+
+class Batch(NamedTuple):
+    """A minibatch: rows of a client's data. Rows past ``size`` repeat real samples and have weight 0."""
+
+    x: Any  # (batch, ...), or a tree of such arrays
+    y: jax.Array
+    weight: jax.Array  # (batch,)
+    size: jax.Array
+
+    def mean(self, values: jax.Array) -> jax.Array:
+        """Σ weight · value, divided by the number of samples in the batch."""
+        return (self.weight * values).sum() / jnp.maximum(self.size, 1)
+
+
+def whole(data: ClientData, weights: jax.Array | None = None) -> Batch:
+    """All samples of a client as one batch."""
+    weight = jnp.ones(data.y.shape[0], jnp.result_type(float)) if weights is None else weights
+    return Batch(data.x, data.y, jnp.where(data.mask, weight, 0), data.size)
+
+
+class Minibatches(NamedTuple):
+    """How a client goes through its samples: ``epochs`` passes or ``steps`` draws; ``batch_size`` None: all at once."""
+
+    epochs: int | None
+    steps: int | None
+    batch_size: int | None
+
+
+def minibatches(*, epochs: int | None, steps: int | None, batch_size: int | None) -> Minibatches:
+    """Checks the numbers: one epoch unless steps are given, positive counts."""
+    if epochs is not None and steps is not None:
+        raise ValueError(f"give epochs or steps, not both (got epochs={epochs}, steps={steps})")
+    for name, value in {"epochs": epochs, "steps": steps, "batch_size": batch_size}.items():
+        if value is not None and (value != int(value) or value < 1):
+            raise ValueError(f"{name} must be a positive whole number, got {value}")
+    return Minibatches(1 if epochs is None and steps is None else epochs, steps, batch_size)
+
+
+MANY = 1 << 14
+
+
+def permutation(key: Key, size: jax.Array, length: int) -> jax.Array:
+    """A random order of ``0 … size − 1``, followed by padding.
+
+    The random bits stand above the index bits in one word, because sorting single words is several times faster than
+    sorting pairs; how many bits the index takes depends on ``size`` alone. Clients with more than `MANY` samples would
+    have too few random bits left, and sort pairs.
+    """
+    index = jnp.arange(length, dtype=jnp.uint32)
+    low = (jnp.uint32(1) << (32 - jax.lax.clz(jnp.asarray(size, jnp.uint32)))) - 1
+    bits = jax.random.bits(key, (length,))
+    word = (bits & ~low) | (index & low)
+    last = jnp.uint32(0xFFFF_FFFF)
+    order = jnp.sort(jnp.where(index < size, word, last)) & low
+    if length > MANY:
+        _, pairs = jax.lax.sort((jnp.where(index < size, bits, last), index), num_keys=2)
+        order = jnp.where(size > MANY, pairs, order)
+    return order.astype(jnp.int32)
+
+
+def take(data: ClientData, rows: jax.Array, weights: jax.Array, count: jax.Array) -> Batch:
+    """The batch of the given rows; positions past ``count`` keep their (real) rows but have weight 0."""
+    real = jnp.arange(rows.shape[0]) < count
+    get = lambda a: a.at[rows].get(mode="promise_in_bounds")
+    return Batch(jax.tree.map(get, data.x), get(data.y), jnp.where(real, get(weights), 0), count)
+
+
+def run_minibatches(
+    plan: Minibatches,
+    step: Callable[[Tree, Batch], Tree],
+    carry: Tree,
+    data: ClientData,
+    key: Key,
+    weights: jax.Array | None = None,
+) -> Tree:
+    """Folds ``step(carry, batch) -> carry`` over a client's minibatches; a client without samples takes no step.
+
+    The number of steps follows the client's real size: among clients that run side by side the loop ends with the
+    longest, and those that are done keep their state.
+    """
+    length = data.y.shape[0]
+    if weights is None:
+        double = any(leaf.dtype == jnp.float64 for leaf in jax.tree.leaves(data.x))
+        weights = jnp.ones(length, jnp.float64 if double else jnp.float32)
+    if length == 0:
+        return carry
+    if plan.batch_size is None:
+        batch = whole(data, weights)
+        count = jnp.where(data.size > 0, plan.epochs or plan.steps or 1, 0)
+        return jax.lax.while_loop(lambda c: c[0] < count, lambda c: (c[0] + 1, step(c[1], batch)), (0, carry))[1]
+    width = min(plan.batch_size, length)
+    size = jnp.maximum(data.size, 1)
+
+    if plan.steps is not None:
+
+        def draw(state: tuple[jax.Array, Tree]) -> tuple[jax.Array, Tree]:
+            j, carry = state
+            rows = jax.random.randint(jax.random.fold_in(key, j), (width,), 0, size)
+            return j + 1, step(carry, take(data, rows, weights, jnp.asarray(width)))
+
+        count = jnp.where(data.size > 0, plan.steps, 0)
+        return jax.lax.while_loop(lambda s: s[0] < count, draw, (jnp.asarray(0), carry))[1]
+
+    per_epoch = (data.size + width - 1) // width
+
+    def epoch(carry: Tree, key: Key) -> Tree:
+        order = permutation(key, data.size, length)
+
+        def next_batch(state: tuple[jax.Array, Tree]) -> tuple[jax.Array, Tree]:
+            j, carry = state
+            position = j * width + jnp.arange(width)
+            rows = order.at[position % size].get(mode="promise_in_bounds")
+            return j + 1, step(carry, take(data, rows, weights, jnp.minimum(data.size - j * width, width)))
+
+        return jax.lax.while_loop(lambda s: s[0] < per_epoch, next_batch, (jnp.asarray(0), carry))[1]
+
+    if plan.epochs == 1:
+        return epoch(carry, key)
+    return jax.lax.fori_loop(0, plan.epochs, lambda e, c: epoch(c, jax.random.fold_in(key, e)), carry)
