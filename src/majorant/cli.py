@@ -54,7 +54,7 @@ BatchSize = Annotated[int | None, typer.Option(help="Samples in a minibatch (0: 
 Momentum = Annotated[float | None, typer.Option(help="Momentum of local SGD.")]
 WeightDecay = Annotated[float | None, typer.Option(help="Weight decay of local SGD.")]
 Schedule = Annotated[str | None, typer.Option(help="constant, multi-step or cosine.")]
-Optimizer = Annotated[str | None, typer.Option(help="sgd, or an optax optimizer: adam.")]
+Optimizer = Annotated[str | None, typer.Option(help="sgd, an optax optimizer (adam), lbfgs, newton or least-squares.")]
 Config = Annotated[Path | None, typer.Option("--config", "-c", help="A TOML file; flags take precedence over it.")]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the run (default: a new one under runs/).")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the resolved configuration and stop.")]
@@ -208,7 +208,7 @@ def compare(
 def list_names(
     kind: Annotated[
         str | None,
-        typer.Argument(help="algorithms, data, models, participation, topologies, schedules, optimizers, experiments."),
+        typer.Argument(help="algorithms, data, models, participation, topologies, schedules, optimizers, solvers, …"),
     ] = None,
 ) -> None:
     """Show what goes by a name, with the options it takes."""

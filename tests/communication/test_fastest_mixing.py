@@ -1,5 +1,6 @@
 """Fastest mixing: known optima, constraints met exactly, never slower than Metropolis weights."""
 
+import subprocess
 import sys
 
 import jax
@@ -10,8 +11,6 @@ from majorant.communication import fastest_mixing
 from majorant.communication.fastest_mixing import fastest_mixing_weights, norm
 from majorant.communication.graphs import complete_links, metropolis, ring_links, star_links, tidy, weight_matrix
 from majorant.communication.topology import erdos_renyi, ring
-
-pytest.importorskip("cvxpy")
 
 
 def path(n):
@@ -99,3 +98,16 @@ def test_large_graphs_are_refused_and_a_missing_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "cvxpy", None)
     with pytest.raises(ImportError, match=r'pip install "majorant\[graphs\]"'):
         fastest_mixing_weights(path(13), 13)
+
+
+def test_the_solver_leaves_room_for_k_means():
+    """Both bring a library of the name HiGHS: in one process, in either order, both must work."""
+    script = """
+import numpy as np
+from majorant.communication.fastest_mixing import fastest_mixing_weights
+from majorant.data.partition import balanced_kmeans
+def mix(): return fastest_mixing_weights([(0, 1), (1, 2)], 3)
+def cluster(): return balanced_kmeans(np.random.default_rng(0).normal(size=(12, 2)), clients=3)
+"""
+    for order in ("mix(); cluster()", "cluster(); mix()"):
+        subprocess.run([sys.executable, "-c", script + order], check=True, capture_output=True)

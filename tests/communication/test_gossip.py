@@ -46,6 +46,16 @@ def test_equal_weights_are_the_server(name):
         assert mine["consensus_distance"] < 1e-9
 
 
+def test_the_em_surrogate_on_a_network_is_d_fedem():
+    """Algorithm 5 with the surrogate of the E-step: number for number, with momentum and smaller last batches."""
+    surrogate = mj.surrogates.em_surrogate(zoo.model(), components=2)
+    generic = mj.gossip(mj.surrogate_optimization(surrogate, local=zoo.solver()), mj.topology.ring(), zoo.problem())
+    ours, theirs = run(generic), run(peers("fed_em", mj.topology.ring()))
+    close(ours.snapshot.server.value, theirs.snapshot.server.value, 2e-6)
+    close(ours.scores[0].values, theirs.scores[0].values)
+    assert ours.history[-1]["consensus_distance"] == pytest.approx(theirs.history[-1]["consensus_distance"], rel=1e-3)
+
+
 def test_without_scaling_every_node_counts_the_same():
     """One full-batch step of FedAvg from a common point: the plain mean of the nodes' models."""
     local = mj.local_sgd(0.3, batch_size=None)

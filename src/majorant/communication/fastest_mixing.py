@@ -12,7 +12,11 @@ Boyd, Diaconis, Xiao, "Fastest mixing Markov chain on a graph", SIAM Review 46(4
 from __future__ import annotations
 
 import functools
+import importlib.util
+import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -68,7 +72,8 @@ def _solved(links_bytes: bytes, nodes: int) -> np.ndarray:
 def solve(links: np.ndarray, nodes: int) -> tuple[np.ndarray, bool]:
     """The solver's weight for every link, and whether it reached its tolerance."""
     try:
-        import cvxpy as cp
+        with without_highs():
+            import cvxpy as cp
     except ImportError as error:
         raise ImportError(
             'the fastest mixing weights need CVXPY: pip install "majorant[graphs]"; weights="metropolis" needs nothing'
@@ -91,6 +96,23 @@ def solve(links: np.ndarray, nodes: int) -> tuple[np.ndarray, bool]:
     if w.value is None:
         return metropolis(links, nodes), False
     return np.asarray(w.value, float), problem.status == cp.OPTIMAL
+
+
+@contextmanager
+def without_highs() -> Iterator[None]:
+    """Hides the solver HiGHS from CVXPY, which loads it and does not need it here.
+
+    Its library and the one inside OR-Tools, which k-means-constrained needs, have the same name and not the same
+    content: whichever of the two is loaded second in a process fails.
+    """
+    clashes = "highspy" not in sys.modules and importlib.util.find_spec("ortools") is not None
+    if clashes:
+        sys.modules["highspy"] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        if clashes:
+            del sys.modules["highspy"]
 
 
 def feasible(w: np.ndarray, links: np.ndarray, nodes: int) -> np.ndarray:

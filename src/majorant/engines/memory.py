@@ -28,8 +28,7 @@ def most_side_by_side(algorithm: Algorithm, data: FederatedData, budget: int, ru
     """How many clients fit the budget side by side, by the size of all intermediate results of a prediction."""
     rows = int(max(data.train.sizes.max(), data.test.sizes.max(), 1))
     rows = min(rows, max(64, BLOCK_VALUES // max(1, int(np.prod(data.spec.features)))))
-    x, y = jnp.zeros((1, *data.spec.features), data.train.x.dtype), jnp.zeros(1, data.train.y.dtype)
-    one = ClientData(x, y, jnp.int32(1), jnp.int32(0))
+    one = tiny_client(data)
 
     def predict(key: jax.Array, one: ClientData) -> jax.Array:
         view = algorithm.broadcast(algorithm.init(key), key)
@@ -80,15 +79,25 @@ def runs_one_at_a_time(algorithm: Algorithm, clients: str) -> bool:
 
 def message_bytes(algorithm: Algorithm, data: FederatedData, bucket: Bucket) -> tuple[int, int, int]:
     """Bytes that a client sends and is sent in a round, and bytes of its private state."""
-    one = jax.tree.map(lambda a: a[0], bucket.train(data, np.array([0])))
+    up, down, client = message_shapes(algorithm, jax.tree.map(lambda a: a[0], bucket.train(data, np.array([0]))))
+    return algorithm.wire(up), tree_bytes(down), tree_bytes(client)
+
+
+def message_shapes(algorithm: Algorithm, one: ClientData) -> tuple[Any, Any, Any]:
+    """The shapes of what a client sends, is sent and keeps. Tracing a round brings out a method's complaints, too."""
 
     def message(data: ClientData, key: jax.Array) -> Any:
         view = algorithm.address(algorithm.broadcast(algorithm.init(key), key), data.id)
         client = algorithm.init_client(view, data, key)
         return algorithm.client_update(view, client, data, key)[0].value, view.value, client
 
-    up, down, client = jax.eval_shape(message, one, jax.random.key(0))
-    return algorithm.wire(up), tree_bytes(down), tree_bytes(client)
+    return jax.eval_shape(message, one, jax.random.key(0))
+
+
+def tiny_client(data: FederatedData) -> ClientData:
+    """A client with one sample of zeros."""
+    x, y = jnp.zeros((1, *data.spec.features), data.train.x.dtype), jnp.zeros(1, data.train.y.dtype)
+    return ClientData(x, y, jnp.int32(1), jnp.int32(np.flatnonzero(~data.unseen)[0]))
 
 
 def refuse_too_large_stack(algorithm: Algorithm, clients: int, padded: ClientData, runs: int, budget: int) -> None:

@@ -64,6 +64,13 @@ optimizers.register("sgd", "majorant.experiments.catalogue:no_optimizer", "stoch
 for _name in ("adam", "adamw", "yogi", "adagrad", "rmsprop", "lion"):
     optimizers.register(_name, f"optax:{_name}", f"optax.{_name}")
 
+exact_solvers = Registry("solver of the whole local problem")
+exact_solvers.register("lbfgs", "majorant.solvers.black_box:local_lbfgs", "L-BFGS on all of a client's samples")
+exact_solvers.register(
+    "newton", "majorant.solvers.black_box:local_newton", "damped Newton on all of a client's samples"
+)
+exact_solvers.register("least-squares", "majorant.solvers.black_box:local_least_squares", "in closed form")
+
 KINDS = {
     "algorithms": algorithms,
     "data": datasets,
@@ -72,6 +79,7 @@ KINDS = {
     "topologies": topologies,
     "schedules": schedules,
     "optimizers": optimizers,
+    "solvers": exact_solvers,
 }
 
 

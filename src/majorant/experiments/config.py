@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from majorant.data.federated import FederatedData
     from majorant.data.tabular import Encoding
     from majorant.models.base import Model
-    from majorant.solvers import LocalSolver
+    from majorant.solvers import Solver
 
 TABLES = (".csv", ".csv.gz", ".parquet", ".pq")
 
@@ -39,10 +39,10 @@ class LocalConfig(BaseModel):
     momentum: float = Field(0.9, description="momentum of SGD")
     weight_decay: float = Field(5e-4, description="weight decay of SGD")
     schedule: str = Field("multi-step", description="learning rate over the rounds: constant, multi-step, cosine")
-    optimizer: str = Field("sgd", description="sgd, or an optax optimizer by name")
+    optimizer: str = Field("sgd", description="sgd, an optax optimizer by name, or lbfgs, newton, least-squares")
     keep_moments: bool = Field(True, description="whether momentum stays with the client between rounds")
 
-    def build(self) -> LocalSolver:
+    def build(self) -> Solver:
         """The local solver."""
         from majorant.solvers import check_range, local_optax, local_sgd
 
@@ -55,6 +55,8 @@ class LocalConfig(BaseModel):
             "keep_moments": self.keep_moments,
         }
         check_range("lr", self.lr, above=0)
+        if parse(self.optimizer)[0] in catalogue.exact_solvers:
+            return catalogue.exact_solvers.make(self.optimizer)
         if parse(self.optimizer)[0] == "sgd":
             return local_sgd(self.lr, momentum=self.momentum, weight_decay=self.weight_decay, **plan)
         return local_optax(catalogue.optimizers.make(self.optimizer, self.lr), **plan)
@@ -132,7 +134,8 @@ def check_names(config: RunConfig) -> None:
     catalogue.algorithms.check(config.algorithm)
     catalogue.models.check(config.model)
     catalogue.participations.make(config.participation)
-    catalogue.optimizers.check(config.local.optimizer)
+    exact = parse(config.local.optimizer)[0] in catalogue.exact_solvers
+    (catalogue.exact_solvers if exact else catalogue.optimizers).check(config.local.optimizer)
     if config.topology is not None:
         catalogue.topologies.check(config.topology)
     config.local.build()
@@ -182,6 +185,8 @@ def build_algorithm(config: RunConfig, problem: Any, clients: int, nodes: Any) -
 
 def build(config: RunConfig, data: FederatedData | None = None) -> Problem:
     """Everything that a run needs; ``data`` may be given where several runs share it."""
+    from majorant.engines.memory import message_shapes, tiny_client
+
     check_names(config)
     participation = catalogue.participations.make(config.participation)
     encoding = None
@@ -197,6 +202,7 @@ def build(config: RunConfig, data: FederatedData | None = None) -> Problem:
     components = components_of(algorithm)
     if components > int(data.train.sizes.sum()):
         raise ValueError(f"{components} components for {data.train.sizes.sum()} training samples: use fewer")
+    message_shapes(algorithm, tiny_client(data))  # complaints about the model come before a run exists
     return Problem(data, model, algorithm, participation, encoding)
 
 

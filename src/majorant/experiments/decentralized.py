@@ -250,4 +250,4 @@ def mixed_regressions(clients: int, samples: int, dimension: int) -> FederatedDa
 
 
 FITTED = 5  # the longest runs, on which a slope is fitted: the theorems are about large K
-A0 = 0.5  # the step of a run of one round
+A0 = 1.0  # the step of a run of one round

@@ -113,7 +113,7 @@ def without_statistics(model: Model) -> Model:
 def minimizer(function: Callable[[Tree], jax.Array], start: Tree) -> Tree:
     """A minimiser of a smooth function, as precise as the type of its numbers allows.
 
-    >>> minimizer(lambda a: jnp.cosh(a - 3.0).sum(), jnp.zeros(2)).round(3)
-    Array([3., 3.], dtype=float32)
+    >>> bool(jnp.allclose(minimizer(lambda a: jnp.cosh(a - 3.0).sum(), jnp.zeros(2)), 3.0, atol=1e-3))
+    True
     """
     return lbfgs(function, start, steps=500, memory=20, tolerance=0.0)
