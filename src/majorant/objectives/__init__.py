@@ -1,0 +1,1 @@
+"""Personalized objectives, and the constants that set their solvers' steps."""
