@@ -11,6 +11,7 @@ import numpy as np
 import optax
 
 import majorant as mj
+from majorant.communication.topology import Topology
 from majorant.core import Algorithm
 from majorant.data.federated import FederatedData, Ragged, offsets_of
 from majorant.models.base import Model, Spec
@@ -28,6 +29,7 @@ class Entry(NamedTuple):
     sends_points: bool = True  # an upload looks like the view's value: gossip could mix it
     rejects: bool = True  # absurd features make its update infinite or NaN; if not, it is not moved by them
     forgets: bool = True  # a rejected client counts as one without samples
+    messages: int = len(SIZES) - 1  # uploads that travel in a round
 
 
 ZOO: dict[str, Entry] = {
@@ -49,6 +51,21 @@ ZOO: dict[str, Entry] = {
             model, local=mj.local_by_client([local, mj.local_newton(3, l2=0.1)], [0, 1, 0, 1, 0, 0])
         ),
         ("l2_1", 0.1, 0.2),
+    ),
+    "gossip:ring": Entry(
+        lambda model, local: mj.gossip(mj.fed_em(model, components=2, local=local), mj.topology.ring(), problem()),
+        forgets=False,
+        messages=2 * (len(SIZES) - 1),
+    ),
+    "gossip:failing": Entry(
+        lambda model, local: mj.gossip(
+            mj.fed_avg(model, local=local, server="adam"),
+            mj.topology.sequence(failing(), mj.topology.star()),
+            problem(),
+        ),
+        ("server_lr", 0.1, 0.2),
+        forgets=False,
+        messages=0,  # differs from seed to seed
     ),
     "local": Entry(lambda model, local: mj.local(model, local=local)),
     "clustered_fl": Entry(
@@ -76,6 +93,11 @@ ZOO: dict[str, Entry] = {
         rejects=False,
     ),
 }
+
+
+def failing() -> Topology:
+    """Random pairs, half of which fail to meet."""
+    return mj.topology.matching(link_failure=0.5)
 
 
 def solver() -> LocalSolver:

@@ -10,7 +10,8 @@ import pytest
 import majorant as mj
 import zoo
 from majorant.communication.participation import Participation, bernoulli
-from majorant.core import tree_bytes
+from majorant.core import Stack, tree_bytes
+from majorant.engines.memory import largest_value
 
 NODES = len(zoo.SIZES) - 1
 ROUNDS = 4
@@ -126,6 +127,20 @@ def test_a_joining_client_starts_from_its_contacts():
     x, y = zoo.problem().train.client(zoo.UNSEEN)
     mean = jax.tree.map(lambda v: v[0].mean(axis=0), result.snapshot.server.value)
     close(result.personalize((x, y)).model, mean)
+
+
+@pytest.mark.parametrize("name", ["ring", "torus", "exponential", "matching", "one_peer_exponential"])
+def test_large_sparse_networks_never_make_a_matrix_of_nodes_times_nodes(name):
+    nodes, dimension = 10_000, 3
+    spec = mj.models.Spec((dimension,), 2)
+    algorithm = mj.gossip(mj.fed_avg(mj.models.linear(spec)), getattr(mj.topology, name)(), nodes)
+
+    def aggregate(server, value):
+        return algorithm.aggregate(server, Stack(value, jnp.ones(nodes)))
+
+    server = jax.eval_shape(algorithm.init, jax.random.key(0))
+    program = jax.make_jaxpr(aggregate)(server, server.value)
+    assert largest_value(program.jaxpr) <= 40 * nodes * dimension
 
 
 @pytest.mark.parametrize(
