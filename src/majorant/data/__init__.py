@@ -2,6 +2,7 @@
 
 from majorant.data.federated import FederatedData, Ragged, warn_thin_clients
 from majorant.data.images import Rotated, load_cifar10, load_digits, load_fashion_mnist, load_mnist, rotated
+from majorant.data.logistic import heterogeneous_logistic
 from majorant.data.partition import (
     balanced_kmeans,
     by_column,
@@ -25,6 +26,7 @@ __all__ = [
     "dirichlet",
     "encode_table",
     "from_table",
+    "heterogeneous_logistic",
     "iid",
     "load_cifar10",
     "load_digits",

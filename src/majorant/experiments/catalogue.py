@@ -34,6 +34,8 @@ models.register("cnn", "majorant.models:cnn", "two 3×3 convolutions with poolin
 datasets = Registry("data set")
 datasets.register("synthetic", "majorant.data:synthetic_mixture", "the FedEM paper's mixture of linear classifiers")
 
+datasets.register("logistic", "majorant.data:heterogeneous_logistic", "logistic regressions that differ by sigma")
+
 participations = Registry("participation")
 participations.register("full", "majorant.communication.participation:full", "everybody in every round")
 participations.register("uniform", "majorant.communication.participation:uniform", "a fixed share, without replacement")

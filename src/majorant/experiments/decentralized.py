@@ -250,4 +250,4 @@ def mixed_regressions(clients: int, samples: int, dimension: int) -> FederatedDa
 
 
 FITTED = 5  # the longest runs, on which a slope is fitted: the theorems are about large K
-A0 = 1.0  # the step of a run of one round
+A0 = 0.25  # small enough that the theorems' condition on the step, J η ≤ 1/(2√2 L), holds from about 50 rounds on
