@@ -22,7 +22,10 @@ from majorant.experiments.named import EXPERIMENTS
 ROOT = Path(__file__).parents[1]
 METHODS = ROOT / "docs" / "methods"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
-PAGE_OF = {"fedavg+": "fedavg-plus", "clustered": "clustered-fl"}  # where a method's name is not its page's
+SOLVERS = ("lsgd", "acd", "asvrcd", "ascd", "svrcd", "scd")
+PAGE_OF = {"fedavg+": "fedavg-plus", "clustered": "clustered-fl"} | dict.fromkeys(
+    SOLVERS, "unified-solvers"
+)  # where a method's name is not its page's
 SMALLER = {"clients=300": "clients=20", "rounds=200": "rounds=4"}  # the printed sizes, and those that are run here
 FENCE = re.compile(r"^(?P<mark><!-- not run -->\n)?```(?P<language>\w*)[^\n]*\n(?P<text>.*?)^```$", re.M | re.S)
 USAGE_ERROR = typer.BadParameter.__mro__[1]  # click's UsageError, wherever this version of typer keeps click

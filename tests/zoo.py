@@ -15,9 +15,11 @@ from majorant.communication.topology import Topology
 from majorant.core import Algorithm
 from majorant.data.federated import FederatedData, Ragged, offsets_of
 from majorant.models.base import Model, Spec
+from majorant.objectives import Constants, Objective, multi_task
 from majorant.solvers import LocalSolver
 
 SIZES = (9, 11, 10, 12, 10, 11)  # one bucket; batches of 4 leave a smaller last one
+CONSTANTS = Constants(mu=0.02, smooth_w=0.6, smooth_beta=0.6, sample_smooth_w=1.2, sample_smooth_beta=1.2)
 UNSEEN = 2  # not the last, so that ids and places among the clients that train differ
 
 
@@ -86,6 +88,38 @@ ZOO: dict[str, Entry] = {
         lambda model, local: mj.surrogate_optimization(mj.surrogates.logistic_bound(problem(), kind="bohning")),
         ("l2", 0.1, 0.5),
     ),
+    "lsgd_pfl": Entry(lambda model, local: mj.algorithms.lsgd_pfl(objective(model), tau=3, lr=0.1), forgets=False),
+    "lsgd_pfl:average": Entry(
+        lambda model, local: mj.algorithms.lsgd_pfl(
+            objective(model), tau=3, batch_size=4, lr=0.1, mu=0.5, output="average"
+        ),
+        ("mu", 0.5, 2.0),
+        forgets=False,
+    ),
+    "acd_pfl": Entry(
+        lambda model, local: mj.algorithms.acd_pfl(objective(model), constants=CONSTANTS),
+        ("smooth_w", 0.6, 0.9),
+        sends_points=False,
+        forgets=False,
+    ),
+    "asvrcd_pfl": Entry(
+        lambda model, local: mj.algorithms.asvrcd_pfl(objective(model), constants=CONSTANTS, sizes=SIZES, rho=0.3),
+        ("lr", 0.1, 0.05),
+        sends_points=False,
+        forgets=False,
+    ),
+    "svrcd_pfl": Entry(
+        lambda model, local: mj.algorithms.svrcd_pfl(objective(model), constants=CONSTANTS, sizes=SIZES, rho=0.3),
+        ("lr", 0.1, 0.05),
+        sends_points=False,
+        forgets=False,
+    ),
+    "ascd_pfl": Entry(
+        lambda model, local: mj.algorithms.ascd_pfl(objective(model), constants=CONSTANTS, sizes=SIZES),
+        ("lr", 0.1, 0.05),
+        sends_points=False,
+        forgets=False,
+    ),
     "mocha": Entry(
         lambda model, local: mj.mocha(model, clients=len(SIZES), lambda_=0.5, omega_every=2),
         ("lambda", 0.5, 0.1),
@@ -109,6 +143,11 @@ def solver() -> LocalSolver:
 def algorithm(name: str) -> Algorithm:
     """One object for each name: what it has compiled is used again."""
     return ZOO[name].make(model(), solver())
+
+
+def objective(model: Model) -> Objective:
+    """A shared and a personal block for solvers that have both; convex, as the model is linear in its parameters."""
+    return multi_task(problem(), model=model, lambda_=0.5, l2=0.1)._replace(convex=True)
 
 
 def model() -> Model:

@@ -33,6 +33,9 @@ app = typer.Typer(
 Data = Annotated[
     str | None, typer.Option("--data", "-d", help="Named data (synthetic:clients=100) or a CSV/Parquet file.")
 ]
+Objective = Annotated[
+    str | None, typer.Option(help="Personalized objective of lsgd, acd, asvrcd, …: mixture:lambda=0.1.")
+]
 Model = Annotated[str | None, typer.Option("--model", "-m", help="Model: auto, linear, mlp:hidden=64+32, cnn.")]
 Rounds = Annotated[int | None, typer.Option("--rounds", "-r", help="Communication rounds.")]
 Seed = Annotated[int | None, typer.Option(help="First seed.")]
@@ -76,6 +79,7 @@ def top(version: Annotated[bool, typer.Option("--version", help="Show the versio
 def run(
     algorithm: Annotated[str | None, typer.Argument(help="Algorithm, with options: fedem:components=3.")] = None,
     data: Data = None,
+    objective: Objective = None,
     model: Model = None,
     rounds: Rounds = None,
     seed: Seed = None,
@@ -141,6 +145,7 @@ def run(
 def compare(
     algorithms: Annotated[list[str], typer.Argument(help="Two or more algorithms, each with options: fedavg:lr=0.03.")],
     data: Data = None,
+    objective: Objective = None,
     model: Model = None,
     rounds: Rounds = None,
     seed: Seed = None,

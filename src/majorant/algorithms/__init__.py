@@ -1,26 +1,35 @@
 """The federated methods, one file each: what it solves, the update in math, one factory that returns an `Algorithm`."""
 
+from majorant.algorithms.acd_pfl import acd_pfl
 from majorant.algorithms.apfl import apfl
+from majorant.algorithms.asvrcd_pfl import ascd_pfl, asvrcd_pfl, scd_pfl, svrcd_pfl
 from majorant.algorithms.clustered import clustered_fl
 from majorant.algorithms.fed_avg import fed_avg
 from majorant.algorithms.fed_avg_plus import fed_avg_plus, tuned
 from majorant.algorithms.fed_em import fed_em
 from majorant.algorithms.fed_prox import fed_prox
 from majorant.algorithms.local import local
+from majorant.algorithms.lsgd_pfl import lsgd_pfl
 from majorant.algorithms.mocha import mocha
 from majorant.algorithms.p_fed_me import p_fed_me
 from majorant.algorithms.surrogate_optimization import surrogate_optimization
 
 __all__ = [
+    "acd_pfl",
     "apfl",
+    "ascd_pfl",
+    "asvrcd_pfl",
     "clustered_fl",
     "fed_avg",
     "fed_avg_plus",
     "fed_em",
     "fed_prox",
     "local",
+    "lsgd_pfl",
     "mocha",
     "p_fed_me",
+    "scd_pfl",
     "surrogate_optimization",
+    "svrcd_pfl",
     "tuned",
 ]

@@ -24,6 +24,29 @@ algorithms.register("pfedme", "majorant.algorithms:p_fed_me", "personal models d
 algorithms.register("apfl", "majorant.algorithms:apfl", "each client mixes a personal and the shared model")
 algorithms.register("mocha", "majorant.algorithms:mocha", "linear models with a learned relation between clients")
 
+for _name, _help in {
+    "lsgd": "local SGD on a personalized objective",
+    "acd": "accelerated coordinate descent on a personalized objective",
+    "asvrcd": "accelerated, stochastic, with control variates, on a personalized objective",
+    "ascd": "accelerated and stochastic, on a personalized objective",
+    "svrcd": "stochastic with control variates, on a personalized objective",
+    "scd": "stochastic coordinate descent on a personalized objective",
+}.items():
+    algorithms.register(_name, f"majorant.algorithms:{_name}_pfl", _help)
+
+objectives = Registry("objective", arguments=1)
+for _name, _help in {
+    "traditional": "one model for everybody",
+    "fully-personal": "every client alone",
+    "multi-task": "a shared model, and personal ones near it",
+    "mixture": "personal models near their mean",
+    "apfl2": "each client interpolates between its own and the shared model",
+    "weight-sharing": "some parameters shared, the others personal",
+    "residual": "a shared model of some features, corrected by a personal one of others",
+    "maml": "a shared model that is good after one personal gradient step",
+}.items():
+    objectives.register(_name, f"majorant.objectives:{_name.replace('-', '_')}", _help)
+
 models = Registry("model", arguments=1)
 models.register("auto", "majorant.experiments.catalogue:natural_model", "cnn for images, linear for everything else")
 models.register("linear", "majorant.models:linear", "linear (logistic or softmax) model")
@@ -75,6 +98,7 @@ exact_solvers.register("least-squares", "majorant.solvers.black_box:local_least_
 
 KINDS = {
     "algorithms": algorithms,
+    "objectives": objectives,
     "data": datasets,
     "models": models,
     "participation": participations,

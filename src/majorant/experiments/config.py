@@ -69,6 +69,9 @@ class RunConfig(BaseModel):
 
     algorithm: str = Field(description="algorithm, with options after a colon: fedem:components=3")
     data: str = Field("synthetic", description="named data, with options, or the path of a CSV or Parquet file")
+    objective: str | None = Field(
+        None, description="personalized objective of lsgd, acd, asvrcd, …: mixture:lambda=0.1"
+    )
     model: str = Field("auto", description="model, with options: mlp:hidden=64+32")
     rounds: int = Field(200, ge=1, description="communication rounds")
     seed: int = Field(0, ge=0, lt=1 << 32, description="first seed of the training's randomness")
@@ -133,6 +136,15 @@ def check_names(config: RunConfig) -> None:
     """Complains about unknown names and options before anything is loaded."""
     catalogue.algorithms.check(config.algorithm)
     catalogue.models.check(config.model)
+    solves = catalogue.algorithms.takes(config.algorithm, "constants")
+    if solves and config.objective is None:
+        raise ValueError(
+            f"{config.algorithm} minimises a personalized objective: give --objective, as in mixture:lambda=0.1"
+        )
+    if config.objective is not None:
+        if not solves:
+            raise ValueError(f"objective goes with lsgd, acd, asvrcd, ascd, svrcd and scd, not with {config.algorithm}")
+        catalogue.objectives.check(config.objective)
     catalogue.participations.make(config.participation)
     exact = parse(config.local.optimizer)[0] in catalogue.exact_solvers
     (catalogue.exact_solvers if exact else catalogue.optimizers).check(config.local.optimizer)
@@ -175,12 +187,44 @@ def build_algorithm(config: RunConfig, problem: Any, clients: int, nodes: Any) -
     ``nodes`` are the peers of a network, where there is one: the data, or the number of its clients that train.
     """
     model = catalogue.models.make(config.model, problem)
-    algorithm = catalogue.algorithms.make(config.algorithm, model, local=config.local.build(), clients=clients)
+    if config.objective is not None:
+        algorithm = build_solver(config, problem, nodes)
+    else:
+        algorithm = catalogue.algorithms.make(config.algorithm, model, local=config.local.build(), clients=clients)
     if config.topology is not None:
         from majorant.communication.gossip import gossip
 
         algorithm = gossip(algorithm, catalogue.topologies.make(config.topology), nodes, scaling=config.scaling)
     return model, algorithm
+
+
+def build_solver(config: RunConfig, problem: Any, nodes: Any) -> Algorithm:
+    """A solver of a personalized objective, with steps from the data's own constants.
+
+    A saved model is built without data: its steps are in its server's state, and any constants will do.
+    """
+    from majorant.data.federated import FederatedData
+    from majorant.objectives import Constants
+
+    known = isinstance(nodes, FederatedData)
+    data = nodes if known else blank_data(problem, nodes)
+    objective = catalogue.objectives.make(config.objective or "", data)
+    constants: Constants | None = Constants(1.0, 1.0, 1.0, 1.0, 1.0)
+    if known:
+        constants = objective.constants(data) if objective.convex else None
+    sizes = data.train.sizes[~data.unseen]
+    return catalogue.algorithms.make(config.algorithm, objective, constants=constants, sizes=sizes)
+
+
+def blank_data(spec: Any, clients: int) -> FederatedData:
+    """Clients with a sample of zeros each: the shape of a problem whose data is elsewhere."""
+    import numpy as np
+
+    from majorant.data.federated import FederatedData, Ragged
+
+    x, y = np.zeros((clients, *spec.features), np.float32), np.zeros(clients, np.int32 if spec.classes else np.float32)
+    part, names = Ragged(x, y, np.arange(clients + 1)), tuple(map(str, range(clients)))
+    return FederatedData(part, part, part, np.zeros(clients, bool), names, tuple(range(spec.classes)), "blank")
 
 
 def build(config: RunConfig, data: FederatedData | None = None) -> Problem:

@@ -46,3 +46,4 @@ class Objective(NamedTuple):
     predict: Callable[[Tree, jax.Array], jax.Array]  # (deployed, x) -> probabilities (n, classes) or values (n,)
     constants: Callable[[FederatedData], Constants]
     convex: bool = True
+    adapt: Callable[[Tree, Batch], Tree] | None = None  # (deployed, own samples) -> deployed, where a last step is due

@@ -1,0 +1,54 @@
+"""Traditional federated learning: one model w for everybody, nothing personal.
+
+::
+
+    F(w) = (1/M) Σ_m f'_m(w)
+
+Constants: μ = μ', L^w = L', 𝓛^w = 𝓛'. w is not rescaled, as there is no second block to balance it against.
+
+Reference: Hanzely, Zhao, Kolar, TMLR 2023, (4); McMahan et al., AISTATS 2017.
+"""
+
+from __future__ import annotations
+
+from majorant.data.federated import FederatedData
+from majorant.models.base import Model
+from majorant.objectives.base import Constants, Objective
+from majorant.objectives.base_model import base_model
+from majorant.objectives.blocks import nothing
+from majorant.objectives.losses import BaseLoss
+
+
+def traditional(
+    data: FederatedData,
+    *,
+    loss: str | BaseLoss | None = None,
+    l2: float = 1e-4,
+    model: Model | None = None,
+    start: str | None = None,
+) -> Objective:
+    """One model for all clients: the mean over clients of their losses, whatever their sizes.
+
+    >>> import majorant as mj
+    >>> data = mj.data.synthetic_mixture(clients=6, dimension=3, seed=0)
+    >>> objective = traditional(data, l2=0.01)
+    >>> objective.constants(data).mu, objective.constants(data).smooth_beta
+    (0.01, 0.0)
+    """
+    base = base_model(data, model=model, loss=loss, l2=l2, start=start)
+
+    def constants(data: FederatedData) -> Constants:
+        mu, smooth, sample_smooth = base.curvature(data)
+        return Constants(mu, smooth, 0.0, sample_smooth, 0.0)
+
+    return Objective(
+        name="traditional",
+        clients=base.clients,
+        init=base.init,
+        init_personal=nothing,
+        value=lambda w, beta, batch, id: base.value(w, batch),
+        deploy=lambda w, beta, id: w,
+        predict=base.predict,
+        constants=constants,
+        convex=base.convex,
+    )
