@@ -1,5 +1,6 @@
 """Analysis: gaps and contractions against closed forms, and messages that say what is wrong where."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -112,3 +113,28 @@ def test_rounds_that_connect_only_together_are_valid():
     assert 0 < found.contraction < 1
     with pytest.raises(ValueError, match="2 parts"):
         validate(network(pair(0, 1)))
+
+
+def test_random_matchings_have_their_exact_contraction():
+    """E[WᵀW] = E[W] has the second eigenvalue 1/2 − 1/(2(n − 1))."""
+    for nodes in (6, 20, 300):
+        found = inspect(t.matching().build(nodes))
+        assert found.contraction == pytest.approx(1 / 2 + 1 / (2 * (nodes - 1)), rel=1e-6)
+        assert found.spectral_gap == pytest.approx(found.contraction, rel=1e-6)
+        assert "about" in found.describe()
+
+
+def test_weights_that_only_pass_values_on_are_refused():
+    with pytest.raises(ValueError, match="without ever mixing"):
+        validate(t.from_matrix(np.roll(np.eye(5), 1, axis=1)).build(5))
+
+
+def test_links_that_mostly_fail_still_connect():
+    validate(t.ring(link_failure=0.95).build(50))
+    validate(t.erdos_renyi(0.01, varying=True).build(50))
+
+
+def test_failures_inside_and_outside_a_sequence_are_independent():
+    network = t.sequence(t.ring(link_failure=0.3), link_failure=0.3).build(400)
+    kept = [int(network.draw(jax.random.key(k), 1).messages(np.ones(400, bool))) / 800 for k in range(20)]
+    assert np.mean(kept) == pytest.approx(0.49, abs=0.03)

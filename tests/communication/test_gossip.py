@@ -11,7 +11,7 @@ import majorant as mj
 import zoo
 from majorant.communication.participation import Participation, bernoulli
 from majorant.core import Stack, tree_bytes
-from majorant.engines.memory import largest_value
+from majorant.engines.memory import largest_value, rounds_that_count
 
 NODES = len(zoo.SIZES) - 1
 ROUNDS = 4
@@ -162,3 +162,54 @@ def test_bad_options_are_refused(options):
     (name,) = options
     with pytest.raises(ValueError, match=f"{name} must be"):
         peers("fed_em", mj.topology.ring(), **options)
+
+
+@pytest.mark.parametrize("nodes", [3, NODES, 20])
+def test_a_network_for_other_nodes_is_refused(nodes):
+    """Five clients train, with ids 0, 1, 3, 4, 5: even a network of five nodes numbered from 0 is another one."""
+    algorithm = mj.gossip(zoo.algorithm("fed_em"), mj.topology.ring(), nodes)
+    with pytest.raises(ValueError, match="are not the 5 clients of this data that train"):
+        run(algorithm)
+
+
+@pytest.mark.parametrize("wrong", ["ring", mj.topology.ring, None])
+def test_what_is_no_topology_is_refused(wrong):
+    with pytest.raises(ValueError, match="expected a topology"):
+        mj.gossip(zoo.algorithm("fed_em"), wrong, zoo.problem())
+
+
+def test_the_logged_loss_is_that_of_the_nodes_that_took_part():
+    """Groups of nodes of different sizes take turns: the loss is weighted as with a server."""
+    algorithm = mj.fed_avg(zoo.model(), local=mj.local_sgd(1e-6))
+    options = {"participation": mj.participation.cyclic(0.4)}
+    star, ours = run(algorithm, **options), run(mj.gossip(algorithm, mj.topology.complete(), zoo.problem()), **options)
+    for mine, theirs in zip(ours.history, star.history, strict=True):
+        assert mine["loss"] == pytest.approx(theirs["loss"], rel=1e-4)
+
+
+def test_a_rejected_upload_does_not_move_the_mean_of_one_sided_links():
+    spoil = lambda params, x, y, weights: jax.tree.map(lambda p: p * (np.nan if len(y) == zoo.SIZES[1] else 1), params)
+    algorithm = mj.fed_avg(zoo.model(), local=mj.local_function(spoil))
+    peers_ = mj.gossip(algorithm, mj.topology.one_peer_exponential(), zoo.problem(), start="own")
+    seen = []
+    result = run(peers_, on_evaluation=lambda lines, snapshot: seen.append(snapshot().server.value))
+    assert result.summary()["rejected"] >= ROUNDS
+    centre = lambda value: jax.tree.map(lambda v: v.mean(axis=1), value)
+    close(centre(seen[-1]), centre(seen[0]), 1e-6)
+
+
+def test_messages_of_many_rounds_are_counted_in_pieces():
+    small = rounds_that_count(mj.gossip(zoo.algorithm("fed_avg"), mj.topology.ring(), 10_000))
+    dense = rounds_that_count(mj.gossip(zoo.algorithm("fed_avg"), mj.topology.complete(), 2_000))
+    assert dense * 2_000 * 1_999 < 1 << 31
+    assert small * 20_000 < 1 << 31
+    assert dense >= 500
+
+
+def test_pieces_of_a_block_add_up(monkeypatch):
+    whole = run(peers("fed_em", mj.topology.ring()), evaluate_every=ROUNDS)
+    monkeypatch.setattr("majorant.engines.simulator.rounds_that_count", lambda algorithm: 3)
+    pieces = run(peers("fed_em", mj.topology.ring()), evaluate_every=ROUNDS)
+    assert pieces.communication == whole.communication
+    assert pieces.history[-1]["loss"] == pytest.approx(whole.history[-1]["loss"], rel=1e-6)
+    jax.tree.map(np.testing.assert_array_equal, pieces.snapshot.server, whole.snapshot.server)

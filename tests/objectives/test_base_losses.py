@@ -28,17 +28,18 @@ def points(loss):
 def test_gradient_and_curvature(loss):
     """Gradients are those of the value; the Hessian in the outputs lies within the declared bounds and reaches them."""
     with jax.enable_x64(True):
-        most, least = 0.0, np.inf
-        for y in labels(loss):
-            f = lambda z, y=y: loss.loss.per_sample(z[None], jnp.asarray([y]))[0]
-            z = jnp.asarray(points(loss))
-            step = 1e-6
-            for axis in range(z.shape[1]):
-                move = step * jnp.eye(z.shape[1])[axis]
-                numeric = (jax.vmap(f)(z + move) - jax.vmap(f)(z - move)) / (2 * step)
-                np.testing.assert_allclose(jax.vmap(jax.grad(f))(z)[:, axis], numeric, atol=1e-5)
-            eigenvalues = np.linalg.eigvalsh(jax.vmap(jax.hessian(f))(z))
-            most, least = max(most, eigenvalues.max()), min(least, eigenvalues.min())
+        f = lambda z, y: loss.loss.per_sample(z[None], y[None])[0]
+        value, gradient, hessian = (
+            jax.jit(jax.vmap(function, in_axes=(0, None))) for function in (f, jax.grad(f), jax.hessian(f))
+        )
+        z, step = points(loss), 1e-6
+        eigenvalues = []
+        for y in jnp.asarray(labels(loss)):
+            for axis, move in enumerate(step * np.eye(z.shape[1])):
+                numeric = (value(z + move, y) - value(z - move, y)) / (2 * step)
+                np.testing.assert_allclose(gradient(z, y)[:, axis], numeric, atol=1e-5)
+            eigenvalues.append(np.linalg.eigvalsh(hessian(z, y)))
+    most, least = np.max(eigenvalues), np.min(eigenvalues)
     assert most <= loss.curvature * (1 + 1e-12)
     assert most >= 0.99 * loss.curvature  # tight
     assert least >= loss.least_curvature - 1e-12

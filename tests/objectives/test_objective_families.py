@@ -43,6 +43,16 @@ def deployed(objective, data):
         return jax.tree.map(np.asarray, found)
 
 
+@pytest.fixture(scope="module")
+def alone(data):
+    return deployed(fully_personal(data, l2=L2), data)
+
+
+@pytest.fixture(scope="module")
+def common(data):
+    return deployed(traditional(data, l2=L2), data)
+
+
 def rows(model):
     """A linear model's parameters as rows, one for each client."""
     weight, bias = model["weight"], model["bias"]
@@ -99,7 +109,7 @@ def test_three_forms_of_the_mixture(data):
 
         of_9 = bfgs(spread, m * p).reshape(m, p)
         of_10 = minimize(lambda z: tuple(map(np.asarray, envelope(z))), np.zeros(p), jac=True, method="BFGS", tol=1e-9)
-        of_10_betas = inner(jnp.asarray(of_10.x))
+        of_10_betas = jax.jit(inner)(of_10.x)
         w, betas = m**-0.5 * rows(best.w), rows(best.beta)
         np.testing.assert_allclose(of_9, betas, atol=1e-6)
         np.testing.assert_allclose(of_9.mean(axis=0), w, atol=1e-6)
@@ -108,9 +118,8 @@ def test_three_forms_of_the_mixture(data):
         np.testing.assert_allclose([spread(of_9.ravel()), of_10.fun], best.value, atol=1e-10)
 
 
-def test_multi_task_tends_to_ditto(data):
+def test_multi_task_tends_to_ditto(data, common):
     """As Λ grows, w is the traditional model and β_m solves the client's own problem around it."""
-    common = deployed(traditional(data, l2=L2), data)
     base = base_model.base_model(data, l2=L2)
 
     def around(w, beta, batch, id):
@@ -121,15 +130,14 @@ def test_multi_task_tends_to_ditto(data):
         data,
     )
     gaps = []
-    for relaxation in (1e2, 1e4, 1e6):
+    for relaxation in (1e3, 1e6):
         found = deployed(multi_task(data, lambda_=0.7, relaxation=relaxation, l2=L2), data)
         gaps.append(np.abs(rows(found) - rows(ditto)).max())
-    assert gaps[0] > 10 * gaps[1] > 100 * gaps[2]
-    assert gaps[2] < 1e-5
+    assert gaps[0] > 100 * gaps[1]
+    assert gaps[1] < 1e-5
 
 
-def test_limits(data):
-    alone, common = (deployed(make(data, l2=L2), data) for make in (fully_personal, traditional))
+def test_limits(data, alone, common):
     assert_same(deployed(mixture(data, lambda_=1e-7, l2=L2), data), alone, 1e-5)
     assert_same(deployed(multi_task(data, lambda_=0.0, l2=L2), data), alone)
     one = rows(deployed(mixture(data, lambda_=1e6, l2=L2), data))
@@ -137,17 +145,18 @@ def test_limits(data):
     assert np.abs(rows(alone) - rows(common)).max() > 0.1
 
 
-@pytest.mark.parametrize("alpha", [1e-3, (0.2, 0.9, 0.6, 0.35), 0.9])
-def test_apfl2_deploys_fully_personal_models_at_its_minimum(data, alpha):
+@pytest.mark.parametrize("alpha", [1e-3, (0.2, 0.9, 0.6, 0.35)])
+def test_apfl2_deploys_fully_personal_models_at_its_minimum(data, alone, common, alpha):
     """Whatever α < 1 and Λ are, the personal part can make the blend anything; the shared part is the traditional."""
     objective = apfl2(data, alpha=alpha, relaxation=0.7, l2=L2)
-    assert_same(deployed(objective, data), deployed(fully_personal(data, l2=L2), data), 1e-5)
-    shared = reference_solution(objective, data).w
-    assert_same(jax.tree.map(lambda a: a * 3**-0.5, shared), deployed(traditional(data, l2=L2), data), 1e-5)
+    best = reference_solution(objective, data)
+    with jax.enable_x64(True):
+        assert_same(jax.vmap(objective.deploy, in_axes=(None, 0, 0))(best.w, best.beta, IDS), alone, 1e-5)
+    assert_same(jax.tree.map(lambda a: a * 3**-0.5, best.w), common, 1e-5)
 
 
 def test_residual_with_separate_features_is_weight_sharing(data):
-    """A personal bias beside no shared one is a matter of the split: without a bias the two agree."""
+    """With the residual model's shared bias at zero, the two have the same value."""
     split = weight_sharing(data, personal=[0, "bias"], l2=L2)
     added = residual(data, shared=[1, 2], personal=[0], l2=L2)
     with jax.enable_x64(True):
@@ -155,7 +164,7 @@ def test_residual_with_separate_features_is_weight_sharing(data):
         point = np.random.default_rng(0).normal(size=a.size)
         slopes, rest = point[:2], point[2:]
         wider = np.concatenate([[0.0], slopes, rest])  # the shared bias of the residual model, at zero
-        np.testing.assert_allclose(a.total(point), b.total(wider), rtol=1e-12)
+        np.testing.assert_allclose(jax.jit(a.total)(point), jax.jit(b.total)(wider), rtol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -216,17 +225,15 @@ def test_maml(data):
         exact, first = (maml(data, alpha=0.3, first_order=order, l2=L2) for order in (False, True))
         a, b = Flat(exact, data), Flat(first, data)
         point, step = np.random.default_rng(0).normal(size=a.size), 1e-6
-        np.testing.assert_allclose(a.total(point), b.total(point), rtol=1e-12)
-        moves = step * np.eye(a.size)
-        total = jax.jit(a.total)
+        total, moves = jax.jit(a.total), step * np.eye(a.size)
+        np.testing.assert_allclose(total(point), jax.jit(b.total)(point), rtol=1e-12)
         numeric = [(total(point + move) - total(point - move)) / (2 * step) for move in moves]
-        np.testing.assert_allclose(jax.grad(a.total)(point), numeric, atol=1e-7)
+        np.testing.assert_allclose(jax.jit(jax.grad(a.total))(point), numeric, atol=1e-7)
         base = base_model.base_model(data, l2=L2)
         one = jax.tree.map(lambda leaf: leaf[0], a.batches)
         w = a.unravel_w(jnp.asarray(point))
-        expected = jax.grad(base.value)(first.adapt(w, one), one)
-        assert_same(jax.grad(first.value)(w, (), one, jnp.asarray(0)), expected, 1e-12)
-        assert base.value(exact.adapt(w, one), one) == exact.value(w, (), one, jnp.asarray(0))
+        expected = jax.jit(lambda w: jax.grad(base.value)(first.adapt(w, one), one))(w)
+        assert_same(jax.jit(jax.grad(first.value))(w, (), one, jnp.asarray(0)), expected, 1e-12)
     with pytest.raises(ValueError, match="give step sizes"):
         exact.constants(data)
 

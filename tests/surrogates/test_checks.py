@@ -167,3 +167,16 @@ def test_wrong_inputs_are_refused_before_any_compute():
         check(em(objective=lambda u, v, data: jnp.ones(2)))
     with pytest.raises(ValueError, match="value of the surrogate cannot be computed"):
         check(em(value=lambda c, u, v, batch: c.shared["missing"]))
+
+
+def test_means_over_padding_are_caught():
+    """jnp.mean instead of masked_mean, in f and g alike, on a single client."""
+    wrong = quadratic()
+    f = lambda u, v, data: wrong.objective(u, v, data) + 0.1 * jnp.mean(data.x**2)
+    padded = wrong._replace(objective=f, value=lambda c, u, v, b: wrong.value(c, u, v, b) + 0.1 * jnp.mean(b.x**2))
+    assert "padding is left out" in [condition.name for condition in check(padded).failed]
+
+
+def test_a_personal_part_must_be_varied():
+    with pytest.raises(ValueError, match="give random_v"):
+        check(em(random_v=None))

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from majorant.algorithms.two_blocks import Blocks, combine, distance_from_optimum, joining, one_vote
+from majorant.algorithms.two_blocks import Blocks, combine, deployment, joining, one_vote
 from majorant.core import Algorithm, ClientData, Key, Server, Total, Tree, Upload, View
 from majorant.objectives.base import Constants, Objective
 from majorant.solvers import Batch, as_hyper, check_range, minibatches, run_minibatches
@@ -151,10 +151,8 @@ def lsgd_pfl(
         onboard=onboard,
         setup_client=lambda view, client, data, key: Upload(data.size.astype(jnp.result_type(float)), one_vote(data)),
         setup_server=lambda server, total: server._replace(state=server.state._replace(mean_size=total.mean())),
-        personalize=lambda view, client: objective.deploy(*deployed(view, client), client.id),
-        predict=objective.predict,
-        diagnosis=distance_from_optimum(objective, deployed),
         log=log,
+        **deployment(objective, deployed),
     )
 
 

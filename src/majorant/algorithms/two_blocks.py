@@ -153,6 +153,31 @@ def distance_from_optimum(objective: Objective, at: Callable[[View, Tree], Block
     return Diagnosis(measure, conclude)
 
 
+class Adapted(NamedTuple):
+    """A client's state for deployment, where the objective has a last step on the client's own samples."""
+
+    model: Tree
+
+
+def deployment(objective: Objective, at: Callable[[View, Tree], Blocks]) -> dict[str, Any]:
+    """The fields of an `Algorithm` that make models, and measure the run, at ``at(view, client)``."""
+
+    def personalize(view: View, client: Tree) -> Tree:
+        if isinstance(client, Adapted):
+            return client.model
+        return objective.deploy(*at(view, client), client.id)
+
+    def adapt(view: View, client: Tree, data: ClientData, key: Key) -> Adapted:
+        return Adapted(objective.adapt(personalize(view, client), whole(data)))  # type: ignore[misc]
+
+    return {
+        "personalize": personalize,
+        "adapt": adapt if objective.adapt else None,
+        "predict": objective.predict,
+        "diagnosis": distance_from_optimum(objective, at),
+    }
+
+
 def is_personal(objective: Objective) -> bool:
     """Whether the objective has a personal block; without a shared one it is no problem for these solvers."""
     leaves = lambda init: jax.tree.leaves(jax.eval_shape(init, jax.random.key(0)))

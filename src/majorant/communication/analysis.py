@@ -43,6 +43,7 @@ class Properties(NamedTuple):
     period: int
     varying: bool
     draws: int  # periods that were drawn; an average over few of them makes p too small rather than too large
+    estimated: bool = False  # whether p and the gap are averages over draws
 
     def describe(self) -> str:
         """The properties in one line.
@@ -54,8 +55,8 @@ class Properties(NamedTuple):
         found = [
             f"{self.nodes:,} node" + "s" * (self.nodes != 1),
             f"{self.links:,.0f} link" + "s" * (round(self.links) != 1) + " a round" * self.varying,
-            f"spectral gap {self.spectral_gap:.3g}",
-            f"contraction p {self.contraction:.3g} over {rounds}",
+            f"spectral gap {'about ' * self.estimated}{self.spectral_gap:.3g}",
+            f"contraction p {'about ' * self.estimated}{self.contraction:.3g} over {rounds}",
             "symmetric" if self.symmetric else "not symmetric",
         ]
         wrong = ((self.doubly_stochastic, "not doubly stochastic"), (self.nonnegative, "negative weights"),
@@ -77,6 +78,9 @@ def inspect(network: Network, *, key: Key | None = None, draws: int = 50) -> Pro
     right = all(np.abs(s - 1).max() <= TOLERANCE for s in sums)
     symmetric = all(asymmetry(w).max() <= TOLERANCE for w in rounds)
     exact = [[rebalanced(weights) for weights in period] for period in periods]
+    gap, p = (np.nan, np.nan) if not right else of_exchangeable(rounds) if network.exchangeable else (
+        spectral_gap(rebalanced(mean), symmetric), contraction(exact, symmetric)
+    )  # fmt: skip
     pairs = [abs(w) + abs(w).T for w in rounds]
     return Properties(
         nodes=network.nodes,
@@ -84,12 +88,13 @@ def inspect(network: Network, *, key: Key | None = None, draws: int = 50) -> Pro
         doubly_stochastic=right,
         nonnegative=all(w.min() >= 0 for w in rounds),
         symmetric=symmetric,
-        connected=connected_components(mean, directed=True, connection="strong")[0] == 1,
-        spectral_gap=spectral_gap(rebalanced(mean), symmetric) if right else np.nan,
-        contraction=contraction(exact, symmetric) if right else np.nan,
+        connected=network.exchangeable or connected_components(mean + links_of(network), connection="strong")[0] == 1,
+        spectral_gap=gap,
+        contraction=p,
         period=network.period,
         varying=network.varying,
         draws=len(periods),
+        estimated=network.random,
     )
 
 
@@ -100,8 +105,12 @@ def validate(network: Network, *, key: Key | None = None, draws: int = 10) -> No
         check_sums(weights, f"round {place}" if network.varying else "the network")
         if network.symmetric:
             check_symmetry(weights, f"round {place}" if network.varying else "the network")
-    over = f" over {len(rounds)} rounds" if len(rounds) > 1 else ""
-    check_connected(sparse.csr_array(sum(rounds[1:], start=rounds[0])), f"the network{over}")
+    if network.exchangeable:
+        return
+    together = sparse.csr_array(sum(rounds[1:], start=rounds[0]) + links_of(network))
+    check_connected(together, "the network")
+    if network.period == 1 and not network.random:
+        check_mixes(rounds[0])
 
 
 def check_weights(weights: sparse.csr_array, name: str) -> None:
@@ -149,6 +158,34 @@ def check_connected(weights: sparse.csr_array, name: str) -> None:
     count, label = connected_components(weights, directed=True, connection="strong")
     if count > 1:
         raise ValueError(f"the links of {name} do not connect all nodes: {parts(label)}")
+
+
+def check_mixes(weights: sparse.csr_array) -> None:
+    """Values come nearer to each other: W may not only move them around, p must not be 0."""
+    twice = sparse.csr_array(weights.T @ weights)
+    if connected_components(twice, directed=False)[0] > 1:
+        raise ValueError(
+            "the weights only pass values on, without ever mixing them (the contraction p is 0): give nodes some "
+            "weight of their own"
+        )
+
+
+def links_of(network: Network) -> sparse.csr_array:
+    """The links that exist, whether or not they fail, as a matrix of ones."""
+    i, j = np.concatenate([network.edges, network.edges[:, ::-1]]).T
+    return sparse.csr_array((np.ones(len(i)), (i, j)), shape=(network.nodes, network.nodes))
+
+
+def of_exchangeable(rounds: list[sparse.csr_array]) -> tuple[float, float]:
+    """Spectral gap and contraction where all nodes are alike: E[W] and E[WᵀW] are then a I + b 11ᵀ.
+
+    Their second eigenvalue is (trace − 1)/(n − 1), so that few draws suffice.
+    """
+    others = max(rounds[0].shape[0] - 1, 1)
+    first, second = (
+        np.mean([t(w) for w in rounds]) for t in (lambda w: w.diagonal().sum(), lambda w: (w.power(2)).sum())
+    )
+    return 1 - abs(first - 1) / others, 1 - (second - 1) / others
 
 
 def asymmetry(weights: sparse.csr_array) -> sparse.csr_array:

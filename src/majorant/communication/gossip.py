@@ -29,7 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from majorant.communication.analysis import Properties, inspect, validate
-from majorant.communication.topology import Topology
+from majorant.communication.topology import Network, Topology
 from majorant.core import (
     Algorithm,
     ClientData,
@@ -47,6 +47,7 @@ from majorant.core import (
 from majorant.data.federated import FederatedData
 
 LINKS_STREAM = 0x6055
+LEAST = 1e-30  # the weight in the log of a node without samples
 
 
 class Nodes(NamedTuple):
@@ -62,6 +63,13 @@ class Shared(NamedTuple):
 
     coins: Tree
     mean_weight: jax.Array
+
+
+class Peers(NamedTuple):
+    """Who gossips: the network, and the ids of the clients that are its nodes."""
+
+    network: Network
+    ids: np.ndarray
 
 
 class Joined(NamedTuple):
@@ -95,11 +103,15 @@ def gossip(
     ('d-fedem', True)
     """
     refuse(algorithm)
+    if not isinstance(topology, Topology):
+        raise ValueError(f"expected a topology, such as mj.topology.ring(), got {topology!r}")
+    if not isinstance(data, FederatedData) and (isinstance(data, bool) or not isinstance(data, int) or data < 1):
+        raise ValueError(f"expected the data, or how many nodes there are, got {data!r}")
     if scaling not in ("sizes", "none"):
         raise ValueError(f"scaling must be 'sizes' or 'none', got {scaling!r}")
     if start not in ("same", "own"):
         raise ValueError(f"start must be 'same' or 'own', got {start!r}")
-    if contacts != int(contacts) or contacts < 1:
+    if not isinstance(contacts, int) or contacts < 1:
         raise ValueError(f"contacts must be a positive whole number, got {contacts}")
     ids = np.flatnonzero(~data.unseen) if isinstance(data, FederatedData) else np.arange(int(data))
     count = len(ids)
@@ -141,8 +153,7 @@ def gossip(
             )
         factor = upload.weight / view.coins.mean_weight if scaling == "sizes" else jnp.ones_like(upload.weight)
         value = jax.tree.map(lambda o, v: (o + factor * (v - o)).astype(v.dtype), origin, upload.value)
-        info = {name: factor * number for name, number in upload.info.items()}
-        return Upload(value, jnp.ones_like(upload.weight), info), client
+        return Upload(value, jnp.maximum(factor, LEAST), upload.info), client  # a node without samples talks, too
 
     def setup_client(view: View, client: Tree, data: ClientData, key: Key) -> Upload:
         weight = algorithm.client_update(plain(view), client, data, key)[0].weight
@@ -160,8 +171,10 @@ def gossip(
         return replicas(server, lambda one: algorithm.setup_server(one, Total(summed, own_weight)))
 
     def aggregate(server: Server, stack: Stack) -> Total:
-        present = stack.weight[ids] > 0
-        keep = lambda sent, old: jnp.where(present.reshape((-1,) + (1,) * (old.ndim - 1)), sent[ids], old)
+        sent_one = stack.weight[ids] > 0
+        # Where links are one-sided, everybody must take part to keep the mean: a rejected upload is a step not made.
+        present = sent_one if network.symmetric else jnp.ones_like(sent_one)
+        keep = lambda sent, old: jnp.where(sent_one.reshape((-1,) + (1,) * (old.ndim - 1)), sent[ids], old)
         number = server.round + 1
         mixing = network.draw(jax.random.fold_in(jax.random.wrap_key_data(server.state.links), number), number)
         mixed = mixing.mix(jax.tree.map(keep, stack.value, server.value), present)
@@ -229,7 +242,7 @@ def gossip(
         needs_everyone=algorithm.needs_everyone or not network.symmetric,
         diagnosis=at_the_mean(algorithm, seen_at),
         log=consensus,
-        network=lambda: network,
+        network=lambda: Peers(network, ids),
     )
 
 
@@ -273,7 +286,7 @@ def facts(algorithm: Algorithm) -> Properties:
 
 @functools.lru_cache(maxsize=16)
 def _facts(network: Callable[[], Any]) -> Properties:
-    return inspect(network())
+    return inspect(network().network)
 
 
 def row(tree: Tree, index: Any) -> Tree:

@@ -140,7 +140,7 @@ def checked_links(links: Any) -> np.ndarray:
             return np.zeros((0, 2), np.int64)
         whole = np.asarray(pairs, np.int64)
         right = pairs.ndim == 2 and pairs.shape[1] == 2 and bool((whole == pairs).all())
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         right = False
     if not right:
         raise ValueError("links are pairs of node numbers, such as [(0, 1), (1, 2)]")
@@ -171,15 +171,23 @@ def some(values: np.ndarray, most: int = 5) -> str:
 def read_links(path: str | Path) -> np.ndarray:
     """The links in a CSV file of two columns of node numbers; a first line of names is skipped, as are empty lines."""
     links: list[tuple[int, int]] = []
-    with open(path, newline="", encoding="utf-8-sig") as file:
-        rows = [(line, [cell.strip() for cell in row]) for line, row in enumerate(csv.reader(file), 1)]
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            rows = [(line, [cell.strip() for cell in row]) for line, row in enumerate(csv.reader(file), 1)]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{path} is not a readable CSV file: {error}") from None
     filled = [(line, row) for line, row in rows if any(row)]
+    if not filled:
+        raise ValueError(f"{path} is empty: expected two columns of node numbers")
     for place, (line, row) in enumerate(filled):
         try:
             first, second = map(int, row)
         except ValueError:
-            if place == 0 and len(row) == 2 and not any(cell.lstrip("+-").isdigit() for cell in row):
+            if place == 0 and len(row) == 2 and not any(any(c.isdigit() for c in cell) for cell in row):
                 continue
             raise ValueError(f"{path}, line {line}: expected two node numbers, got {','.join(row)!r}") from None
         links.append((first, second))
-    return checked_links(links)
+    try:
+        return checked_links(links)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None

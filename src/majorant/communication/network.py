@@ -34,6 +34,7 @@ class Network(NamedTuple):
     varying: bool  # whether the weights differ from round to round
     edges: np.ndarray  # (E, 2): the undirected links, for pictures; of the first `period` rounds where they vary
     random: bool = False  # whether the weights depend on the key
+    exchangeable: bool = False  # whether all nodes are alike, and every pair may meet
 
 
 class Topology(NamedTuple):
@@ -65,7 +66,10 @@ def failing(network: Network, probability: float, name: str) -> Network:
             f"link_failure needs symmetric weights, and those of {name!r} are not: without one direction of an "
             "exchange the mean over the nodes would change"
         )
-    draw = lambda key, round: network.draw(key, round).fail(key, probability)
+    # Keys of their own, so that failures inside a sequence and of the sequence are independent.
+    draw = lambda key, round: network.draw(jax.random.fold_in(key, 1), round).fail(
+        jax.random.fold_in(key, 2), probability
+    )
     return network._replace(draw=draw, varying=True, random=True)
 
 
@@ -139,4 +143,5 @@ def alternating(networks: Sequence[Network]) -> Network:
         varying=turns > 1 or networks[0].varying,
         edges=tidy(np.concatenate([network.edges for network in networks])),
         random=any(network.random for network in networks),
+        exchangeable=all(network.exchangeable for network in networks),
     )

@@ -266,7 +266,7 @@ def _graph(
 def _random(nodes: int, draw: Callable[[Key, jax.Array | int], Mixing]) -> Network:
     with jax.ensure_compile_time_eval():
         sample = as_matrix(jax.jit(draw)(jax.random.key(0), 1))
-    return Network(nodes, draw, True, 1, True, graphs.tidy(np.stack(sample.nonzero(), axis=1)), random=True)
+    return Network(nodes, draw, True, 1, True, graphs.tidy(np.stack(sample.nonzero(), axis=1)), True, True)
 
 
 def _name(name: str, *bare: Any, **options: Any) -> str:

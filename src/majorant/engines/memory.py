@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from majorant.communication.participation import Participation
 from majorant.core import BLOCK_VALUES, Algorithm, ClientData, Stack, tree_bytes
 from majorant.data.federated import FederatedData
 from majorant.engines.population import Bucket
@@ -123,6 +125,35 @@ def refuse_too_large_stack(algorithm: Algorithm, clients: int, padded: ClientDat
             f"{needed / 2**30:.2g} GiB, more than the budget of {budget / 2**30:.2g} GiB: give fewer clients or seeds, "
             "a smaller model or a larger memory budget, or take a method that averages at a server"
         )
+
+
+def refuse_absences(algorithm: Algorithm, participation: Participation, data: FederatedData) -> None:
+    """Some methods need everybody in every round, and so do networks whose links are one-sided."""
+    if not algorithm.needs_everyone or participation.probability(int((~data.unseen).sum())) == 1:
+        return
+    why = "" if algorithm.network is None else " (its network's links are one-sided: absences would move the mean)"
+    raise ValueError(
+        f"{algorithm.name} must see every client in every round{why} and cannot run with participation"
+        f" {participation.name!r}: use full participation"
+    )
+
+
+def refuse_other_nodes(algorithm: Algorithm, training: np.ndarray) -> None:
+    """A network must have been laid out for the clients that train."""
+    if algorithm.network is not None and not np.array_equal(algorithm.network().ids, training):
+        raise ValueError(
+            f"{algorithm.name} was made for a network of {len(algorithm.network().ids)} nodes that are not the "
+            f"{len(training)} clients of this data that train: make it anew, as in gossip(algorithm, topology, data)"
+        )
+
+
+def rounds_that_count(algorithm: Algorithm) -> int:
+    """For how many rounds the number of messages surely fits a 32-bit counter."""
+    if algorithm.network is None:
+        return 1 << 20
+    network = algorithm.network().network
+    most = max(math.prod(leaf.shape) for leaf in jax.tree.leaves(jax.eval_shape(network.draw, jax.random.key(0), 1)))
+    return max(1, min(1 << 20, (1 << 31) // (most + 1)))
 
 
 def default_budget() -> int:

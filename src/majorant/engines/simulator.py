@@ -27,7 +27,10 @@ from majorant.engines.memory import (
     fewer,
     message_bytes,
     most_side_by_side,
+    refuse_absences,
+    refuse_other_nodes,
     refuse_too_large_stack,
+    rounds_that_count,
     runs_one_at_a_time,
 )
 from majorant.engines.population import Bucket, build_buckets, padded_bytes
@@ -95,11 +98,7 @@ def simulate(
     if evaluate_every is not None and (evaluate_every != int(evaluate_every) or evaluate_every < 1):
         raise ValueError(f"evaluate_every must be a positive whole number, got {evaluate_every}")
     participation = participation or full()
-    if algorithm.needs_everyone and participation.probability(int((~data.unseen).sum())) < 1:
-        raise ValueError(
-            f"{algorithm.name} must see every client in every round and cannot run with participation"
-            f" {participation.name!r}: use full participation"
-        )
+    refuse_absences(algorithm, participation, data)
     evaluate_every = evaluate_every or max(1, rounds // 20)
     enable_compilation_cache()
     settings = run_settings(algorithm, seed, seeds, hyper, grid)
@@ -204,6 +203,7 @@ class Simulation:
             self.bytes_down = self.bytes_up
             for bill in self.communication:
                 bill["bytes_per_link"] = self.bytes_up
+        refuse_other_nodes(algorithm, training)
         refuse_too_large_stack(
             algorithm, data.clients, self.buckets[0].train(data, np.array([0])), len(settings), budget
         )
@@ -225,12 +225,24 @@ class Simulation:
         done = int(np.asarray(self.engine.server.round)[0])
         while done < self.rounds:
             count = min(evaluate_every - done % evaluate_every, self.rounds - done)
-            tally = self.timed("train", functools.partial(self.engine.block, count))
+            tally = self.timed("train", functools.partial(self.block, count))
             done += count
             self.stop_if_diverged(done, tally)
             self.record(done, count, tally)
             if on_evaluation is not None:
                 on_evaluation([lines[-1] for lines in self.history], self.snapshot)
+
+    def block(self, count: int) -> Tally | None:
+        """Rounds in pieces whose messages can be counted."""
+        most, total = rounds_that_count(self.algorithm), None
+        for begin in range(0, count, most):
+            tally = self.engine.block(min(most, count - begin))
+            if tally is None:  # nobody took part
+                continue
+            here = jax.tree.map(lambda a: np.asarray(a, np.result_type(a, np.int64)), tally)
+            together = here if total is None else jax.tree.map(np.add, total, here)
+            total = together._replace(fruitless=here.fruitless)
+        return total
 
     def timed(self, what: str, work: Callable[[], Any]) -> Any:
         """Runs something and books its time, less what was spent compiling."""

@@ -150,6 +150,8 @@ def check_names(config: RunConfig) -> None:
     (catalogue.exact_solvers if exact else catalogue.optimizers).check(config.local.optimizer)
     if config.topology is not None:
         catalogue.topologies.check(config.topology)
+    elif config.scaling != "sizes":
+        raise ValueError("scaling is about peers: give --topology as well")
     config.local.build()
     if config.is_table:
         for column in ("client_column", "label_column"):
@@ -194,7 +196,9 @@ def build_algorithm(config: RunConfig, problem: Any, clients: int, nodes: Any) -
     if config.topology is not None:
         from majorant.communication.gossip import gossip
 
-        algorithm = gossip(algorithm, catalogue.topologies.make(config.topology), nodes, scaling=config.scaling)
+        # A saved model is used without its network: newcomers need to know how many nodes there are, no more.
+        topology = catalogue.topologies.make("ring" if isinstance(nodes, int) else config.topology)
+        algorithm = gossip(algorithm, topology, nodes, scaling=config.scaling)
     return model, algorithm
 
 
@@ -229,7 +233,7 @@ def blank_data(spec: Any, clients: int) -> FederatedData:
 
 def build(config: RunConfig, data: FederatedData | None = None) -> Problem:
     """Everything that a run needs; ``data`` may be given where several runs share it."""
-    from majorant.engines.memory import message_shapes, tiny_client
+    from majorant.engines.memory import message_shapes, refuse_absences, tiny_client
 
     check_names(config)
     participation = catalogue.participations.make(config.participation)
@@ -237,8 +241,7 @@ def build(config: RunConfig, data: FederatedData | None = None) -> Problem:
     if data is None:
         data, encoding = load_data(config)
     model, algorithm = build_algorithm(config, data, data.clients, data)
-    if algorithm.needs_everyone and participation.probability(int((~data.unseen).sum())) < 1:
-        raise ValueError(f"{config.algorithm} must see every client in every round: use --participation full")
+    refuse_absences(algorithm, participation, data)
     if config.local != LocalConfig() and not catalogue.algorithms.takes(config.algorithm, "local"):
         warnings.warn(f"{config.algorithm} has its own local solver: lr, epochs and the like are ignored", stacklevel=2)
     if config.diagnostics and algorithm.diagnosis is None:
@@ -269,6 +272,20 @@ def fingerprint(data: FederatedData) -> str:
         for array in (ragged.offsets, ragged.y, ragged.x):
             checksum = zlib.crc32(np.ascontiguousarray(array).data, checksum)
     return f"{zlib.crc32(data.unseen.tobytes(), checksum):08x}"
+
+
+def network_fingerprint(algorithm: Algorithm) -> str:
+    """A short checksum of a network's links and first weights, where there is one: a file of links may change."""
+    import jax
+    import numpy as np
+
+    if algorithm.network is None:
+        return ""
+    network = algorithm.network().network
+    checksum = zlib.crc32(np.ascontiguousarray(network.edges).data)
+    for leaf in jax.tree.leaves(network.draw(jax.random.key(0), 1)):
+        checksum = zlib.crc32(np.ascontiguousarray(leaf).data, checksum)
+    return f"-{checksum:08x}"
 
 
 def load_config(path: str | Path, **overrides: Any) -> RunConfig:

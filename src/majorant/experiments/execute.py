@@ -27,6 +27,7 @@ from majorant.experiments.config import (
     fingerprint,
     load_config,
     make_config,
+    network_fingerprint,
     to_toml,
 )
 from majorant.experiments.storage import (
@@ -65,7 +66,7 @@ def run_in_folder(
     from majorant.engines.simulator import Snapshot, simulate
 
     problem = problem or build(config)
-    mark = fingerprint(problem.data)
+    mark = fingerprint(problem.data) + network_fingerprint(problem.algorithm)
     fresh = not folder.exists() or not any(folder.iterdir())
     if resume:
         check_resumable(folder, config)
@@ -75,7 +76,10 @@ def run_in_folder(
     def restored(like: Snapshot) -> Snapshot:
         tree, meta = load_tree(folder / "checkpoint", {"server": like.server, "clients": like.clients})
         if meta.get("data") != mark:
-            raise ValueError(f"{folder} was trained on other data than {config.data!r} holds now: it cannot be resumed")
+            what = "links" if str(meta.get("data")).partition("-")[0] == mark.partition("-")[0] else "data"
+            raise ValueError(
+                f"{folder} was trained on other {what} than {config.data!r} gives now: it cannot be resumed"
+            )
         lines = [line for together in zip(*meta["counters"]["history"], strict=True) for line in together]
         atomic_write_text(folder / "metrics.jsonl", "".join(f"{strict_json(line)}\n" for line in lines))
         return Snapshot(tree["server"], tree["clients"], meta["counters"])

@@ -26,6 +26,7 @@ from majorant.solvers import Batch
 
 LARGEST = 30_000_000  # numbers in the clients' second derivatives, above which they are not formed
 HALVINGS = 60
+ENOUGH = 1e-3  # of the tolerance: one more step costs little, and F* is then exact to rounding
 ROUNDING = 1e-15  # relative, of a value of F: an increase by less is none
 
 
@@ -90,6 +91,8 @@ def reference_solution(
         value, (g_w, g_beta) = slope(w, beta)
         first = norm(g_w, g_beta)
         for _ in range(steps):
+            if norm(g_w, g_beta) <= ENOUGH * tolerance * max(1.0, first):
+                break
             d_w, d_beta = direction(w, beta, g_w, g_beta)
             for halving in range(HALVINGS):
                 t = 0.5**halving

@@ -49,7 +49,7 @@ def networks_of(records: Sequence[RunRecord]) -> dict[str, Figure]:
     for place, (name, nodes) in enumerate(asked, 1):
         try:
             network = topologies.make(name).build(nodes)
-        except (ImportError, ValueError):
+        except (ImportError, OSError, ValueError):
             continue
         found[f"network-{place}" if len(asked) > 1 else "network"] = draw_network(network)
     return found

@@ -8,6 +8,7 @@ Everything is computed in double precision, whatever the run will use. Around se
     v minimiser           is g(u, minimize_v(u)) beaten by v⁰ or a random v?
     distance              g(u, v⁰) − g(u, v*) against d(v⁰, v*), with v* found at the same u, and at u⁰ (eq. 152)
     u minimiser           does a descent from minimize_u get any lower?
+    padding               do f and g change with the rows after a client's samples?
 
 A violation is divided by the size of the values it is a difference of. Passing is evidence, not a proof.
 """
@@ -32,6 +33,7 @@ from majorant.surrogates.report import Condition, SurrogateReport
 SCALES = (1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0)  # of the noise around u⁰
 BASES = 3  # points (u⁰, v⁰) on each client: where a run starts, zero, and a random one
 DESCENT_STEPS = 100
+PADDING = 3  # rows of zeros after the longest client's samples, as engines have them
 QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}  # compiled fast, run 9 times
 CONDITIONS = (
     "majorization",
@@ -43,6 +45,7 @@ CONDITIONS = (
     "distance of v to itself is 0",
     "distance of others is positive",
     "u minimiser",
+    "padding is left out",
 )
 
 
@@ -80,7 +83,8 @@ def check_surrogate(
         raise ValueError(f"points must be at least 2, so that the own v and random ones are tried; got {points}")
     samples = samples_of(data, clients)
     with jax.enable_x64(True):
-        padded = [pad(x, y, max(len(y) for _, y in samples), t) for t, (x, y) in enumerate(samples)]
+        longest = max(len(y) for _, y in samples)
+        padded = [pad(x, y, longest + PADDING, t) for t, (x, y) in enumerate(samples)]
         u, v = jax.eval_shape(lambda: start_of(surrogate, padded[0], jax.random.key(0)))
         check_shapes(surrogate, u, v, padded[0])
         compiled = jax.jit(lambda *args: examine(surrogate, *args), compiler_options=QUICK)
@@ -101,6 +105,15 @@ def check_surrogate(
     return SurrogateReport(
         surrogate.name, tuple(worst[name] for name in CONDITIONS if name in worst), smoothness, tolerance, count
     )
+
+
+def changed_by_padding(surrogate: PartialSurrogate, u: Tree, v: Tree, data: ClientData) -> jax.Array:
+    """How much f and g differ when the rows past the client's samples are other ones."""
+    row = lambda a: jnp.where(data.mask.reshape((-1,) + (1,) * (a.ndim - 1)), a, a[:1])  # its first sample again
+    other = data._replace(x=row(data.x), y=row(data.y))
+    value = lambda d: (surrogate.objective(u, v, d), surrogate.value(surrogate.majorize(u, v, d), u, v, whole(d)))
+    pairs = list(zip(value(data), value(other), strict=True))
+    return jnp.stack([jnp.abs(a - b) / safe(jnp.abs(a) + jnp.abs(b)) for a, b in pairs]).max()
 
 
 def examine(surrogate: PartialSurrogate, data: ClientData, j: jax.Array, key: Key, noise: jax.Array) -> tuple:
@@ -129,6 +142,7 @@ def examine(surrogate: PartialSurrogate, data: ClientData, j: jax.Array, key: Ke
         "majorization": Finding(jax.vmap(lambda u, v: above(f(u, v), g(u, v), size))(seen_u, seen_v), seen_u, seen_v),
         "tangency of the value": here(shift),
         "tangency of the gradient": here(tilt),
+        "padding is left out": here(changed_by_padding(surrogate, u0, v0, data)),
     }
     if jax.tree.leaves(v0):
         minimize_v = lambda u: surrogate.minimize_v(coefficients, u, data)

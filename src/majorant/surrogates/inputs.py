@@ -55,6 +55,8 @@ def check_shapes(surrogate: PartialSurrogate, u: Tree, v: Tree, data: ClientData
     expect("value", scalar, lambda c, u, v, data: surrogate.value(c, u, v, whole(data)), coefficients, u, v, data)
     expect("minimize_v", v, surrogate.minimize_v, coefficients, u, data)
     expect("distance", scalar, surrogate.distance, v, v)
+    if jax.tree.leaves(v) and surrogate.random_v is None:
+        raise ValueError("the surrogate has a personal part: give random_v(key, data), some v to try its conditions on")
     expect("a random v", v, surrogate.draw_v, jax.random.key(0), data)
     if surrogate.minimize_u is not None:
         expect("minimize_u", u, surrogate.minimize_u, coefficients, v, data)
