@@ -188,6 +188,19 @@ def test_peers_learn_without_a_server(place, tmp_path):
     assert max(weights) > 0.8
 
 
+def test_a_personalized_objective_is_solved_and_deployed(place, tmp_path):
+    columns = ["--client-column", "hospital", "--label-column", "outcome"]
+    run, objective = tmp_path / "run", ["--objective", "mixture:lambda=0.01"]
+    invoke("run", "acd", "--data", place / "visits.csv", *columns, *objective, "--rounds", "80", "--out", run)
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["test_accuracy"]["mean"] > 0.8  # personal models: a shared one cannot
+    last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
+    assert last["iterations"] > 80
+    assert last["gradients_beta"] > last["gradients_w"] > 0
+    new = write_visits(tmp_path / "new.csv", range(9, 10), seed=1)
+    assert "accuracy" in json.loads(invoke("personalize", run, "--data", new, "--json"))["fit"]
+
+
 TABLE = ["--data", "{table}", "--client-column", "hospital"]
 SMALL = ["--data", "synthetic:clients=5,dimension=2"]
 BAD = {
@@ -223,6 +236,13 @@ BAD = {
     "a solver for other models": (["fedem", *SMALL, "--optimizer", "least-squares"], "squared loss"),
     "steps of a solver in one piece": (["apfl", *SMALL, "--optimizer", "newton"], "local_sgd or local_optax"),
     "a solver's option": (["fedem", *SMALL, "--optimizer", "newton:step=3"], "steps"),
+    "a solver without an objective": (["asvrcd", *SMALL], "give --objective"),
+    "an objective for others": (["fedem", *SMALL, "--objective", "mixture"], "objective goes with"),
+    "an unknown objective": (["acd", *SMALL, "--objective", "mixtur"], "did you mean 'mixture'"),
+    "a negative lambda": (["acd", *SMALL, "--objective", "mixture:lambda=-1"], "lambda"),
+    "a blend that is none": (["acd", *SMALL, "--objective", "apfl2:alpha=1"], "alpha"),
+    "a split of everything": (["lsgd", *SMALL, "--objective", "weight-sharing:shared=0+1+bias"], "shared"),
+    "an objective without a step": (["lsgd", *SMALL, "--objective", "maml"], "lr"),
     "a figure format": (["fedem", "--figures", "gif"], "pdf, png or svg"),
     "regression for MOCHA": (["mocha", *TABLE, "--label-column", "dose"], "classification"),
     "a missing column": (["fedem", *TABLE, "--label-column", "outcom"], "outcome"),

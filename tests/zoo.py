@@ -11,6 +11,7 @@ import numpy as np
 import optax
 
 import majorant as mj
+from majorant import algorithms
 from majorant.communication.topology import Topology
 from majorant.core import Algorithm
 from majorant.data.federated import FederatedData, Ragged, offsets_of
@@ -88,34 +89,34 @@ ZOO: dict[str, Entry] = {
         lambda model, local: mj.surrogate_optimization(mj.surrogates.logistic_bound(problem(), kind="bohning")),
         ("l2", 0.1, 0.5),
     ),
-    "lsgd_pfl": Entry(lambda model, local: mj.algorithms.lsgd_pfl(objective(model), tau=3, lr=0.1), forgets=False),
+    "lsgd_pfl": Entry(lambda model, local: algorithms.lsgd_pfl(objective(model), tau=3, lr=0.1), forgets=False),
     "lsgd_pfl:average": Entry(
-        lambda model, local: mj.algorithms.lsgd_pfl(
+        lambda model, local: algorithms.lsgd_pfl(
             objective(model), tau=3, batch_size=4, lr=0.1, mu=0.5, output="average"
         ),
         ("mu", 0.5, 2.0),
         forgets=False,
     ),
     "acd_pfl": Entry(
-        lambda model, local: mj.algorithms.acd_pfl(objective(model), constants=CONSTANTS),
+        lambda model, local: algorithms.acd_pfl(objective(model), constants=CONSTANTS),
         ("smooth_w", 0.6, 0.9),
         sends_points=False,
         forgets=False,
     ),
     "asvrcd_pfl": Entry(
-        lambda model, local: mj.algorithms.asvrcd_pfl(objective(model), constants=CONSTANTS, sizes=SIZES, rho=0.3),
+        lambda model, local: algorithms.asvrcd_pfl(objective(model), constants=CONSTANTS, sizes=SIZES, rho=0.3),
         ("lr", 0.1, 0.05),
         sends_points=False,
         forgets=False,
     ),
     "svrcd_pfl": Entry(
-        lambda model, local: mj.algorithms.svrcd_pfl(objective(model), constants=CONSTANTS, sizes=SIZES, rho=0.3),
+        lambda model, local: algorithms.svrcd_pfl(objective(model), constants=CONSTANTS, sizes=SIZES, rho=0.3),
         ("lr", 0.1, 0.05),
         sends_points=False,
         forgets=False,
     ),
     "ascd_pfl": Entry(
-        lambda model, local: mj.algorithms.ascd_pfl(objective(model), constants=CONSTANTS, sizes=SIZES),
+        lambda model, local: algorithms.ascd_pfl(objective(model), constants=CONSTANTS, sizes=SIZES),
         ("lr", 0.1, 0.05),
         sends_points=False,
         forgets=False,

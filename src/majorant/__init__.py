@@ -17,17 +17,24 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from majorant import data as data
     from majorant import models as models
+    from majorant import objectives as objectives
     from majorant import surrogates as surrogates
+    from majorant.algorithms import acd_pfl as acd_pfl
     from majorant.algorithms import apfl as apfl
+    from majorant.algorithms import ascd_pfl as ascd_pfl
+    from majorant.algorithms import asvrcd_pfl as asvrcd_pfl
     from majorant.algorithms import clustered_fl as clustered_fl
     from majorant.algorithms import fed_avg as fed_avg
     from majorant.algorithms import fed_avg_plus as fed_avg_plus
     from majorant.algorithms import fed_em as fed_em
     from majorant.algorithms import fed_prox as fed_prox
     from majorant.algorithms import local as local
+    from majorant.algorithms import lsgd_pfl as lsgd_pfl
     from majorant.algorithms import mocha as mocha
     from majorant.algorithms import p_fed_me as p_fed_me
+    from majorant.algorithms import scd_pfl as scd_pfl
     from majorant.algorithms import surrogate_optimization as surrogate_optimization
+    from majorant.algorithms import svrcd_pfl as svrcd_pfl
     from majorant.communication import participation as participation
     from majorant.communication import topology as topology
     from majorant.communication.gossip import gossip as gossip
@@ -84,6 +91,13 @@ _HOME = {
     "mocha": "algorithms",
     "multi_step": "schedules",
     "p_fed_me": "algorithms",
+    "objectives": "",
+    "acd_pfl": "algorithms",
+    "ascd_pfl": "algorithms",
+    "asvrcd_pfl": "algorithms",
+    "lsgd_pfl": "algorithms",
+    "scd_pfl": "algorithms",
+    "svrcd_pfl": "algorithms",
     "participation": "communication",
     "simulate": "engines.simulator",
     "surrogate_optimization": "algorithms",
@@ -97,7 +111,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'majorant' has no attribute {name!r}")
     home = f"majorant.{_HOME[name]}" if _HOME[name] else "majorant"
-    if name in ("data", "models", "participation", "topology", "surrogates"):
+    if name in ("data", "models", "objectives", "participation", "topology", "surrogates"):
         value = importlib.import_module(f"{home}.{name}")
     else:
         value = getattr(importlib.import_module(home), name)

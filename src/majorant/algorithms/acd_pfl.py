@@ -89,6 +89,15 @@ def acd_pfl(
     All numbers come from ``constants`` by Theorem 7 unless they are given; they, and L^w and L^β as ``smooth_w`` and
     ``smooth_beta``, are hyperparameters of the run. The history has the ``iterations`` and, in gradients of single
     samples per client, ``gradients_w`` and ``gradients_beta``: a full gradient counts as the mean number of samples.
+
+    >>> import majorant as mj
+    >>> from majorant.objectives import mixture
+    >>> data = mj.data.synthetic_mixture(clients=10, dimension=5, seed=0)
+    >>> objective = mixture(data, lambda_=0.1, l2=1e-2)
+    >>> algorithm = acd_pfl(objective, constants=objective.constants(data))
+    >>> run = mj.simulate(algorithm, data, rounds=3)
+    >>> run.history[-1]["iterations"] >= 3
+    True
     """
     check_coordinate("ACD-PFL", objective, constants, strongly=True)
     clients, personal = objective.clients, is_personal(objective)

@@ -48,6 +48,15 @@ def asvrcd_pfl(
     ``sampling`` "independent": every client draws its own sample; "shared": all draw the same index, as the paper has
     it, which needs equal sizes. ``lr`` is η. The history has ``iterations`` and, in gradients of single samples per
     client, ``gradients_w`` and ``gradients_beta``: a full gradient counts as the mean number of samples.
+
+    >>> import majorant as mj
+    >>> from majorant.objectives import mixture
+    >>> data = mj.data.synthetic_mixture(clients=10, dimension=5, seed=0)
+    >>> objective = mixture(data, lambda_=0.1, l2=1e-2)
+    >>> algorithm = asvrcd_pfl(objective, constants=objective.constants(data), sizes=data.train.sizes)
+    >>> run = mj.simulate(algorithm, data, rounds=3)
+    >>> run.history[-1]["iterations"] >= 3
+    True
     """
     check_coordinate("ASVRCD-PFL", objective, constants, strongly=True)
     hyper = block_hyper(objective, constants, p_w, lr)

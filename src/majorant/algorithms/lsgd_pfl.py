@@ -74,6 +74,15 @@ def lsgd_pfl(
     ``output`` "average" deploys the weighted mean of the iterates, which the theorem is about, with ``mu`` (by default
     that of the constants, or 0: equal weights) in its weights; "last" deploys the last ones. The history has the
     ``iterations``, and ``gradients_w`` and ``gradients_beta`` in samples per client that takes part.
+
+    >>> import majorant as mj
+    >>> from majorant.objectives import mixture
+    >>> data = mj.data.synthetic_mixture(clients=10, dimension=5, seed=0)
+    >>> objective = mixture(data, lambda_=0.1, l2=1e-2)
+    >>> algorithm = lsgd_pfl(objective, constants=objective.constants(data), tau=5, batch_size=4)
+    >>> run = mj.simulate(algorithm, data, rounds=3)
+    >>> run.history[-1]["iterations"], run.history[-1]["gradients_w"]
+    (15.0, 60.0)
     """
     if tau != int(tau) or tau < 1:
         raise ValueError(f"tau must be a positive whole number of local steps, got {tau}")

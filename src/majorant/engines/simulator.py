@@ -239,7 +239,7 @@ class Simulation:
             tally = self.engine.block(min(most, count - begin))
             if tally is None:  # nobody took part
                 continue
-            here = jax.tree.map(lambda a: np.asarray(a, np.result_type(a, np.int64)), tally)
+            here = jax.tree.map(lambda a: np.asarray(a, np.result_type(a.dtype, np.int64)), tally)
             together = here if total is None else jax.tree.map(np.add, total, here)
             total = together._replace(fruitless=here.fruitless)
         return total
