@@ -82,21 +82,11 @@ ZOO: dict[str, Entry] = {
         ("outer_lr", 0.1, 0.2),
     ),
     "apfl:adaptive": Entry(lambda model, local: mj.apfl(model, local=local, adaptive=True), ("alpha", 0.5, 0.25)),
-    "surrogate:em": Entry(
-        lambda model, local: mj.surrogate_optimization(mj.surrogates.em_surrogate(model, components=2), local=local)
-    ),
     "surrogate:bohning": Entry(
         lambda model, local: mj.surrogate_optimization(mj.surrogates.logistic_bound(problem(), kind="bohning")),
         ("l2", 0.1, 0.5),
     ),
     "lsgd_pfl": Entry(lambda model, local: algorithms.lsgd_pfl(objective(model), tau=3, lr=0.1), forgets=False),
-    "lsgd_pfl:average": Entry(
-        lambda model, local: algorithms.lsgd_pfl(
-            objective(model), tau=3, batch_size=4, lr=0.1, mu=0.5, output="average"
-        ),
-        ("mu", 0.5, 2.0),
-        forgets=False,
-    ),
     "acd_pfl": Entry(
         lambda model, local: algorithms.acd_pfl(objective(model), constants=CONSTANTS),
         ("smooth_w", 0.6, 0.9),
@@ -111,12 +101,6 @@ ZOO: dict[str, Entry] = {
     ),
     "svrcd_pfl": Entry(
         lambda model, local: algorithms.svrcd_pfl(objective(model), constants=CONSTANTS, sizes=SIZES, rho=0.3),
-        ("lr", 0.1, 0.05),
-        sends_points=False,
-        forgets=False,
-    ),
-    "ascd_pfl": Entry(
-        lambda model, local: algorithms.ascd_pfl(objective(model), constants=CONSTANTS, sizes=SIZES),
         ("lr", 0.1, 0.05),
         sends_points=False,
         forgets=False,
