@@ -20,7 +20,7 @@ os.environ.setdefault("MAJORANT_COMPILATION_CACHE", str(Path(__file__).parents[1
 
 collect_ignore = [] if importlib.util.find_spec("torch") else ["models/test_torch_adapter.py"]
 
-MAPS, MANY_MAPS = Path("/proc/self/maps"), 15_000
+MAPS, MANY_MAPS = Path("/proc/self/maps"), 45_000
 finished = itertools.count(1)
 
 

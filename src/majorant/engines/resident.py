@@ -27,7 +27,7 @@ class Programs(NamedTuple):
     diagnose: Program
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=32)
 def programs(algorithm: Algorithm, participation: Participation, layout: Layout) -> Programs:
     """Builds the programs of an algorithm and remembers them: simulating it again, with other hyperparameter values,
     other data of the same shape or more rounds, compiles nothing."""

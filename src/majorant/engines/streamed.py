@@ -39,7 +39,7 @@ class Programs(NamedTuple):
     conclude: Program
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=32)
 def programs(algorithm: Algorithm, participation: Participation, layout: Layout) -> Programs:
     """Builds the programs of an algorithm and remembers them."""
 
