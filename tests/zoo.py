@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 import majorant as mj
 from majorant import algorithms
@@ -42,18 +41,8 @@ ZOO: dict[str, Entry] = {
     "fed_avg_plus": Entry(lambda model, local: mj.fed_avg_plus(model, local=local)),
     "fed_prox": Entry(lambda model, local: mj.fed_prox(model, mu=0.5, local=local), ("mu", 0.5, 2.0)),
     "fed_em": Entry(lambda model, local: mj.fed_em(model, components=2, local=local)),
-    "fed_em:adam": Entry(
-        lambda model, local: mj.fed_em(model, components=2, local=mj.local_optax(optax.adam(0.05), batch_size=4)),
-        ("lr_scale", 1.0, 0.5),
-    ),
     "fed_em:newton": Entry(
         lambda model, local: mj.fed_em(model, components=2, local=mj.local_newton(3, l2=0.1)), ("l2", 0.1, 0.2)
-    ),
-    "fed_avg:by_client": Entry(
-        lambda model, local: mj.fed_avg(
-            model, local=mj.local_by_client([local, mj.local_newton(3, l2=0.1)], [0, 1, 0, 1, 0, 0])
-        ),
-        ("l2_1", 0.1, 0.2),
     ),
     "gossip:ring": Entry(
         lambda model, local: mj.gossip(mj.fed_em(model, components=2, local=local), mj.topology.ring(), problem()),
