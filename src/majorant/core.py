@@ -95,13 +95,15 @@ class Stack(NamedTuple):
 class Diagnosis(NamedTuple):
     """How a method measures its own convergence at an evaluation, beyond scores; only on request, as it costs a pass.
 
-    ``measure`` runs on every training client and is averaged with the clients' sizes as weights; ``conclude`` makes
-    named scalars of that average. ``probe`` is for what is too costly to measure everywhere: it runs on a few clients.
+    ``measure`` runs on every training client and is averaged with ``weight``, by default the clients' sizes, and
+    ``conclude`` makes named scalars of that average. ``probe`` is for what is too costly to measure everywhere: it runs
+    on a few clients.
     """
 
     measure: Callable[[View, Tree, ClientData, Key], Tree]
     conclude: Callable[[Server, Tree], dict[str, jax.Array]]
     probe: Callable[[View, Tree, ClientData, Key], dict[str, jax.Array]] | None = None
+    weight: Callable[[ClientData], jax.Array] = lambda data: data.size
 
 
 def squared_norm(tree: Tree) -> jax.Array:

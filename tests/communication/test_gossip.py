@@ -213,3 +213,14 @@ def test_pieces_of_a_block_add_up(monkeypatch):
     assert pieces.communication == whole.communication
     assert pieces.history[-1]["loss"] == pytest.approx(whole.history[-1]["loss"], rel=1e-6)
     jax.tree.map(np.testing.assert_array_equal, pieces.snapshot.server, whole.snapshot.server)
+
+
+@pytest.mark.parametrize("scaling", ["sizes", "none"])
+def test_the_gradient_that_is_measured_is_that_of_the_objective_that_is_minimised(scaling):
+    """Clients of different sizes, one full-batch step a round on the complete graph: gradient descent."""
+    algorithm = mj.fed_avg(zoo.model(), local=mj.local_sgd(0.5, batch_size=None, weight_decay=0.0))
+    ours = mj.gossip(algorithm, mj.topology.complete(), zoo.problem(), scaling=scaling)
+    history = run(ours, rounds=400, evaluate_every=200, diagnostics=True).history
+    first = run(ours, rounds=1, diagnostics=True).history[0]
+    assert history[-1]["gradient_squared"] < 1e-4 * first["gradient_squared"]
+    assert history[-1]["objective"] < first["objective"]

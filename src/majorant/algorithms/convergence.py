@@ -17,9 +17,10 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from majorant.core import ClientData, Diagnosis, Key, Server, Tree, View, blockwise, masked_mean, squared_norm
+from majorant.core import ClientData, Diagnosis, Key, Server, Tree, View, masked_mean, squared_norm
 from majorant.models.base import Model
 from majorant.solvers.descent import inexactness
+from majorant.surrogates.partial import sample_losses
 
 
 def of_shared_model(
@@ -28,7 +29,7 @@ def of_shared_model(
     """For methods that minimise the clients' mean loss over one model."""
 
     def mean_loss(theta: Tree, data: ClientData) -> jax.Array:
-        return masked_mean(all_losses(model, theta, data), data)
+        return masked_mean(sample_losses(model, theta, data), data)
 
     def measure(view: View, client: Tree, data: ClientData, key: Key) -> dict[str, Tree]:
         objective, gradient = jax.value_and_grad(mean_loss)(view.value, data)
@@ -64,7 +65,7 @@ def of_mixture(model: Model, e_step: Callable, client_update: Callable) -> Diagn
         q, _ = e_step(view.value, client.pi, data)
 
         def surrogate(theta: Tree) -> jax.Array:
-            losses = jax.vmap(lambda theta_m: all_losses(model, theta_m, data))(theta)  # (M, n)
+            losses = jax.vmap(lambda theta_m: sample_losses(model, theta_m, data))(theta)  # (M, n)
             return masked_mean((q * losses.T).sum(axis=1), data)
 
         found = client_update(view, client, data, key)[0].value
@@ -77,8 +78,3 @@ def conclude(server: Server, mean: dict[str, Tree]) -> dict[str, jax.Array]:
     """The squared norm of the mean gradient; the other numbers are means already."""
     rest = {name: value for name, value in mean.items() if name != "gradient"}
     return {"gradient_squared": squared_norm(mean["gradient"])} | rest
-
-
-def all_losses(model: Model, theta: Tree, data: ClientData) -> jax.Array:
-    """The loss of each of a client's samples, block by block where there are many."""
-    return blockwise(lambda x, y: model.losses(theta, x, y), data.x, data.y, at_once=model.at_once)

@@ -21,7 +21,8 @@ from typing import NamedTuple
 
 import jax
 
-from majorant.core import Algorithm, ClientData, Diagnosis, Key, Server, Tree, Upload, View, select, squared_norm
+from majorant.algorithms.convergence import conclude
+from majorant.core import Algorithm, ClientData, Diagnosis, Key, Server, Tree, Upload, View, select
 from majorant.solvers import Batch, Solver, as_hyper, whole
 from majorant.solvers.descent import inexactness
 from majorant.surrogates.partial import Coefficients, PartialSurrogate
@@ -122,10 +123,6 @@ def surrogate_optimization(surrogate: PartialSurrogate, *, local: Solver | None 
             "v_distance": s.distance(client.v, v),
             "objective": f,
         }
-
-    def conclude(server: Server, mean: dict[str, Tree]) -> dict[str, jax.Array]:
-        scalars = {name: mean[name] for name in ("v_gain", "v_distance", "objective")}
-        return {"gradient_squared": squared_norm(mean["gradient"])} | scalars
 
     def probe(view: View, client: Client, data: ClientData, key: Key) -> dict[str, jax.Array]:
         """α of Assumption 9': (g(u_t) − g*) / (g(u^{k−1}) − g*); (363) prints another right side, see (360)."""

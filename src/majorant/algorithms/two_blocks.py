@@ -136,21 +136,19 @@ def joining(objective: Objective, w: Tree, data: ClientData, key: Key, rate: Any
 
 
 def distance_from_optimum(objective: Objective, at: Callable[[View, Tree], Blocks]) -> Diagnosis:
-    """F and ‖∇F‖² at ``at(view, client)``; engines weigh clients by size, which is undone here."""
+    """F and ‖∇F‖² at ``at(view, client)``; clients count equally."""
 
     def measure(view: View, client: Tree, data: ClientData, key: Key) -> dict[str, Tree]:
-        point, share = at(view, client), 1 / jnp.maximum(data.size, 1).astype(jnp.result_type(float))
-        value = objective.value(point.w, point.beta, whole(data), data.id)
+        point = at(view, client)
         slope = gradient(objective, point, whole(data), data.id)
-        w = jax.tree.map(lambda g: share * g, slope.w)
-        return {"objective": share * value, "w": w, "beta": share * squared_norm(slope.beta), "share": share}
+        value = objective.value(point.w, point.beta, whole(data), data.id)
+        return {"objective": value, "w": slope.w, "beta": squared_norm(slope.beta)}
 
     def conclude(server: Server, mean: dict[str, Tree]) -> dict[str, jax.Array]:
-        w = squared_norm(mean["w"]) / mean["share"] ** 2
-        beta = mean["beta"] / (mean["share"] * objective.clients)
-        return {"objective": mean["objective"] / mean["share"], "gradient_squared": w + beta}
+        squared = squared_norm(mean["w"]) + mean["beta"] / objective.clients
+        return {"objective": mean["objective"], "gradient_squared": squared}
 
-    return Diagnosis(measure, conclude)
+    return Diagnosis(measure, conclude, weight=one_vote)
 
 
 class Adapted(NamedTuple):

@@ -240,7 +240,7 @@ def gossip(
         setup_client=setup_client,
         setup_server=setup_server,
         needs_everyone=algorithm.needs_everyone or not network.symmetric,
-        diagnosis=at_the_mean(algorithm, seen_at),
+        diagnosis=at_the_mean(algorithm, seen_at, scaling),
         log=consensus,
         network=lambda: Peers(network, ids),
     )
@@ -259,8 +259,11 @@ def refuse(algorithm: Algorithm) -> None:
         raise ValueError(f"{algorithm.name} cannot run without a server: {reason}")
 
 
-def at_the_mean(algorithm: Algorithm, seen_at: Any) -> Diagnosis | None:
-    """The algorithm's own diagnosis, at the mean of all nodes' points and with each client's own state."""
+def at_the_mean(algorithm: Algorithm, seen_at: Any, scaling: str) -> Diagnosis | None:
+    """The algorithm's own diagnosis, at the mean of all nodes' points and with each client's own state.
+
+    Without scaling by sizes another objective is minimised, in which every node counts the same: that one is measured.
+    """
     own = algorithm.diagnosis
     if own is None:
         return None
@@ -274,7 +277,8 @@ def at_the_mean(algorithm: Algorithm, seen_at: Any) -> Diagnosis | None:
     probe = own.probe
     if probe is not None:
         probe = lambda view, client, data, key: own.probe(view._replace(coins=view.coins.coins), client, data, key)  # type: ignore[misc]
-    return Diagnosis(measure, conclude, probe)
+    weight = own.weight if scaling == "sizes" else lambda data: (data.size > 0).astype(jnp.result_type(float))
+    return Diagnosis(measure, conclude, probe, weight)
 
 
 def facts(algorithm: Algorithm) -> Properties:

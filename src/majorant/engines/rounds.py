@@ -341,14 +341,14 @@ def server_view(algorithm: Algorithm, server: Server, run_key: Key) -> tuple[Vie
 def measure_clients(
     algorithm: Algorithm, server: Server, run_key: Key, clients: Tree, data: ClientData, real: jax.Array, *, chunk: int
 ) -> Sums:
-    """What a method measures of its convergence on a bucket's clients, summed with their sizes as weights."""
+    """What a method measures of its convergence on a bucket's clients, summed with the weights it gives them."""
     view, key = server_view(algorithm, server, run_key)
     none = jnp.zeros((), bool)
 
     def one(client: Tree, data: ClientData, real: jax.Array) -> Sums:
         assert algorithm.diagnosis is not None
         measured = algorithm.diagnosis.measure(view, client, data, client_key(key, data.id))
-        weight = jnp.where(real, data.size, 0).astype(jnp.result_type(float))
+        weight = jnp.where(real, algorithm.diagnosis.weight(data), 0).astype(jnp.result_type(float))
         return add_up(jax.tree.map(lambda a: a[None], Upload(measured, weight)), real[None], none[None], True)
 
     return jax.tree.map(lambda a: a.sum(axis=0), map_clients(one, chunk, clients, data, real))
