@@ -87,12 +87,16 @@ ZOO: dict[str, Entry] = {
         ("lr", 0.1, 0.05),
         sends_points=False,
         forgets=False,
+        messages=0,  # depends on the coins
     ),
-    "svrcd_pfl": Entry(
-        lambda model, local: algorithms.svrcd_pfl(objective(model), constants=CONSTANTS, sizes=SIZES, rho=0.3),
+    "asvrcd_pfl:replay": Entry(
+        lambda model, local: algorithms.asvrcd_pfl(
+            objective(model), constants=CONSTANTS, sizes=SIZES, rho=0.3, inclusion=0.5, absent="replay", warm_up=True
+        ),
         ("lr", 0.1, 0.05),
         sends_points=False,
         forgets=False,
+        messages=0,
     ),
     "mocha": Entry(
         lambda model, local: mj.mocha(model, clients=len(SIZES), lambda_=0.5, omega_every=2),

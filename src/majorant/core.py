@@ -106,6 +106,17 @@ class Diagnosis(NamedTuple):
     weight: Callable[[ClientData], jax.Array] = lambda data: data.size
 
 
+class Traffic(NamedTuple):
+    """What travels in a round, where not all of a message does: an upload and a view are made of equal ``parts``.
+
+    ``travelling(server, absences)`` is how many of each the round of this server needs, where all clients take part in
+    every round, or where some are absent from some.
+    """
+
+    parts: tuple[int, int]
+    travelling: Callable[[Server, jax.Array | bool], tuple[jax.Array, jax.Array]]
+
+
 def squared_norm(tree: Tree) -> jax.Array:
     """The sum of the squares of all numbers in a tree.
 
@@ -159,6 +170,7 @@ class Algorithm(NamedTuple):
     setup_client: Callable[[View, Tree, ClientData, Key], Upload] | None = None  # uploaded once, before round 1 …
     setup_server: Callable[[Server, Total], Server] | None = None  # … what the server makes of the sum, same shapes
     wire: Callable[[Tree], int] = tree_bytes  # bytes of an uploaded value, for compressors to overrule
+    traffic: Traffic | None = None  # None: every message travels whole
     mixture: Callable[[Tree], jax.Array] | None = None  # the mixture weights in a deployed model, where it has some
     needs_everyone: bool = False  # refuses partial participation
     sends_points: bool = True  # uploads are points near the origin, not gradients: what gossip needs

@@ -9,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import majorant as mj
 import two_block_problem
 from majorant.algorithms import acd_pfl, ascd_pfl, asvrcd_pfl, coordinate, scd_pfl, svrcd_pfl
 from majorant.algorithms.two_blocks import Coins, coins_of, combine, one_sample
-from majorant.communication import gossip, topology
+from majorant.communication import gossip, participation, topology
 from majorant.core import Server, client_key, round_key
 from two_block_problem import Path, Problem, distance, gap, play
 
@@ -39,8 +40,10 @@ def made(name: str, **options):
 
 
 @functools.cache
-def run(name: str, rounds: int, seed: int = 0, inclusion: float = 1.0) -> Path:
-    return play(made(name), problem(), rounds, seed=seed, inclusion=inclusion)
+def run(name: str, rounds: int, seed: int = 0, inclusion: float = 1.0, **options) -> Path:
+    if inclusion < 1:
+        options["inclusion"] = inclusion
+    return play(made(name, **options), problem(), rounds, seed=seed, inclusion=inclusion)
 
 
 @pytest.mark.parametrize(("name", "rounds"), [("acd", 150), ("asvrcd", 2500), ("svrcd", 2500)])
@@ -48,8 +51,41 @@ def test_the_minimiser_is_scipys(name, rounds):
     assert distance(problem(), run(name, rounds))[-1] < 1e-8
 
 
-def test_control_variates_stay_right_when_clients_miss_refreshes():
-    assert distance(problem(), run("svrcd", 5000, inclusion=0.5))[-1] < 1e-8
+@pytest.mark.parametrize("absent", ["rest", "replay"])
+@pytest.mark.parametrize(("name", "rounds"), [("asvrcd", 10_000), ("svrcd", 10_000)])
+def test_half_of_the_clients_at_a_time_reach_the_same_minimiser(name, rounds, absent):
+    assert distance(problem(), run(name, rounds, inclusion=0.5, absent=absent))[-1] < 1e-8
+
+
+def test_the_probability_of_taking_part_shortens_steps():
+    full, half = (hyper_of(made("asvrcd", inclusion=q)) for q in (1.0, 0.5))
+    c = problem().constants
+    p_w = c.sample_smooth_w / 0.5 / (c.sample_smooth_w / 0.5 + c.sample_smooth_beta)
+    assert float(half["p_w"]) == pytest.approx(p_w)
+    assert float(half["lr"]) == pytest.approx(p_w / (8 * c.sample_smooth_w / 0.5))
+    replaying = hyper_of(made("asvrcd", inclusion=0.5, absent="replay"))
+    assert float(replaying["lr"]) == pytest.approx(float(full["lr"]) / 2)
+
+
+def test_a_warm_start_goes_from_ascd_to_asvrcd():
+    p, path = problem(), run("asvrcd", 4000, warm_up=True)
+    phase = np.asarray(path.server.state.phase)
+    turn = int(np.flatnonzero(phase == coordinate.SWITCHING)[0])
+    assert set(phase[: turn + 1]) == {coordinate.WARMING_UP, coordinate.SWITCHING}
+    assert set(phase[turn + 1 :]) == {coordinate.REDUCED}
+    plain = run("ascd", 4000)
+    np.testing.assert_allclose(path.w[: turn - 1], plain.w[: turn - 1], rtol=1e-9)
+    np.testing.assert_allclose(path.beta[: turn - 1], plain.beta[: turn - 1], rtol=1e-9)
+    level = np.median(gap(p, plain)[2000:])
+    assert gap(p, path)[turn] < 30 * level
+    assert distance(p, path)[-1] < 1e-8
+    counts = jax.tree.map(lambda a: a[turn - 1], path.server.state.counts)
+    assert int(counts.sample_w + counts.sample_beta) == int(counts.iterations)
+    assert int(counts.full_w) == 0
+
+
+def test_a_warm_start_with_absences_reaches_the_minimiser():
+    assert distance(problem(), run("asvrcd", 10_000, inclusion=0.5, warm_up=True))[-1] < 1e-8
 
 
 def test_acd_contracts_as_fast_as_the_theorem_says():
@@ -156,10 +192,9 @@ def test_the_gradient_estimator_is_unbiased(monkeypatch):
     """Its mean over both blocks and all samples, one round with given coins each, is ∇F."""
     p = two_block_problem.make("logistic", sizes=(3, 3))
     algorithm = svrcd_pfl(p.objective, constants=p.constants, sizes=p.sizes, rho=0.1, p_w=0.3, sampling="shared")
-    state = coordinate.Client(
-        coordinate.Iterates(jnp.array([0.3, -0.2]), ()), coordinate.Blocks(jnp.ones(2), jnp.zeros(2)), None, 0
-    )
     v = coordinate.Blocks(jnp.ones(2), jnp.zeros(2))
+    beta = coordinate.Iterates(jnp.array([0.3, -0.2]), ())
+    state = coordinate.Client(beta, v, None, jnp.asarray(True), jnp.asarray(0), 0)
     slopes = jax.vmap(lambda data: coordinate.gradient(p.objective, v, coordinate.whole(data), data.id))(p.data)
     server = algorithm.init(jax.random.key(0))
     y = jnp.array([-0.5, 0.4])
@@ -252,3 +287,20 @@ def test_the_rule_of_the_papers_experiments():
     assert float(paper["theta_1"]) == pytest.approx(min(0.8, 1 / float(paper["lr"])))
     assert float(theorem["theta_1"]) == float(reduced["theta_1"])
     assert float(paper["gamma"]) == float(theorem["gamma"]) == float(reduced["gamma"])
+
+
+def test_only_what_a_round_needs_is_billed():
+    """A w-step sends one vector, a refresh another; w_y and w_z come down, and ∇_w F(v) where it is new."""
+    data = mj.data.heterogeneous_logistic(clients=4, samples=20, dimension=3)
+    objective = mj.objectives.mixture(data, lambda_=1.0, l2=0.1)
+    algorithm = asvrcd_pfl(objective, constants=objective.constants(data), sizes=data.train.sizes, rho=0.3)
+    vector = 4 * 4 * 8  # clients, numbers, bytes
+    path = mj.simulate(algorithm, data, rounds=25)
+    counts = jax.tree.map(lambda a: int(a[0]), path.snapshot.server.state.counts)
+    w_steps, refreshes = counts.sample_w // 2, counts.full_w - 1
+    assert 0 < refreshes < 25 < w_steps + refreshes
+    last = bool(path.snapshot.server.state.fresh[0])
+    assert path.communication[0]["bytes_up"] == vector * (w_steps + refreshes)
+    assert path.communication[0]["bytes_down"] == vector * (2 * 25 + 1 + refreshes - last)
+    half = mj.simulate(algorithm, data, rounds=25, participation=participation.uniform(0.5))
+    assert half.communication[0]["bytes_down"] == vector // 2 * 4 * 25

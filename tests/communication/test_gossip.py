@@ -199,8 +199,8 @@ def test_a_rejected_upload_does_not_move_the_mean_of_one_sided_links():
 
 
 def test_messages_of_many_rounds_are_counted_in_pieces():
-    small = rounds_that_count(mj.gossip(zoo.algorithm("fed_avg"), mj.topology.ring(), 10_000))
-    dense = rounds_that_count(mj.gossip(zoo.algorithm("fed_avg"), mj.topology.complete(), 2_000))
+    small = rounds_that_count(mj.gossip(zoo.algorithm("fed_avg"), mj.topology.ring(), 10_000), 10_000)
+    dense = rounds_that_count(mj.gossip(zoo.algorithm("fed_avg"), mj.topology.complete(), 2_000), 2_000)
     assert dense * 2_000 * 1_999 < 1 << 31
     assert small * 20_000 < 1 << 31
     assert dense >= 500
@@ -208,7 +208,7 @@ def test_messages_of_many_rounds_are_counted_in_pieces():
 
 def test_pieces_of_a_block_add_up(monkeypatch):
     whole = run(peers("fed_em", mj.topology.ring()), evaluate_every=ROUNDS)
-    monkeypatch.setattr("majorant.engines.simulator.rounds_that_count", lambda algorithm: 3)
+    monkeypatch.setattr("majorant.engines.simulator.rounds_that_count", lambda *_: 3)
     pieces = run(peers("fed_em", mj.topology.ring()), evaluate_every=ROUNDS)
     assert pieces.communication == whole.communication
     assert pieces.history[-1]["loss"] == pytest.approx(whole.history[-1]["loss"], rel=1e-6)

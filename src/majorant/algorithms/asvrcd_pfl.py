@@ -5,7 +5,9 @@ Theorem 8, with n the mean of the n_m and 𝓛 from Lemma 15::
     p_w = 𝓛^w/(𝓛^w + 𝓛^β),     ρ = p_w/n,     𝓛 = 2 max(𝓛^w/p_w, 𝓛^β/p_β),     η = 1/(4𝓛),     θ_2 = 1/2
     θ_1 = min{1/2, √(ημ max{1/2, θ_2/ρ})},     γ = 1/max{2μ, 4θ_1/η},     ν = 1 − γμ
 
-It is about ASVRCD-PFL; the others take those of its numbers that they have.
+It is about ASVRCD-PFL; the others take those of its numbers that they have. Where a client takes part in a round with
+probability q, the variance of what it sends grows by 1/q: 𝓛^w is then 𝓛^w/q, and so is 𝓛^β where absent clients replay
+the steps they missed (see `coordinate`).
 
 Reference: Hanzely, Zhao, Kolar, *Personalized federated learning: a unified framework and universal optimization
 techniques*, TMLR 2023, Algorithms 4 to 7, Theorems 8 and 9.
@@ -15,11 +17,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from majorant.algorithms.coordinate import coordinate_descent
+from majorant.algorithms.coordinate import Form, coordinate_descent
 from majorant.algorithms.two_blocks import check_block_probability, check_coordinate, is_personal
 from majorant.core import Algorithm
 from majorant.objectives.base import Constants, Objective
@@ -41,13 +42,20 @@ def asvrcd_pfl(
     gamma: float | None = None,
     nu: float | None = None,
     sampling: str = "independent",
+    inclusion: float = 1.0,
+    absent: str = "rest",
+    warm_up: bool = False,
+    theta: float | None = None,
 ) -> Algorithm:
-    """Accelerated stochastic coordinate descent with control variates; needs every client in every round.
+    """Accelerated stochastic coordinate descent with control variates.
 
     ``sizes`` are the numbers of samples of the clients that train: ρ is made of their mean unless it is given.
     ``sampling`` "independent": every client draws its own sample; "shared": all draw the same index, as the paper has
-    it, which needs equal sizes. ``lr`` is η. The history has ``iterations`` and, in gradients of single samples per
-    client, ``gradients_w`` and ``gradients_beta``: a full gradient counts as the mean number of samples.
+    it, which needs equal sizes. ``lr`` is η. ``inclusion`` is the probability that a client takes part in a round;
+    ``absent`` says whether the others' β_m "rest" or "replay" the steps they missed. With ``warm_up`` it begins as
+    ASCD-PFL, with ``theta`` (by default θ_1), and takes the control variates in when progress has stalled. The history
+    has ``iterations`` and, in gradients of single samples per client, ``gradients_w`` and ``gradients_beta``: a full
+    gradient counts as the mean number of samples.
 
     >>> import majorant as mj
     >>> from majorant.objectives import mixture
@@ -59,13 +67,19 @@ def asvrcd_pfl(
     True
     """
     check_coordinate("ASVRCD-PFL", objective, constants, strongly=True)
-    hyper = block_hyper(objective, constants, p_w, lr)
+    hyper = block_hyper(objective, constants, p_w, lr, inclusion, absent)
     hyper["rho"] = refresh_probability(hyper["p_w"], rho, sizes)
     check_range("theta_2", theta_2, above=0, below=1)
     hyper |= momentum(hyper["lr"], constants.mu, theta_1, theta_2, hyper["rho"], gamma, nu)
     check_range("theta_1 + theta_2", hyper["theta_1"] + theta_2, above=0, below=1 + 1e-9)
-    switches = {"accelerated": True, "control_variates": True}
-    return _made("asvrcd-pfl", objective, hyper | {"theta_2": theta_2}, constants, sampling, sizes, switches)
+    hyper["theta_2"] = theta_2
+    if theta is not None and not warm_up:
+        raise ValueError("theta is that of the start without control variates: give warm_up=True as well")
+    if warm_up:
+        hyper["theta"] = hyper["theta_1"] if theta is None else theta
+        check_range("theta", hyper["theta"], above=0, below=1)
+    form = Form(accelerated=True, control_variates=True, warm_up=warm_up, replays=absent == "replay")
+    return _made("asvrcd-pfl", objective, hyper, constants, sampling, sizes, form)
 
 
 def svrcd_pfl(
@@ -77,17 +91,15 @@ def svrcd_pfl(
     rho: float | None = None,
     lr: float | None = None,
     sampling: str = "independent",
+    inclusion: float = 1.0,
+    absent: str = "rest",
 ) -> Algorithm:
-    """Stochastic coordinate descent with control variates, not accelerated; see `asvrcd_pfl` for the options.
-
-    It may run with a part of the clients in each round: their w-gradients are divided by the probability of taking
-    part, and a client that misses a refresh keeps its older control variate, so that g_w is unbiased all the same.
-    """
+    """Stochastic coordinate descent with control variates, not accelerated; see `asvrcd_pfl` for the options."""
     check_coordinate("SVRCD-PFL", objective, constants, strongly=False)
-    hyper = block_hyper(objective, constants, p_w, lr)
+    hyper = block_hyper(objective, constants, p_w, lr, inclusion, absent)
     hyper["rho"] = refresh_probability(hyper["p_w"], rho, sizes)
-    switches = {"accelerated": False, "control_variates": True}
-    return _made("svrcd-pfl", objective, hyper, constants, sampling, sizes, switches)
+    form = Form(accelerated=False, control_variates=True, replays=absent == "replay")
+    return _made("svrcd-pfl", objective, hyper, constants, sampling, sizes, form)
 
 
 def ascd_pfl(
@@ -122,8 +134,8 @@ def ascd_pfl(
     if theta is not None:
         check_range("theta", theta, above=0, below=1)
         hyper["theta_1"] = theta
-    switches = {"accelerated": True, "control_variates": False}
-    return _made("ascd-pfl", objective, hyper, constants, sampling, sizes, switches)
+    form = Form(accelerated=True, control_variates=False)
+    return _made("ascd-pfl", objective, hyper, constants, sampling, sizes, form)
 
 
 def scd_pfl(
@@ -134,27 +146,34 @@ def scd_pfl(
     p_w: float | None = None,
     lr: float | None = None,
     sampling: str = "independent",
+    inclusion: float = 1.0,
 ) -> Algorithm:
-    """Stochastic coordinate descent, plain; see `asvrcd_pfl` for the options (``sizes`` only for shared sampling).
-
-    It may run with a part of the clients in each round: their w-gradients are divided by the probability of taking
-    part, and the others' β stays where it is.
-    """
+    """Stochastic coordinate descent, plain; see `asvrcd_pfl` for the options (``sizes`` only for shared sampling)."""
     check_coordinate("SCD-PFL", objective, constants, strongly=False)
-    hyper = block_hyper(objective, constants, p_w, lr)
-    switches = {"accelerated": False, "control_variates": False}
-    return _made("scd-pfl", objective, hyper, constants, sampling, sizes, switches)
+    hyper = block_hyper(objective, constants, p_w, lr, inclusion)
+    return _made("scd-pfl", objective, hyper, constants, sampling, sizes, Form(False, False))
 
 
-def block_hyper(objective: Objective, constants: Constants, p_w: float | None, lr: float | None) -> dict[str, float]:
-    """p_w and η from the smoothness of the F_j."""
+def block_hyper(
+    objective: Objective,
+    constants: Constants,
+    p_w: float | None,
+    lr: float | None,
+    inclusion: float = 1.0,
+    absent: str = "rest",
+) -> dict[str, float]:
+    """p_w and η from the smoothness of the F_j, and the probability of taking part where it is part of the method."""
     personal = is_personal(objective)
-    smooth_w, smooth_beta = constants.sample_smooth_w, constants.sample_smooth_beta if personal else 0.0
+    check_range("inclusion", inclusion, above=0, most=1)
+    if absent not in ("rest", "replay"):
+        raise ValueError(f"absent must be 'rest' or 'replay', got {absent!r}")
+    smooth_w = constants.sample_smooth_w / inclusion
+    smooth_beta = constants.sample_smooth_beta / (inclusion if absent == "replay" else 1) if personal else 0.0
     p_w = check_block_probability(smooth_w / (smooth_w + smooth_beta) if p_w is None else p_w, personal)
     if lr is None:
         lr = 1 / (8 * max(smooth_w / p_w, smooth_beta / (1 - p_w) if personal else 0.0))
     check_range("lr", lr, above=0)
-    return {"p_w": p_w, "lr": lr}
+    return {"p_w": p_w, "lr": lr} | ({"inclusion": inclusion} if absent == "replay" else {})
 
 
 def refresh_probability(p_w: float, rho: float | None, sizes: Sizes | None) -> float:
@@ -188,7 +207,7 @@ def _made(
     constants: Constants,
     sampling: str,
     sizes: Sizes | None,
-    switches: dict[str, Any],
+    form: Form,
 ) -> Algorithm:
     if sampling not in ("independent", "shared"):
         raise ValueError(f"sampling must be 'independent' or 'shared', got {sampling!r}")
@@ -197,6 +216,4 @@ def _made(
         raise ValueError(f"sampling='shared' needs clients of equal sizes, but {found}: use 'independent'")
     steepest = objective.clients * constants.smooth_beta  # of f_m in β
     rate = 1 / steepest if steepest > 0 else 0.0
-    return coordinate_descent(
-        name, objective, hyper, shared_samples=sampling == "shared", joining_rate=rate, **switches
-    )
+    return coordinate_descent(name, objective, hyper, form._replace(shared_samples=sampling == "shared"), rate)

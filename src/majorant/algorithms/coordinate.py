@@ -23,8 +23,19 @@ Theorem 8 takes p_w = 𝓛^w/(𝓛^w + 𝓛^β), ρ = p_w/n, 𝓛 = 2 max(𝓛^w
     θ_1 = min{1/2, √(ημ max{1/2, θ_2/ρ})},     γ = 1/max{2μ, 4θ_1/η},     ν = 1 − γμ
 
 A communication round ends with the first iteration that has ζ = w or refreshes v. Before it w moves without data, so
-every client, and the server, replays the same map. The point v and ∇f_m(v) also stay with each client, which sends the
-*change* of ∇_w f_m(v) at a refresh: so ∇_w F(v) is right even where a client missed one and has an older v.
+every client replays the same map, and the server jumps to its end: the steps are linear in (u_y, u_z, u_v, g), with the
+same numbers for all coordinates. The point v and ∇f_m(v) also stay with each client, which sends the *change* of
+∇_w f_m(v) at a refresh: so ∇_w F(v) is right even where a client missed one and has an older v.
+
+**A part of the clients.** A client takes part in a round with probability q. In g_w the sum over m is over those who
+are present and divided by q. What becomes of the others' β_m is a choice. They "rest"; or they "replay", when they are
+back, the steps they missed, which had g_β_m = (1/M) ∇_β f_m(v), known to them, and have 1/q on the stochastic part of
+g_β_m while they are there. The second is the paper's estimator with one more coin. But a client is present or absent
+for a whole round: over many iterations without communication it goes far along an old gradient, and resting is better.
+
+**A start without control variates.** ASVRCD-PFL may begin as ASCD-PFL, which is faster until gradient noise stops it,
+and take the control variates in when w no longer gets away from where it began (`stalling`). It then starts anew from
+where it is: v = z = y.
 
 As printed, Algorithm 3 has Y^{k+1} − Y^k in z (X^k is meant); Algorithm 5 leaves the block that is not drawn unset
 (y ← x, z ← νz + (1 − ν)x are meant) and has a v that nothing reads; Algorithm 7 does not subtract the stochastic
@@ -41,6 +52,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from majorant.algorithms.stalling import Watch, begin_watch, watch
 from majorant.algorithms.two_blocks import (
     Blocks,
     Coins,
@@ -57,9 +69,19 @@ from majorant.algorithms.two_blocks import (
     repeat,
     zeros,
 )
-from majorant.core import Algorithm, ClientData, Key, Server, Total, Tree, Upload, View, all_finite, select
+from majorant.core import Algorithm, ClientData, Key, Server, Total, Traffic, Tree, Upload, View, all_finite, select
 from majorant.objectives.base import Objective
 from majorant.solvers import as_hyper, whole
+
+
+class Form(NamedTuple):
+    """Which of the methods it is."""
+
+    accelerated: bool
+    control_variates: bool
+    warm_up: bool = False  # control variates come in when progress without them has stopped
+    replays: bool = False  # absent clients replay the steps they missed, or else rest
+    shared_samples: bool = False
 
 
 class Iterates(NamedTuple):
@@ -77,12 +99,22 @@ class Shared(NamedTuple):
     gradient: Tree  # ∇_w F(v)
 
 
+class Call(NamedTuple):
+    """What a round begins with, besides the shared point."""
+
+    coins: Coins
+    begun: jax.Array  # iterations before it
+    phase: jax.Array  # WARMING_UP, SWITCHING or REDUCED
+
+
 class Client(NamedTuple):
     """What stays with a client."""
 
     beta: Iterates
     v: Blocks | tuple[()]
     gradient: Blocks | tuple[()]  # ∇f_m(v)
+    reduced: jax.Array  # whether it has a v
+    done: jax.Array  # iterations that its β has seen
     id: jax.Array
 
 
@@ -99,41 +131,65 @@ class State(NamedTuple):
     coins: jax.Array
     counts: Counts
     mean_size: jax.Array
+    phase: jax.Array
+    fresh: jax.Array  # whether clients do not have the present ∇_w F(v) yet
+    watch: Watch | tuple[()]
+
+
+WARMING_UP, SWITCHING, REDUCED = 0, 1, 2  # without control variates; the round that takes them in; with them
 
 
 def coordinate_descent(
-    name: str,
-    objective: Objective,
-    hyper: dict[str, float],
-    *,
-    accelerated: bool,
-    control_variates: bool,
-    shared_samples: bool,
-    joining_rate: float,
+    name: str, objective: Objective, hyper: dict[str, float], form: Form, joining_rate: float
 ) -> Algorithm:
-    """The method with its two switches; see `asvrcd_pfl`, `svrcd_pfl`, `ascd_pfl` and `scd_pfl`."""
+    """The methods of one iteration; see `asvrcd_pfl`, `svrcd_pfl`, `ascd_pfl` and `scd_pfl`."""
     clients = objective.clients
+    accelerated, control_variates, warm_up, replays, shared_samples = form
 
     def init(key: Key) -> Server:
         w = objective.init(key)
         value = Shared(Iterates(w, w if accelerated else ()), (), ())
         if control_variates:
             value = value._replace(v=w if accelerated else (), gradient=zeros(w))
-        state = State(coin_key(key), no_counts(int(control_variates)), jnp.ones((), jnp.result_type(float)))
+        state = State(
+            coins=coin_key(key),
+            counts=no_counts(int(control_variates and not warm_up)),
+            mean_size=jnp.ones((), jnp.result_type(float)),
+            phase=jnp.asarray(WARMING_UP if warm_up else REDUCED, jnp.int32),
+            fresh=jnp.asarray(control_variates and not warm_up),
+            watch=begin_watch(w) if warm_up else (),
+        )
         return Server(value, as_hyper(hyper), state)
 
     def draw(server: Server) -> Coins:
         rho = server.hyper["rho"] if control_variates else 0.0
-        coins = coins_of(server, server.state.coins, server.hyper["p_w"], rho)
-        return coins if control_variates else coins._replace(w_step=jnp.asarray(True), refresh=jnp.asarray(False))
+        phase = server.state.phase
+        coins = coins_of(server, server.state.coins, server.hyper["p_w"], jnp.where(phase == REDUCED, rho, 0.0))
+        if not control_variates:
+            return coins._replace(w_step=jnp.asarray(True), refresh=jnp.asarray(False))
+        if not warm_up:
+            return coins
+        now = phase == SWITCHING
+        return coins._replace(
+            silent=jnp.where(now, 0, coins.silent),
+            w_step=jnp.where(phase == WARMING_UP, True, coins.w_step & ~now),
+            refresh=jnp.where(phase == WARMING_UP, False, coins.refresh | now),
+        )
 
     def broadcast(server: Server, key: Key) -> View:
-        return View(server.value, server.hyper, server.round, server.rounds, draw(server))
+        call = Call(draw(server), server.state.counts.iterations, server.state.phase)
+        return View(server.value, server.hyper, server.round, server.rounds, call)
 
-    def between(hyper: dict[str, jax.Array], u: Iterates, v: Tree) -> Tree:
+    def thetas(hyper: dict[str, jax.Array], reduced: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """θ_1 and θ_2, of one who has a v or has none."""
+        if not warm_up:
+            return hyper["theta_1"], hyper["theta_2"] if control_variates else jnp.zeros_like(hyper["theta_1"])
+        return jnp.where(reduced, hyper["theta_1"], hyper["theta"]), jnp.where(reduced, hyper["theta_2"], 0.0)
+
+    def between(hyper: dict[str, jax.Array], u: Iterates, v: Tree, reduced: jax.Array) -> Tree:
         if not accelerated:
             return u.y
-        theta_1, theta_2 = hyper["theta_1"], hyper.get("theta_2", 0.0)
+        theta_1, theta_2 = thetas(hyper, reduced)
         point = combine((theta_1, u.z), (1 - theta_1 - theta_2, u.y))
         return combine((1, point), (theta_2, v)) if control_variates else point
 
@@ -143,27 +199,57 @@ def coordinate_descent(
             return Iterates(y, ())
         return Iterates(y, combine((hyper["nu"], u.z), (1 - hyper["nu"], x), (-hyper["gamma"], g)))
 
-    def without_data(view_or_server: View | Server, w: Iterates) -> Iterates:
-        """w's move in an iteration that draws β."""
-        hyper, value = view_or_server.hyper, view_or_server.value
-        g = value.gradient if control_variates else zeros(w.y)
-        return move(hyper, w, between(hyper, w, value.v), g)
+    def jump(
+        hyper: dict[str, jax.Array], count: jax.Array, u: Iterates, v: Tree, g: Tree, reduced: jax.Array
+    ) -> Iterates:
+        """``count`` moves along the same g: a power of the matrix of one move on (u_y, u_z, v, g)."""
+        if not control_variates:
+            v = g = zeros(u.y)
+        if not accelerated:
+            return Iterates(combine((1, u.y), (-hyper["lr"] * count, g)), ())
+        theta_1, theta_2 = thetas(hyper, reduced)
+        x = jnp.stack([1 - theta_1 - theta_2, theta_1, theta_2, jnp.zeros_like(theta_1)])
+        z, g_only = jnp.eye(4, dtype=x.dtype)[1], jnp.eye(4, dtype=x.dtype)[3]
+        one = jnp.stack([
+            x - hyper["lr"] * g_only,
+            hyper["nu"] * z + (1 - hyper["nu"]) * x - hyper["gamma"] * g_only,
+            jnp.eye(4, dtype=x.dtype)[2],
+            g_only,
+        ])  # fmt: skip
+        many = matrix_power(one, count)
+        row = lambda r: combine(*zip(many[r], (u.y, u.z, v, g), strict=True))
+        return Iterates(row(0), row(1))
+
+    def up_to_date(call: Call, hyper: dict[str, jax.Array], client: Client) -> Client:
+        """A client as it is after the steps it missed."""
+        if not replays:
+            return client._replace(done=call.begun)
+        g = combine((1 / clients, client.gradient.beta))  # type: ignore[union-attr]
+        missed = call.begun - client.done
+        beta = jump(hyper, missed, client.beta, client.v.beta, g, client.reduced)  # type: ignore[union-attr]
+        return client._replace(beta=select(missed > 0, beta, client.beta), done=call.begun)
 
     def client_update(view: View, client: Client, data: ClientData, key: Key) -> tuple[Upload, Client]:
-        hyper, coins = view.hyper, view.coins
+        hyper, (coins, _, phase) = view.hyper, view.coins
+        client = up_to_date(view.coins, hyper, client)
         index_key = jax.random.wrap_key_data(coins.sample) if shared_samples else key
         beta_scale = 1 / ((1 - hyper["p_w"]) * clients)
+        if replays:
+            beta_scale = beta_scale / hyper["inclusion"]
+        own_v = client.v.beta if control_variates else ()  # type: ignore[union-attr]
 
         def point(at: Blocks) -> Blocks:
-            v = client.v.beta if control_variates else ()  # type: ignore[union-attr]
-            return Blocks(between(hyper, at.w, view.value.v), between(hyper, at.beta, v))
+            w = between(hyper, at.w, view.value.v, phase == REDUCED)
+            return Blocks(w, between(hyper, at.beta, own_v, client.reduced))
 
         def difference(block: int, x: Blocks, i: jax.Array) -> Tree:
             """∇f_{m,j}(x) − ∇f_{m,j}(v) in one block, for the sample of iteration i."""
             slope = jax.grad(objective.value, argnums=block)
             batch = one_sample(data, jax.random.fold_in(index_key, i))
             at_x = slope(*x, batch, data.id)
-            return combine((1, at_x), (-1, slope(*client.v, batch, data.id))) if control_variates else at_x
+            if not control_variates:
+                return at_x
+            return combine((1, at_x), (-1 * client.reduced, slope(*client.v, batch, data.id)))
 
         def move_beta(beta: Iterates, x: Blocks, scale: Any, i: jax.Array) -> Iterates:
             g = combine((scale, difference(1, x, i)))
@@ -172,29 +258,38 @@ def coordinate_descent(
             return move(hyper, beta, x.beta, g)
 
         def silent(i: jax.Array, at: Blocks) -> Blocks:
-            return Blocks(without_data(view, at.w), move_beta(at.beta, point(at), beta_scale, i))
+            x = point(at)
+            w = move(hyper, at.w, x.w, view.value.gradient if control_variates else zeros(x.w))
+            return Blocks(w, move_beta(at.beta, x, beta_scale, i))
 
         before = repeat(coins.silent, silent, Blocks(view.value.w, client.beta))
         x, last = point(before), coins.silent
         step = select(coins.w_step, difference(0, x, last), zeros(x.w))
         beta = move_beta(before.beta, x, jnp.where(coins.w_step, 0, beta_scale), last)
+        client = client._replace(beta=beta, done=client.done + coins.silent + 1)
         if not control_variates:
-            return Upload(Message(step, ()), one_vote(data)), client._replace(beta=beta)
+            return Upload(Message(step, ()), one_vote(data)), client
         fresh = Blocks(before.w.y, before.beta.y)
         v, slopes = jax.lax.cond(
             coins.refresh,
             lambda: (fresh, gradient(objective, fresh, whole(data), data.id)),
             lambda: (client.v, client.gradient),
         )
+        if warm_up:
+            anew = coins.refresh & ~client.reduced
+            beta = select(anew, Iterates(fresh.beta, fresh.beta), beta)
         change = combine((1, slopes.w), (-1, client.gradient.w))  # type: ignore[union-attr]
-        return Upload(Message(step, change), one_vote(data)), Client(beta, v, slopes, client.id)
+        client = client._replace(beta=beta, v=v, gradient=slopes, reduced=client.reduced | coins.refresh)
+        return Upload(Message(step, change), one_vote(data)), client
 
     def server_update(server: Server, total: Total) -> Server:
-        hyper, value, coins = server.hyper, server.value, draw(server)
-        w = repeat(coins.silent, lambda _, w: without_data(server, w), value.w)
+        hyper, value, state, coins = server.hyper, server.value, server.state, draw(server)
+        reduced = state.phase == REDUCED
+        w = jump(hyper, coins.silent, value.w, value.v, value.gradient, reduced)
+        w = select(coins.silent > 0, w, value.w)
         g = combine((1 / (hyper["p_w"] * clients * total.inclusion), total.value.step))
-        evaluations = 1 + int(control_variates)
-        counts = server.state.counts.add(
+        evaluations = 1 + (reduced if control_variates else 0)
+        counts = state.counts.add(
             iterations=coins.silent + 1,
             sample_w=evaluations * coins.w_step,
             sample_beta=evaluations * (coins.silent + ~coins.w_step),
@@ -207,14 +302,24 @@ def coordinate_descent(
             new = value._replace(gradient=combine((1, value.gradient), (1 / clients, total.value.change)))
             if accelerated:
                 new = new._replace(v=select(coins.refresh, w.y, value.v))
-        new = new._replace(w=move(hyper, w, between(hyper, w, value.v), g))
-        return server._replace(value=new, state=server.state._replace(counts=counts))
+        new = new._replace(w=move(hyper, w, between(hyper, w, value.v, reduced), g))
+        state = state._replace(counts=counts, fresh=coins.refresh)
+        if warm_up:
+            switching = state.phase == SWITCHING
+            new = new._replace(w=select(switching, Iterates(w.y, w.y), new.w))
+            seen, stalled = watch(state.watch, new.w.y, counts.iterations, state.mean_size)
+            following = jnp.where(switching, REDUCED, jnp.where(stalled & ~reduced, SWITCHING, state.phase))
+            state = state._replace(watch=seen, phase=following.astype(jnp.int32))
+        return server._replace(value=new, state=state)
 
     def state_at(view: View, data: ClientData, beta: Tree) -> Client:
-        client = Client(Iterates(beta, beta if accelerated else ()), (), (), data.id)
+        begun = view.coins.begun
+        client = Client(Iterates(beta, beta if accelerated else ()), (), (), jnp.asarray(True), begun, data.id)
         if not control_variates:
             return client
         v = Blocks(view.value.w.y, beta)
+        if warm_up:
+            return client._replace(v=v, gradient=zeros(v), reduced=jnp.asarray(False))
         slopes = gradient(objective, v, whole(data), data.id)
         usable = all_finite(slopes) & (data.size > 0)  # a client that is never heard must not enter ∇_w F(v)
         return client._replace(v=v, gradient=select(usable, slopes, zeros(slopes)))
@@ -233,6 +338,13 @@ def coordinate_descent(
             server = server._replace(value=server.value._replace(gradient=slopes))
         return server._replace(state=server.state._replace(mean_size=mean_size))
 
+    def travelling(server: Server, absences: jax.Array | bool) -> tuple[jax.Array, jax.Array]:
+        """Up: what the coins ask for. Down: those who are always there have v, and ∇_w F(v) unless it is new."""
+        coins = draw(server)
+        up = coins.w_step.astype(jnp.int32) + coins.refresh
+        moving = 1 + int(accelerated)
+        return up, jnp.where(absences, 2 * moving, moving + server.state.fresh.astype(jnp.int32))
+
     return Algorithm(
         name=name,
         init=init,
@@ -244,8 +356,25 @@ def coordinate_descent(
         onboard=onboard,
         setup_client=setup_client,
         setup_server=setup_server,
-        needs_everyone=accelerated,
+        needs_everyone=accelerated and not control_variates,
         sends_points=False,
+        traffic=Traffic((2, 4 if accelerated else 2), travelling) if control_variates else None,
         log=lambda server: server.state.counts.shown(server.state.mean_size),
         **deployment(objective, lambda view, client: Blocks(view.value.w.y, client.beta.y)),
     )
+
+
+def matrix_power(matrix: jax.Array, count: jax.Array) -> jax.Array:
+    """A power that need not be known when it is compiled, by squaring.
+
+    >>> matrix_power(jnp.array([[1.0, 1.0], [0.0, 1.0]]), jnp.asarray(5))
+    Array([[1., 5.],
+           [0., 1.]], dtype=float32)
+    """
+
+    def bit(i: jax.Array, state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        power, square = state
+        multiply = lambda a, b: jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST)
+        return jnp.where((count >> i) & 1 == 1, multiply(power, square), power), multiply(square, square)
+
+    return jax.lax.fori_loop(0, 31, bit, (jnp.eye(len(matrix), dtype=matrix.dtype), matrix))[0]

@@ -67,10 +67,12 @@ def lsgd_pfl(
     mu: float | None = None,
     constants: Constants | None = None,
     output: str = "last",
+    inclusion: float = 1.0,
 ) -> Algorithm:
     """Local SGD for personalized objectives, convex or not.
 
-    ``lr`` is η, by default Theorem 1's from ``constants``; ``batch_size`` None takes all samples in every step.
+    ``lr`` is η, by default Theorem 1's from ``constants``, with L^w/q for L^w where a client takes part in a round with
+    probability q, ``inclusion``; ``batch_size`` None takes all samples in every step.
     ``output`` "average" deploys the weighted mean of the iterates, which the theorem is about, with ``mu`` (by default
     that of the constants, or 0: equal weights) in its weights; "last" deploys the last ones. The history has the
     ``iterations``, and ``gradients_w`` and ``gradients_beta`` in samples per client that takes part.
@@ -89,8 +91,9 @@ def lsgd_pfl(
     plan = minibatches(epochs=None, steps=tau, batch_size=batch_size)
     if output not in ("last", "average"):
         raise ValueError(f"output must be 'last' or 'average', got {output!r}")
+    check_range("inclusion", inclusion, above=0, most=1)
     if lr is None:
-        lr = theoretical_rate(constants, tau)
+        lr = theoretical_rate(constants, tau, inclusion)
     check_range("lr", lr, above=0)
     mu = (constants.mu if constants else 0.0) if mu is None else mu
     check_range("mu", mu, least=0)
@@ -165,12 +168,13 @@ def lsgd_pfl(
     )
 
 
-def theoretical_rate(constants: Constants | None, tau: int) -> float:
+def theoretical_rate(constants: Constants | None, tau: int, inclusion: float = 1.0) -> float:
     """The largest η of Theorem 1."""
     if constants is None:
         raise ValueError("give lr, or constants=objective.constants(data) to have it from theory")
-    steep = 4 * max(constants.smooth_w, constants.smooth_beta)
-    drift = 8 * math.sqrt(3 * math.e) * (tau - 1) * constants.smooth_w
+    smooth_w = constants.smooth_w / inclusion
+    steep = 4 * max(smooth_w, constants.smooth_beta)
+    drift = 8 * math.sqrt(3 * math.e) * (tau - 1) * smooth_w
     if not math.isfinite(steep) or steep <= 0:
         raise ValueError(f"the constants of smoothness give no step size ({steep / 4}): give lr")
     return 1 / max(steep, drift)

@@ -147,12 +147,13 @@ def refuse_other_nodes(algorithm: Algorithm, training: np.ndarray) -> None:
         )
 
 
-def rounds_that_count(algorithm: Algorithm) -> int:
+def rounds_that_count(algorithm: Algorithm, clients: int) -> int:
     """For how many rounds the number of messages surely fits a 32-bit counter."""
-    if algorithm.network is None:
-        return 1 << 20
-    network = algorithm.network().network
-    most = max(math.prod(leaf.shape) for leaf in jax.tree.leaves(jax.eval_shape(network.draw, jax.random.key(0), 1)))
+    most = clients * max(algorithm.traffic.parts if algorithm.traffic else (1, 1))
+    if algorithm.network is not None:
+        network = algorithm.network().network
+        shapes = jax.tree.leaves(jax.eval_shape(network.draw, jax.random.key(0), 1))
+        most = max(math.prod(leaf.shape) for leaf in shapes)
     return max(1, min(1 << 20, (1 << 31) // (most + 1)))
 
 

@@ -44,7 +44,8 @@ class Tally(NamedTuple):
     participants: jax.Array
     rejected: jax.Array  # uploads that were not finite
     fruitless: jax.Array  # rounds at the end of the block in which every upload was rejected
-    messages: jax.Array  # uploads that travelled
+    uploads: jax.Array  # that travelled; their parts, where a message is made of several
+    views: jax.Array
 
 
 class Sums(NamedTuple):
@@ -207,7 +208,9 @@ def end_round(
     total = Total(sums.value, sums.weight, inclusion)
     if algorithm.aggregate is not None and stack is not None:
         total = algorithm.aggregate(server, stack)
-    server = select(sums.weight > 0, algorithm.server_update(server, total), server)
+    before, server = server, select(sums.weight > 0, algorithm.server_update(server, total), server)
+    messages = sums.participants if total.messages is None else total.messages
+    up, down = (1, 1) if algorithm.traffic is None else algorithm.traffic.travelling(before, inclusion < 1)
     barren = (sums.participants > 0) & (sums.rejected == sums.participants)
     tally = Tally(
         jax.tree.map(jnp.add, tally.info, sums.info),
@@ -215,7 +218,8 @@ def end_round(
         tally.participants + sums.participants,
         tally.rejected + sums.rejected,
         jnp.where(barren, tally.fruitless + 1, 0),
-        tally.messages + (sums.participants if total.messages is None else total.messages),
+        tally.uploads + messages * up,
+        tally.views + messages * down,
     )
     return server._replace(round=server.round + 1), tally
 
@@ -246,7 +250,9 @@ def empty_tally(algorithm: Algorithm, server: Server, client: Tree, data: Client
 
     shapes = jax.eval_shape(info, server, client, data)
     zero = jnp.asarray(0)
-    return Tally(jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes), jnp.zeros(()), zero, zero, zero, zero)
+    return Tally(
+        jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes), jnp.zeros(()), zero, zero, zero, zero, zero
+    )
 
 
 def start_server(algorithm: Algorithm, run_key: Key, hyper: dict[str, jax.Array], planned: jax.Array) -> Server:

@@ -234,7 +234,7 @@ class Simulation:
 
     def block(self, count: int) -> Tally | None:
         """Rounds in pieces whose messages can be counted."""
-        most, total = rounds_that_count(self.algorithm), None
+        most, total = rounds_that_count(self.algorithm, self.layout.training), None
         for begin in range(0, count, most):
             tally = self.engine.block(min(most, count - begin))
             if tally is None:  # nobody took part
@@ -258,9 +258,10 @@ class Simulation:
         for run, (lines, bill) in enumerate(zip(self.history, self.communication, strict=True)):
             participants = int(tally.participants[run]) if tally else 0
             bill["rounds"] += count
-            messages = int(tally.messages[run]) if tally else 0
-            bill["bytes_up"] += messages * self.bytes_up
-            bill["bytes_down"] += messages * self.bytes_down
+            up, down = (int(tally.uploads[run]), int(tally.views[run])) if tally else (0, 0)
+            parts_up, parts_down = self.algorithm.traffic.parts if self.algorithm.traffic else (1, 1)
+            bill["bytes_up"] += up * self.bytes_up // parts_up
+            bill["bytes_down"] += down * self.bytes_down // parts_down
             line = {
                 "round": done,
                 "seed": self.settings[run]["seed"],

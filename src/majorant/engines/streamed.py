@@ -157,7 +157,7 @@ class Streamed:
         """A tally of nothing, with the fields of the given sums."""
         zero = jnp.zeros_like(sums.participants)
         info = jax.tree.map(jnp.zeros_like, sums.info)
-        return rounds.Tally(info, jnp.zeros_like(sums.weight), zero, zero, zero, zero)
+        return rounds.Tally(info, jnp.zeros_like(sums.weight), zero, zero, zero, zero, zero)
 
     def evaluate(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """Scores of the clients that train and of the unseen ones, a dictionary of ``(runs, clients)`` per bucket."""

@@ -217,7 +217,8 @@ def build_solver(config: RunConfig, problem: Any, nodes: Any) -> Algorithm:
     if known:
         constants = objective.constants(data) if objective.convex else None
     sizes = data.train.sizes[~data.unseen]
-    return catalogue.algorithms.make(config.algorithm, objective, constants=constants, sizes=sizes)
+    share = catalogue.participations.make(config.participation).probability(len(sizes))
+    return catalogue.algorithms.make(config.algorithm, objective, constants=constants, sizes=sizes, inclusion=share)
 
 
 def blank_data(spec: Any, clients: int) -> FederatedData:

@@ -54,7 +54,13 @@ class Solver(Protocol):
 
 
 def check_range(
-    name: str, value: float, *, least: float | None = None, above: float | None = None, below: float | None = None
+    name: str,
+    value: float,
+    *,
+    least: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+    most: float | None = None,
 ) -> None:
     """Raises a ValueError that names a hyperparameter outside its range.
 
@@ -62,12 +68,13 @@ def check_range(
     Traceback (most recent call last):
     ValueError: lr must be a finite number greater than 0, got -1
     """
-    bounds = {"at least": least, "greater than": above, "less than": below}
+    bounds = {"at least": least, "greater than": above, "less than": below, "at most": most}
     wanted = " and ".join(f"{word} {bound}" for word, bound in bounds.items() if bound is not None)
     fine = (
         abs(value) < float("inf")
         and (least is None or value >= least)
         and (above is None or value > above)
+        and (most is None or value <= most)
         and (below is None or value < below)
     )
     if not fine:
