@@ -304,7 +304,7 @@ def test_divergence_stops_with_advice(tmp_path):
     table = write_visits(tmp_path / "v.csv", range(3))
     columns = ["--client-column", "hospital", "--label-column", "dose", "--task", "regression"]
     text = refused(
-        "run", "fedavg", "--data", table, *columns, "--lr", "1e30", "--rounds", "20", "--out", tmp_path / "d"
+        "run", "fedavg", "--data", table, *columns, "--lr", "1e38", "--rounds", "20", "--out", tmp_path / "d"
     )
     assert "Lower the learning rate" in text
     assert not (tmp_path / "d").exists()
