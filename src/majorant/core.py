@@ -174,6 +174,7 @@ class Algorithm(NamedTuple):
     mixture: Callable[[Tree], jax.Array] | None = None  # the mixture weights in a deployed model, where it has some
     needs_everyone: bool = False  # refuses partial participation
     sends_points: bool = True  # uploads are points near the origin, not gradients: what gossip needs
+    uneven_rounds: bool = False  # how long a round takes is drawn at random, for each run on its own
     diagnosis: Diagnosis | None = None
     log: Callable[[Server], dict[str, jax.Array]] | None = None  # scalars about the server's state, at each evaluation
     network: Callable[[], Any] | None = None  # whom nodes talk to, where there is no server (`communication.gossip`)

@@ -12,7 +12,7 @@ import pytest
 import majorant as mj
 import two_block_problem
 from majorant.algorithms import acd_pfl, ascd_pfl, asvrcd_pfl, coordinate, scd_pfl, svrcd_pfl
-from majorant.algorithms.two_blocks import Coins, coins_of, combine, one_sample
+from majorant.algorithms.two_blocks import DRAWN, Coins, coins_of, combine, draw_rows, one_sample
 from majorant.communication import gossip, participation, topology
 from majorant.core import Server, client_key, round_key
 from two_block_problem import Path, Problem, distance, gap, play
@@ -163,15 +163,15 @@ def test_rounds_are_the_iterations_of_the_paper(name):
     kinds = set()
     for k in range(rounds):
         coins = coins_in_use(algorithm, server, path, k)
-        keys = [client_key(round_key(jax.random.key(0), k + 1), id) for id in range(m)]
+        keys = jax.vmap(client_key, (None, 0))(round_key(jax.random.key(0), k + 1), jnp.arange(m))
         for i in range(int(coins.silent) + 1):
             last = i == int(coins.silent)
             w_step = last and (bool(coins.w_step) or not controlled)
             refresh = last and bool(coins.refresh) and controlled
             kinds.add((w_step, refresh))
             x = combine((theta_1, z), (theta_2, v), (1 - theta_1 - theta_2, y)) if theta_1 else y
-            drawn = jnp.stack([jax.random.key_data(jax.random.fold_in(key, i)) for key in keys])
-            batch = jax.vmap(lambda data, key: one_sample(data, jax.random.wrap_key_data(key)))(p.data, drawn)
+            rows = jax.vmap(draw_rows, (0, 0, None))(p.data, keys, i // DRAWN)
+            batch = jax.vmap(one_sample, (0, 0, None))(p.data, rows, i % DRAWN)
             d = combine((1.0, at(x, batch)), (-1.0 * controlled, at(v, batch)))
             full = at(v, whole)
             g_w = w_step / hyper["p_w"] * d[0].mean(axis=0) + controlled * full[0].mean(axis=0)
@@ -200,7 +200,8 @@ def test_the_gradient_estimator_is_unbiased(monkeypatch):
     y = jnp.array([-0.5, 0.4])
     value = coordinate.Shared(coordinate.Iterates(y, ()), (), slopes.w.mean(axis=0))
     server = server._replace(value=value)
-    keys = {int(jax.random.randint(jax.random.fold_in(jax.random.key(s), 0), (1,), 0, 3)[0]): s for s in range(40)}
+    first = jax.tree.map(lambda a: a[0], p.data)
+    keys = {int(draw_rows(first, jax.random.key(s), 0)[0]): s for s in range(40)}
     assert len(keys) == 3
 
     @jax.jit

@@ -188,6 +188,7 @@ def acd_pfl(
         setup_server=setup_server,
         needs_everyone=True,
         sends_points=False,
+        uneven_rounds=True,
         log=lambda server: server.state.counts.shown(server.state.mean_size),
         **deployment(objective, lambda view, client: Blocks(view.value.y, client.beta.y)),
     )

@@ -64,14 +64,13 @@ from majorant.algorithms.two_blocks import (
     gradient,
     joining,
     no_counts,
-    one_sample,
     one_vote,
-    repeat,
+    repeat_with_samples,
     zeros,
 )
 from majorant.core import Algorithm, ClientData, Key, Server, Total, Traffic, Tree, Upload, View, all_finite, select
 from majorant.objectives.base import Objective
-from majorant.solvers import as_hyper, whole
+from majorant.solvers import Batch, as_hyper, whole
 
 
 class Form(NamedTuple):
@@ -242,28 +241,28 @@ def coordinate_descent(
             w = between(hyper, at.w, view.value.v, phase == REDUCED)
             return Blocks(w, between(hyper, at.beta, own_v, client.reduced))
 
-        def difference(block: int, x: Blocks, i: jax.Array) -> Tree:
-            """∇f_{m,j}(x) − ∇f_{m,j}(v) in one block, for the sample of iteration i."""
+        def difference(block: int, x: Blocks, batch: Batch) -> Tree:
+            """∇f_{m,j}(x) − ∇f_{m,j}(v) in one block, for the sample j of an iteration."""
             slope = jax.grad(objective.value, argnums=block)
-            batch = one_sample(data, jax.random.fold_in(index_key, i))
             at_x = slope(*x, batch, data.id)
             if not control_variates:
                 return at_x
             return combine((1, at_x), (-1 * client.reduced, slope(*client.v, batch, data.id)))
 
-        def move_beta(beta: Iterates, x: Blocks, scale: Any, i: jax.Array) -> Iterates:
-            g = combine((scale, difference(1, x, i)))
+        def move_beta(beta: Iterates, x: Blocks, scale: Any, batch: Batch) -> Iterates:
+            g = combine((scale, difference(1, x, batch)))
             if control_variates:
                 g = combine((1, g), (1 / clients, client.gradient.beta))  # type: ignore[union-attr]
             return move(hyper, beta, x.beta, g)
 
-        def silent(i: jax.Array, at: Blocks) -> Blocks:
+        def silent(batch: Batch, at: Blocks) -> Blocks:
             x = point(at)
             w = move(hyper, at.w, x.w, view.value.gradient if control_variates else zeros(x.w))
-            return Blocks(w, move_beta(at.beta, x, beta_scale, i))
+            return Blocks(w, move_beta(at.beta, x, beta_scale, batch))
 
-        before = repeat(coins.silent, silent, Blocks(view.value.w, client.beta))
-        x, last = point(before), coins.silent
+        start = Blocks(view.value.w, client.beta)
+        before, last = repeat_with_samples(coins.silent, data, index_key, silent, start)
+        x = point(before)
         step = select(coins.w_step, difference(0, x, last), zeros(x.w))
         beta = move_beta(before.beta, x, jnp.where(coins.w_step, 0, beta_scale), last)
         client = client._replace(beta=beta, done=client.done + coins.silent + 1)
@@ -359,6 +358,7 @@ def coordinate_descent(
         needs_everyone=accelerated and not control_variates,
         sends_points=False,
         traffic=Traffic((2, 4 if accelerated else 2), travelling) if control_variates else None,
+        uneven_rounds=True,
         log=lambda server: server.state.counts.shown(server.state.mean_size),
         **deployment(objective, lambda view, client: Blocks(view.value.w.y, client.beta.y)),
     )

@@ -21,6 +21,7 @@ from majorant.solvers.minibatches import take
 
 COINS_STREAM = 0xC015
 LONGEST = 1 << 24  # steps without communication, at most: a bound for coins that almost never end a round
+DRAWN = 32  # samples that are drawn at once, for as many iterations: on a CPU one draw costs about as much as all
 JOINING_STEPS = 100  # of gradient descent on its own β, for a client that was not there at training
 
 
@@ -51,10 +52,15 @@ def gradient(objective: Objective, at: Blocks, batch: Batch, id: jax.Array) -> B
     return Blocks(*jax.grad(objective.value, argnums=(0, 1))(at.w, at.beta, batch, id))
 
 
-def one_sample(data: ClientData, key: Key) -> Batch:
-    """One of a client's samples, each with the same probability."""
-    rows = jax.random.randint(key, (1,), 0, jnp.maximum(data.size, 1))
-    return take(data, rows, jnp.ones(data.y.shape[0], jnp.result_type(float)), jnp.asarray(1))
+def draw_rows(data: ClientData, key: Key, block: jax.Array) -> jax.Array:
+    """The samples of ``DRAWN`` iterations, each of the client's with the same probability."""
+    return jax.random.randint(jax.random.fold_in(key, block), (DRAWN,), 0, jnp.maximum(data.size, 1))
+
+
+def one_sample(data: ClientData, rows: jax.Array, place: jax.Array) -> Batch:
+    """The sample at a place of what was drawn."""
+    ones = jnp.ones(data.y.shape[0], jnp.result_type(float))
+    return take(data, jax.lax.dynamic_slice(rows, (place,), (1,)), ones, jnp.asarray(1))
 
 
 def one_vote(data: ClientData) -> jax.Array:
@@ -94,6 +100,20 @@ def repeat(count: jax.Array, step: Callable[[jax.Array, Any], Any], start: Any) 
     """``step(i, state)`` for i = 0 … count − 1; the count need not be known when it is compiled."""
     body = lambda s: (s[0] + 1, step(s[0], s[1]))
     return jax.lax.while_loop(lambda s: s[0] < count, body, (jnp.zeros((), jnp.int32), start))[1]
+
+
+def repeat_with_samples(
+    count: jax.Array, data: ClientData, key: Key, step: Callable[[Batch, Any], Any], start: Any
+) -> tuple[Any, Batch]:
+    """``step(sample, state)`` for count iterations, and the sample of the iteration after them."""
+
+    def block(number: jax.Array, state: Any) -> Any:
+        rows = draw_rows(data, key, number)
+        steps = jnp.minimum(count - number * DRAWN, DRAWN)
+        return repeat(steps, lambda i, state: step(one_sample(data, rows, i), state), state)
+
+    state = repeat(-(-count // DRAWN), block, start)
+    return state, one_sample(data, draw_rows(data, key, count // DRAWN), count % DRAWN)
 
 
 class Counts(NamedTuple):

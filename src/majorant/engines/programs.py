@@ -1,7 +1,8 @@
 """Compiled functions over many runs at once.
 
 Seeds and grids of hyperparameters are one more axis of every array (the *runs*); a single run has an axis of length 1
-that the programs strip, because a batch of one compiles to worse code than none.
+that the programs strip, because a batch of one compiles to worse code than none. Runs whose rounds differ in length go
+one after the other on a CPU: side by side all would wait for the longest in every round.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ class Layout(NamedTuple):
     everyone: bool
     many: bool  # more than one run
     diagnostics: bool = False  # whether convergence is measured at evaluations
+    replicated: bool = False  # every run has a data set of its own
+    in_turn: bool = False  # runs go one after the other
 
 
 class Program:
@@ -73,22 +76,37 @@ def compiled(lowered: Any) -> Any:
 
 
 def signature(args: Any) -> Any:
-    """What a program is compiled for: structure, shapes and types of its arguments."""
+    """What a program is compiled for: structure, shapes and types of its arguments, and the precision of its own."""
     leaves, structure = jax.tree.flatten(args)
-    return structure, tuple((jnp.shape(a), jnp.result_type(a)) for a in leaves)
+    return structure, tuple((jnp.shape(a), jnp.result_type(a)) for a in leaves), jnp.result_type(float)
 
 
 def compile_together(seconds: dict[str, float], *work: Callable[[], None]) -> None:
     """Compiles several programs side by side: most of it happens outside Python's lock."""
-    begin = time.perf_counter()
+    begin, double = time.perf_counter(), jnp.result_type(float) == jnp.float64
+
+    def compile_one(task: Callable[[], None]) -> None:
+        with jax.enable_x64(double):  # a thread does not inherit it
+            task()
+
     with ThreadPoolExecutor(len(work)) as pool:
-        for done in [pool.submit(task) for task in work]:
+        for done in [pool.submit(compile_one, task) for task in work]:
             done.result()
     seconds["compile"] += time.perf_counter() - begin
 
 
 def over_runs(function: Callable, layout: Layout, *axes: int | None) -> Callable:
-    """The function over the run axis of those arguments whose axis is 0."""
+    """The function over the run axis of those arguments whose axis is 0, side by side or in turn."""
+    if layout.many and layout.in_turn:
+
+        def in_turn(*args: Any) -> Any:
+            def one(own: Any) -> Any:
+                rest = iter(own)
+                return function(*(a if axis is None else next(rest) for a, axis in zip(args, axes, strict=True)))
+
+            return jax.lax.map(one, [a for a, axis in zip(args, axes, strict=True) if axis is not None])
+
+        return in_turn
     if layout.many:
         return jax.vmap(function, in_axes=axes)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -89,11 +90,12 @@ def programs(algorithm: Algorithm, participation: Participation, layout: Layout)
         ]
         return rounds.conclude(algorithm, state.server, rounds.add_sums(parts))
 
+    samples = 0 if layout.replicated else None
     return Programs(
-        start=Program(over_runs(start, layout, 0, 0, None, None)),
-        block=Program(over_runs(block, layout, 0, 0, None, None), donate_argnums=0),
-        evaluate=Program(over_runs(evaluate, layout, 0, 0, None, None)),
-        diagnose=Program(over_runs(diagnose, layout, 0, 0, None)),
+        start=Program(over_runs(start, layout, 0, 0, None, samples)),
+        block=Program(over_runs(block, layout, 0, 0, None, samples), donate_argnums=0),
+        evaluate=Program(over_runs(evaluate, layout, 0, 0, samples, samples)),
+        diagnose=Program(over_runs(diagnose, layout, 0, 0, samples)),
     )
 
 
@@ -105,7 +107,7 @@ class Resident:
         algorithm: Algorithm,
         participation: Participation,
         layout: Layout,
-        data: FederatedData,
+        data: Sequence[FederatedData],
         buckets: list[Bucket],
         unseen: list[Bucket],
         keys: jax.Array,
@@ -113,7 +115,8 @@ class Resident:
     ) -> None:
         self.programs = programs(algorithm, participation, layout)
         self.layout, self.buckets, self.keys, self.seconds = layout, buckets, keys, seconds
-        self.data, self.unseen = on_device(data, buckets), on_device(data, unseen)
+        place = functools.partial(on_device, data, replicated=layout.replicated)
+        self.data, self.unseen = place(buckets), place(unseen)
         self.state: State | None = None
 
     def start(self, hyper: dict[str, jax.Array], planned: int) -> None:
@@ -159,12 +162,14 @@ class Resident:
         self.state = jax.tree.map(jnp.array, State(server, clients))
 
 
-def on_device(data: FederatedData, buckets: list[Bucket]) -> tuple[BucketData, ...]:
-    """All buckets' samples as device arrays."""
+def on_device(data: Sequence[FederatedData], buckets: list[Bucket], *, replicated: bool) -> tuple[BucketData, ...]:
+    """All buckets' samples as device arrays; ``replicated``: ``(runs, ...)``, with a data set for each run."""
     found = []
     for bucket, position in zip(buckets, positions(buckets), strict=True):
-        arrays: Any = (bucket.train(data), bucket.validation(data), bucket.test(data), position, bucket.ids >= 0)
-        found.append(jax.tree.map(jnp.asarray, BucketData(*arrays)))
+        places: Any = (position, bucket.ids >= 0)
+        each = [BucketData(bucket.train(one), bucket.validation(one), bucket.test(one), *places) for one in data]
+        stacked = jax.tree.map(lambda *parts: np.stack(parts), *each) if replicated else each[0]
+        found.append(jax.tree.map(jnp.asarray, stacked))
     return tuple(found)
 
 

@@ -107,12 +107,12 @@ def megabytes(count: float) -> str:
 
 
 class Run:
-    """One or several runs of an algorithm on the same data; ``run[i]`` is a single one."""
+    """One or several runs of an algorithm, on the same data or each on its own; ``run[i]`` is a single one."""
 
     def __init__(
         self,
         algorithm: Algorithm,
-        data: FederatedData,
+        data_sets: Sequence[FederatedData],
         settings: list[dict[str, Any]],
         histories: list[list[dict[str, Any]]],
         scores: list[Scores],
@@ -122,7 +122,7 @@ class Run:
         metric: str,
         rounds: int,
     ) -> None:
-        self.algorithm, self.data, self.settings, self.histories = algorithm, data, settings, histories
+        self.algorithm, self.data_sets, self.settings, self.histories = algorithm, data_sets, settings, histories
         self.scores, self.snapshot, self.seconds, self.communication = scores, snapshot, seconds, communication
         self.metric, self.rounds = metric, rounds
 
@@ -140,7 +140,7 @@ class Run:
         some = slice(index, index + 1)
         return Run(
             self.algorithm,
-            self.data,
+            self.data_sets[some],
             self.settings[some],
             self.histories[some],
             self.scores[some],
@@ -150,6 +150,11 @@ class Run:
             self.metric,
             self.rounds,
         )
+
+    @property
+    def data(self) -> FederatedData:
+        """The (first) run's data."""
+        return self.data_sets[0]
 
     @property
     def history(self) -> list[dict[str, Any]]:

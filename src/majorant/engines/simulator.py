@@ -35,6 +35,7 @@ from majorant.engines.memory import (
 )
 from majorant.engines.population import Bucket, build_buckets, padded_bytes
 from majorant.engines.programs import Layout, Program, enable_compilation_cache, over_runs
+from majorant.engines.replicas import data_sets, refuse_too_many
 from majorant.engines.resident import Resident, positions
 from majorant.engines.rounds import Tally
 from majorant.engines.run import Run, Scores
@@ -59,12 +60,12 @@ class Snapshot(NamedTuple):
 
 def simulate(
     algorithm: Algorithm,
-    data: FederatedData,
+    data: FederatedData | Sequence[FederatedData],
     *,
     rounds: int,
     seed: int = 0,
     seeds: int | Sequence[int] | None = None,
-    hyper: Mapping[str, float] | None = None,
+    hyper: Mapping[str, float | Sequence[float]] | None = None,
     grid: Mapping[str, Sequence[float]] | None = None,
     participation: Participation | None = None,
     evaluate_every: int | None = None,
@@ -80,12 +81,14 @@ def simulate(
 
     ``seeds`` (a number, counted up from ``seed``, or a list) and ``grid`` (values for hyperparameters, all
     combinations) run side by side in one program. ``hyper`` changes single hyperparameter values without compiling
-    anew. ``clients`` is how clients are batched: "vmap", "map" (one at a time) or "auto". Runs whose clients do not fit
-    ``memory_budget`` bytes (by default half of the memory) are streamed; their states then live in host memory, or in
-    files under ``state_folder``. ``on_evaluation(records, snapshot)`` is called after each evaluation with a record
-    per run and a function that takes a snapshot; a run that is resumed from one ends as if never interrupted.
-    ``diagnostics`` adds to every evaluation what the method measures of its own convergence, such as the squared norm
-    of the objective's gradient, and on a few clients how well their local problem was solved (``alpha``).
+    anew; a sequence has a value for each run. ``data`` may be a sequence of data sets of the same shape: run i trains
+    on the i-th, with a seed of its own (see `replicas`). ``clients`` is how clients are batched: "vmap", "map" (one
+    at a time) or "auto". Runs whose clients do not fit ``memory_budget`` bytes (by default half of the memory) are
+    streamed; their states then live in host memory, or in files under ``state_folder``. ``on_evaluation(records,
+    snapshot)`` is called after each evaluation with a record per run and a function that takes a snapshot; a run that
+    is resumed from one ends as if never interrupted. ``diagnostics`` adds to every evaluation what the method
+    measures of its own convergence, such as the squared norm of the objective's gradient, and on a few clients how
+    well their local problem was solved (``alpha``).
 
     >>> import majorant as mj
     >>> data = mj.data.synthetic_mixture(clients=10, dimension=5, seed=0)
@@ -97,14 +100,15 @@ def simulate(
         raise ValueError(f"rounds must be a positive whole number, got {rounds}")
     if evaluate_every is not None and (evaluate_every != int(evaluate_every) or evaluate_every < 1):
         raise ValueError(f"evaluate_every must be a positive whole number, got {evaluate_every}")
-    participation = participation or full()
-    refuse_absences(algorithm, participation, data)
+    participation, found = participation or full(), data_sets(algorithm, data, seeds, grid, state_folder)
+    refuse_absences(algorithm, participation, found[0])
+    seeds = len(found) if seeds is None and not isinstance(data, FederatedData) else seeds
     evaluate_every = evaluate_every or max(1, rounds // 20)
     enable_compilation_cache()
     settings = run_settings(algorithm, seed, seeds, hyper, grid)
     simulation = Simulation(
         algorithm,
-        data,
+        found,
         participation,
         settings,
         rounds,
@@ -126,7 +130,7 @@ def run_settings(
     algorithm: Algorithm,
     seed: int,
     seeds: int | Sequence[int] | None,
-    hyper: Mapping[str, float] | None,
+    hyper: Mapping[str, float | Sequence[float]] | None,
     grid: Mapping[str, Sequence[float]] | None,
 ) -> list[dict[str, Any]]:
     """One dictionary per run: its seed and the hyperparameters that differ from the algorithm's own."""
@@ -142,14 +146,23 @@ def run_settings(
     for name in [*(hyper or {}), *(grid or {})]:
         if name not in known:
             raise ValueError(f"{algorithm.name} has no hyperparameter {name!r}; it has {', '.join(sorted(known))}")
-        values = (grid or {}).get(name) if name in (grid or {}) else [dict(hyper or {})[name]]
+        values = (grid or {}).get(name) if name in (grid or {}) else np.atleast_1d(dict(hyper or {})[name]).tolist()
         if not values:
             raise ValueError(f"the grid has no values for {name!r}")
         for value in values:
             check_range(name, value, least=0)
+    own = {name: np.asarray(value).tolist() for name, value in (hyper or {}).items() if np.ndim(value) > 0}
+    for name, values in own.items():
+        if grid or len(values) != len(listed):
+            why = "there is a grid" if grid else f"there are {len(listed)} runs"
+            raise ValueError(f"hyper has {len(values)} values of {name!r}, but {why}: give one value, or one per run")
     combinations = itertools.product(*(grid or {}).values())
     points = [dict(hyper or {}) | dict(zip(grid or {}, values, strict=True)) for values in combinations]
-    return [{"seed": s, "hyper": point} for point in points for s in listed]
+    return [
+        {"seed": s, "hyper": point | {name: values[i] for name, values in own.items()}}
+        for point in points
+        for i, s in enumerate(listed)
+    ]
 
 
 class Simulation:
@@ -158,7 +171,7 @@ class Simulation:
     def __init__(
         self,
         algorithm: Algorithm,
-        data: FederatedData,
+        data: FederatedData | list[FederatedData],
         participation: Participation,
         settings: list[dict[str, Any]],
         rounds: int,
@@ -168,6 +181,8 @@ class Simulation:
         extra_padding: int,
         diagnostics: bool = False,
     ) -> None:
+        given = [data] if isinstance(data, FederatedData) else data
+        data, self.data_sets = given[0], given * (len(settings) // len(given))  # those of the runs
         self.algorithm, self.data, self.settings, self.rounds = algorithm, data, settings, rounds
         self.participation = participation
         self.metric = metric_name(len(data.classes))
@@ -197,6 +212,8 @@ class Simulation:
             everyone=everyone,
             many=len(settings) > 1,
             diagnostics=diagnostics,
+            replicated=len(given) > 1,
+            in_turn=algorithm.uneven_rounds and jax.default_backend() == "cpu",
         )
         self.bytes_up, self.bytes_down, state_bytes = message_bytes(algorithm, data, self.buckets[0])
         if algorithm.network is not None:  # what one node sends is what another receives
@@ -207,10 +224,13 @@ class Simulation:
         refuse_too_large_stack(
             algorithm, data.clients, self.buckets[0].train(data, np.array([0])), len(settings), budget
         )
-        needed = padded_bytes(data, self.buckets + self.unseen) + 2 * len(settings) * len(training) * state_bytes
+        needed = len(given) * padded_bytes(data, self.buckets + self.unseen)
+        needed += 2 * len(settings) * len(training) * state_bytes
+        refuse_too_many(given, needed, budget)
         keys = jax.vmap(jax.random.key)(jnp.asarray([s["seed"] for s in settings], jnp.uint32))
-        arguments = (algorithm, participation, self.layout, data, self.buckets, self.unseen, keys, self.seconds)
         fits = needed <= budget and state_folder is None
+        samples: Any = given if fits else data
+        arguments = (algorithm, participation, self.layout, samples, self.buckets, self.unseen, keys, self.seconds)
         self.engine: Resident | Streamed = Resident(*arguments) if fits else Streamed(*arguments, state_folder)
 
     def start(self) -> None:
@@ -307,9 +327,10 @@ class Simulation:
     def probe(self, bucket: int, row: int) -> dict[str, np.ndarray]:
         """What is measured on single clients, ``(runs,)`` each."""
         longest = max(b.length for b in self.buckets)  # one program for clients of all buckets
-        data = jax.tree.map(
-            lambda a: a[0], self.buckets[bucket]._replace(length=longest).train(self.data, np.array([row]))
-        )
+        padded = self.buckets[bucket]._replace(length=longest)
+        sets = self.data_sets if self.layout.replicated else [self.data]
+        each = [jax.tree.map(lambda a: a[0], padded.train(one, np.array([row]))) for one in sets]
+        data = jax.tree.map(lambda *parts: np.stack(parts), *each) if self.layout.replicated else each[0]
         client = jax.tree.map(lambda a: a[:, row], self.engine.clients[bucket])
         program = probing(self.algorithm, self.layout)
         engine = self.engine
@@ -366,7 +387,7 @@ class Simulation:
             self.scores = self.timed("evaluate", self.evaluate)
         return Run(
             self.algorithm,
-            self.data,
+            self.data_sets,
             self.settings,
             self.history,
             self.scores,
@@ -402,4 +423,5 @@ def evaluate_joining(algorithm: Algorithm, server: Server, seed: int, data: Fede
 @functools.lru_cache(maxsize=16)
 def probing(algorithm: Algorithm, layout: Layout) -> Program:
     """The program that measures one client."""
-    return Program(over_runs(functools.partial(rounds.probe_client, algorithm), layout, 0, 0, 0, None))
+    samples = 0 if layout.replicated else None
+    return Program(over_runs(functools.partial(rounds.probe_client, algorithm), layout, 0, 0, 0, samples))

@@ -48,6 +48,7 @@ def apfl2(
     rescale: bool = True,
     model: Model | None = None,
     start: str | None = None,
+    bias: bool = True,
 ) -> Objective:
     """Blends of a personal and a shared model. ``alpha``: the shared one's part; ``relaxation``: Λ, its own weight.
 
@@ -60,7 +61,7 @@ def apfl2(
     """
     check_range("relaxation", relaxation, least=0)
     alphas = every_alpha(data, alpha)
-    base = base_model(data, model=model, loss=loss, l2=l2, start=start)
+    base = base_model(data, model=model, loss=loss, l2=l2, start=start, bias=bias)
     s = scale_of(base.clients, rescale)
     trained = alphas[~data.unseen]
 

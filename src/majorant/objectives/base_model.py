@@ -9,8 +9,8 @@ f'_m is L'-smooth, each of its terms is 𝓛'-smooth, and it is μ'-strongly con
 
     L' = c max_m λ_max(G_m) + l2,     𝓛' = c max_j ‖x_j‖² + l2,     μ' = l2   (least squares: + min_m λ_min(G_m))
 
-where G_m = (1/n_m) Σ_j x_j x_jᵀ and x_j ends with the constant 1 that the bias multiplies. Any other model (a neural
-network) serves as well, but has no such constants.
+where G_m = (1/n_m) Σ_j x_j x_jᵀ and x_j ends with the constant 1 that the bias multiplies, where there is one. Any
+other model (a neural network) serves as well, but has no such constants.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ class BaseModel(NamedTuple):
     curvature: Callable[[FederatedData], Curvature]
     convex: bool
     features: int | None = None  # of a linear model: {"weight": (features, outputs), "bias": (outputs,)}
+    bias: bool = True  # whether a linear model has one
 
 
 def base_model(
@@ -59,10 +60,12 @@ def base_model(
     loss: str | BaseLoss | None = None,
     l2: float = 1e-4,
     start: str | None = None,
+    bias: bool = True,
 ) -> BaseModel:
     """A linear model with a convex loss, or the model that is given, for the clients of the data that train.
 
-    ``start``: "zeros", or "model" for the model's own random start; by default linear models start at zero.
+    ``start``: "zeros", or "model" for the model's own random start; by default linear models start at zero. ``bias``
+    False: a linear model without one.
 
     >>> data = FederatedData.from_arrays(np.eye(6), np.arange(6) % 2, clients=np.arange(6) // 3)
     >>> base = base_model(data, l2=0.5)
@@ -75,7 +78,9 @@ def base_model(
     if start not in (None, "zeros", "model"):
         raise ValueError(f'start must be "zeros" or "model", got {start!r}')
     if model is None:
-        return _linear(data, base_loss(data, loss), l2, zeros=start != "model")
+        return _linear(data, base_loss(data, loss), l2, zeros=start != "model", bias=bias)
+    if not bias:
+        raise ValueError(f"bias=False is for the linear model; the model {model.name} has the parameters it has")
     if loss is not None:
         raise ValueError(f"give model or loss, not both: the model {model.name} has its own loss, {model.loss.name}")
     if model.train_apply is not None:
@@ -91,28 +96,30 @@ def base_model(
     return BaseModel(count_training(data), init, value, model.predict, no_constants, convex=False)
 
 
-def _linear(data: FederatedData, loss: BaseLoss, l2: float, *, zeros: bool) -> BaseModel:
+def _linear(data: FederatedData, loss: BaseLoss, l2: float, *, zeros: bool, bias: bool) -> BaseModel:
     features, outputs = math.prod(data.spec.features), loss.loss.outputs(len(data.classes))
     clients = count_training(data)
 
     def apply(params: Tree, x: jax.Array) -> jax.Array:
-        return dense(params, flatten(x))
+        return dense(params, flatten(x)) if bias else flatten(x) @ params["weight"]
 
     def value(params: Tree, batch: Batch) -> jax.Array:
         losses = loss.loss.per_sample(apply(params, batch.x), batch.y)
         return batch.mean(losses) + l2 / 2 * squared_norm(params)
 
     def start(key: Key) -> Tree:
-        return dense_init(key, features, outputs)
+        layer = dense_init(key, features, outputs)
+        return layer if bias else {"weight": layer["weight"]}
 
     return BaseModel(
         clients=clients,
         init=zeros_like(start) if zeros else start,
         value=value,
         predict=lambda params, x: loss.loss.predict(apply(params, x)),
-        curvature=lambda data: curvature(data, loss, l2, clients),
+        curvature=lambda data: curvature(data, loss, l2, clients, bias=bias),
         convex=True,
         features=features,
+        bias=bias,
     )
 
 
@@ -132,11 +139,18 @@ def count_training(data: FederatedData) -> int:
 
 
 def curvature(
-    data: FederatedData, loss: BaseLoss, l2: float, clients: int, columns: Sequence[np.ndarray] | None = None
+    data: FederatedData,
+    loss: BaseLoss,
+    l2: float,
+    clients: int,
+    columns: Sequence[np.ndarray] | None = None,
+    *,
+    bias: bool = True,
 ) -> Curvature:
     """μ', L' and 𝓛' of a linear model on the data of the clients that train.
 
-    ``columns``: features of the parts that a model adds up, a bias for each; None: one part with all of them.
+    ``columns``: features of the parts that a model adds up; None: one part with all of them. ``bias``: whether each
+    part has one.
     """
     if count_training(data) != clients:
         raise ValueError(
@@ -153,7 +167,8 @@ def curvature(
         rows = data.train.client(int(client))[0]
         x = np.asarray(rows.reshape(len(rows), -1), np.float64) / (255 if rows.dtype == np.uint8 else 1)
         parts = [x] if columns is None else [x[:, part] for part in columns]
-        x = np.concatenate([a for part in parts for a in (part, np.ones((len(x), 1)))], axis=1)
+        ones = np.ones((len(x), int(bias)))
+        x = np.concatenate([a for part in parts for a in (part, ones)], axis=1)
         low, high = extreme_eigenvalues(x)
         largest, smallest = max(largest, high), min(smallest, low)
         longest = max(longest, np.square(x).sum(axis=1).max(initial=0.0))

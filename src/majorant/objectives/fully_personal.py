@@ -26,6 +26,7 @@ def fully_personal(
     l2: float = 1e-4,
     model: Model | None = None,
     start: str | None = None,
+    bias: bool = True,
 ) -> Objective:
     """A model for each client, from its own samples alone.
 
@@ -35,7 +36,7 @@ def fully_personal(
     >>> round(objective.constants(data).mu, 6), objective.constants(data).smooth_w
     (0.01, 0.0)
     """
-    base = base_model(data, model=model, loss=loss, l2=l2, start=start)
+    base = base_model(data, model=model, loss=loss, l2=l2, start=start, bias=bias)
 
     def constants(data: FederatedData) -> Constants:
         mu, smooth, sample_smooth = base.curvature(data)

@@ -37,6 +37,7 @@ def maml(
     l2: float = 1e-4,
     model: Model | None = None,
     start: str | None = None,
+    bias: bool = True,
 ) -> Objective:
     """A model to start one step of length ``alpha`` from; ``first_order`` leaves out second derivatives.
 
@@ -46,7 +47,7 @@ def maml(
     False
     """
     check_range("alpha", alpha, above=0)
-    base = base_model(data, model=model, loss=loss, l2=l2, start=start)
+    base = base_model(data, model=model, loss=loss, l2=l2, start=start, bias=bias)
 
     def adapt(w: Tree, batch: Batch) -> Tree:
         gradient = jax.grad(base.value)(w, batch)

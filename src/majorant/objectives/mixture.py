@@ -38,6 +38,7 @@ def mixture(
     rescale: bool = True,
     model: Model | None = None,
     start: str | None = None,
+    bias: bool = True,
 ) -> Objective:
     """Personal models near their mean: ``lambda_`` 0 leaves them alone, a large one makes them one model.
 
@@ -47,7 +48,7 @@ def mixture(
     0.1
     """
     check_range("lambda_", lambda_, least=0)
-    base = base_model(data, model=model, loss=loss, l2=l2, start=start)
+    base = base_model(data, model=model, loss=loss, l2=l2, start=start, bias=bias)
     s = scale_of(base.clients, rescale)
 
     def value(w: Tree, beta: Tree, batch: Batch, id: jax.Array) -> jax.Array:

@@ -39,6 +39,7 @@ def multi_task(
     rescale: bool = True,
     model: Model | None = None,
     start: str | None = None,
+    bias: bool = True,
 ) -> Objective:
     """Personal models near a shared one. ``lambda_``: how near; ``relaxation``: Λ, the shared model's own weight.
 
@@ -49,7 +50,7 @@ def multi_task(
     """
     check_range("lambda_", lambda_, least=0)
     check_range("relaxation", relaxation, least=0)
-    base = base_model(data, model=model, loss=loss, l2=l2, start=start)
+    base = base_model(data, model=model, loss=loss, l2=l2, start=start, bias=bias)
     s = scale_of(base.clients, rescale)
 
     def value(w: Tree, beta: Tree, batch: Batch, id: jax.Array) -> jax.Array:

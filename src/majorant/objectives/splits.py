@@ -54,33 +54,39 @@ def split_by_name(
 
 
 def split_by_column(
-    features: int, shared: Sequence[int | str] | None = None, personal: Sequence[int | str] | None = None
+    features: int,
+    shared: Sequence[int | str] | None = None,
+    personal: Sequence[int | str] | None = None,
+    *,
+    bias: bool = True,
 ) -> Split:
-    """The split of a linear model's ``{"weight": (features, k), "bias": (k,)}``, by columns and "bias".
+    """The split of a linear model's ``{"weight": (features, k), "bias": (k,)}``, by columns and "bias" (if it has one).
 
     >>> split = split_by_column(3, personal=[0, "bias"])
     >>> params = {"weight": jnp.arange(3.0)[:, None], "bias": jnp.ones(1)}
     >>> split.shared(params)["weight"].tolist(), split.personal(params)["weight"].tolist()
     ([[1.0], [2.0]], [[0.0]])
     """
-    paths = [*(f"weight.{column}" for column in range(features)), "bias"]
+    paths = [*(f"weight.{column}" for column in range(features)), *(["bias"] if bias else [])]
     columns = [
         [f"weight.{n}" if str(n).isdigit() else n for n in names] if names is not None and not isinstance(names, str)
         else names
         for names in (shared, personal)
     ]  # fmt: skip
     own = _own(paths, *columns)
-    mine = np.array([own[path] for path in paths[:-1]], bool)
-    rows = {part: np.flatnonzero(mine == part) for part in (False, True)}
-    order = np.argsort(np.concatenate([rows[False], rows[True]]))
+    mine = np.array([own[path] for path in paths[:features]], bool)
+    # int32: JAX remembers what it made of an int64 index in single precision, and fails on it in double
+    rows = {part: np.flatnonzero(mine == part).astype(np.int32) for part in (False, True)}
+    order = np.argsort(np.concatenate([rows[False], rows[True]])).astype(np.int32)
 
     def part(params: Tree, which: bool) -> Tree:
         found = {"weight": params["weight"][rows[which]]} if len(rows[which]) else {}
-        return found | ({"bias": params["bias"]} if own["bias"] is which else {})
+        return found | ({"bias": params["bias"]} if bias and own["bias"] is which else {})
 
     def merge(w: Tree, beta: Tree) -> Tree:
         weights = [part["weight"] for part in (w, beta) if "weight" in part]
-        return {"weight": jnp.concatenate(weights)[order], "bias": (beta if own["bias"] else w)["bias"]}
+        merged = {"weight": jnp.concatenate(weights)[order]}
+        return merged | {"bias": (beta if own["bias"] else w)["bias"]} if bias else merged
 
     return Split(lambda params: part(params, False), lambda params: part(params, True), merge)
 

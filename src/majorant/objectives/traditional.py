@@ -26,6 +26,7 @@ def traditional(
     l2: float = 1e-4,
     model: Model | None = None,
     start: str | None = None,
+    bias: bool = True,
 ) -> Objective:
     """One model for all clients: the mean over clients of their losses, whatever their sizes.
 
@@ -35,7 +36,7 @@ def traditional(
     >>> objective.constants(data).mu, objective.constants(data).smooth_beta
     (0.01, 0.0)
     """
-    base = base_model(data, model=model, loss=loss, l2=l2, start=start)
+    base = base_model(data, model=model, loss=loss, l2=l2, start=start, bias=bias)
 
     def constants(data: FederatedData) -> Constants:
         mu, smooth, sample_smooth = base.curvature(data)

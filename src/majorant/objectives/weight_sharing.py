@@ -36,6 +36,7 @@ def weight_sharing(
     rescale: bool = True,
     model: Model | None = None,
     start: str | None = None,
+    bias: bool = True,
 ) -> Objective:
     """A model whose parameters are in part shared, in part personal: name the one part, the other is the rest.
 
@@ -51,10 +52,10 @@ def weight_sharing(
     >>> sorted(network.init(jax.random.key(0)))
     ['0.bias', '0.weight']
     """
-    base = base_model(data, model=model, loss=loss, l2=l2, start=start)
+    base = base_model(data, model=model, loss=loss, l2=l2, start=start, bias=bias)
     s = scale_of(base.clients, rescale)
     if base.features is not None:
-        split = split_by_column(base.features, shared, personal)
+        split = split_by_column(base.features, shared, personal, bias=bias)
     else:
         split = split_by_name(jax.eval_shape(base.init, jax.random.key(0)), shared, personal)
 
