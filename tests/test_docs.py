@@ -22,7 +22,7 @@ from majorant.experiments.named import EXPERIMENTS
 ROOT = Path(__file__).parents[1]
 METHODS = ROOT / "docs" / "methods"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
-SOLVERS = ("lsgd", "acd", "asvrcd", "ascd", "svrcd", "scd")
+SOLVERS = ("lsgd", "acd", "asvrcd", "ascd", "svrcd", "scd", "l2sgd+")
 PAGE_OF = {"fedavg+": "fedavg-plus", "clustered": "clustered-fl"} | dict.fromkeys(
     SOLVERS, "unified-solvers"
 )  # where a method's name is not its page's

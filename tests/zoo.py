@@ -15,7 +15,7 @@ from majorant.communication.topology import Topology
 from majorant.core import Algorithm
 from majorant.data.federated import FederatedData, Ragged, offsets_of
 from majorant.models.base import Model, Spec
-from majorant.objectives import Constants, Objective, multi_task
+from majorant.objectives import Constants, Objective, mixture, multi_task
 from majorant.solvers import LocalSolver
 
 SIZES = (9, 11, 10, 12, 10, 11)  # one bucket; batches of 4 leave a smaller last one
@@ -97,6 +97,16 @@ ZOO: dict[str, Entry] = {
         sends_points=False,
         forgets=False,
         messages=0,
+    ),
+    "l2sgd_plus": Entry(
+        lambda model, local: algorithms.l2sgd_plus(
+            mixture(problem(), model=model, lambda_=0.5, l2=0.1)._replace(convex=True),
+            constants=CONSTANTS,
+            p_w=0.2,
+            lr=0.5,
+        ),
+        ("lr", 0.5, 0.3),
+        sends_points=False,
     ),
     "mocha": Entry(
         lambda model, local: mj.mocha(model, clients=len(SIZES), lambda_=0.5, omega_every=2),

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from majorant.algorithms import fed_avg_plus as fed_avg_plus
     from majorant.algorithms import fed_em as fed_em
     from majorant.algorithms import fed_prox as fed_prox
+    from majorant.algorithms import l2sgd_plus as l2sgd_plus
     from majorant.algorithms import local as local
     from majorant.algorithms import lsgd_pfl as lsgd_pfl
     from majorant.algorithms import mocha as mocha
@@ -95,6 +96,7 @@ _HOME = {
     "acd_pfl": "algorithms",
     "ascd_pfl": "algorithms",
     "asvrcd_pfl": "algorithms",
+    "l2sgd_plus": "algorithms",
     "lsgd_pfl": "algorithms",
     "scd_pfl": "algorithms",
     "svrcd_pfl": "algorithms",

@@ -8,6 +8,7 @@ import pytest
 import majorant as mj
 import zoo
 from majorant.core import ClientData, View
+from majorant.objectives import global_value, mixture
 from majorant.solvers import as_hyper
 
 MODEL = mj.models.linear(zoo.problem())
@@ -41,6 +42,30 @@ def test_a_shared_model_is_measured_by_the_gradient_over_all_samples():
     np.testing.assert_allclose(
         found["gradient_squared"], sum((g**2).sum() for g in jax.tree.leaves(gradient)), rtol=1e-5
     )
+
+
+@pytest.mark.parametrize("variant", ["paper", "released"])
+def test_pfedme_is_measured_by_its_objective(variant):
+    """In the paper's variant that is the mixture objective, whose own solvers report it as well."""
+    data = zoo.problem()
+    model = mj.models.linear(data, start="zeros")
+    local = mj.local_sgd(0.1, steps=3, batch_size=4)
+    algorithm = mj.p_fed_me(model, mu=0.3, variant=variant, inner_steps=2, outer_lr=0.5, local=local)
+    run = mj.simulate(algorithm, data, rounds=3, evaluate_every=3, diagnostics=True)
+    start = jax.tree.leaves(algorithm.init(KEY).value)
+    assert not any(leaf.any() for leaf in start)
+    w, thetas = (jax.tree.map(lambda a: a[0], t) for t in (run.snapshot.server.value[0], run.snapshot.clients.theta[0]))
+    if variant == "paper":
+        w = jax.tree.map(lambda a: a * 5**0.5, w)  # of five clients: the objective multiplies w by 1/√5
+        expected = global_value(mixture(data, lambda_=0.3, l2=0.0), data, w, thetas)
+    else:
+        each, ids = [], np.flatnonzero(~data.unseen)
+        for place, id in enumerate(ids):
+            theta = jax.tree.map(lambda a, place=place: a[place], thetas)
+            apart = sum(((a - b) ** 2).sum() for a, b in zip(*map(jax.tree.leaves, (theta, w)), strict=True))
+            each.append(model.losses([theta], *map(jnp.asarray, data.train.client(id))).mean() + 0.15 * apart)
+        expected = np.average(each, weights=data.train.sizes[ids])
+    assert run.history[-1]["objective"] == pytest.approx(float(expected), rel=1e-5)
 
 
 def test_a_mixture_is_measured_by_its_likelihood():

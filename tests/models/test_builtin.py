@@ -107,6 +107,7 @@ def test_keys_matter_and_layers_differ():
         (lambda: mlp(Spec((8,), 10), hidden=(16, 2.5)), "hidden must be positive integers"),
         (lambda: softmax_regression(Spec((8,), 0)), "does not fit a regression problem"),
         (lambda: linear(Spec((8,), 1)), "at least 2, not 1"),
+        (lambda: linear(Spec((8,), 2), start="ones"), 'start must be "random" or "zeros"'),
     ],
 )
 def test_errors(build, message):

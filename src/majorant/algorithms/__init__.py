@@ -8,6 +8,7 @@ from majorant.algorithms.fed_avg import fed_avg
 from majorant.algorithms.fed_avg_plus import fed_avg_plus, tuned
 from majorant.algorithms.fed_em import fed_em
 from majorant.algorithms.fed_prox import fed_prox
+from majorant.algorithms.l2sgd_plus import l2sgd_plus
 from majorant.algorithms.local import local
 from majorant.algorithms.lsgd_pfl import lsgd_pfl
 from majorant.algorithms.mocha import mocha
@@ -24,6 +25,7 @@ __all__ = [
     "fed_avg_plus",
     "fed_em",
     "fed_prox",
+    "l2sgd_plus",
     "local",
     "lsgd_pfl",
     "mocha",

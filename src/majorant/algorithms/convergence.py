@@ -6,7 +6,8 @@ For FedEM's f(Θ, Π), with π_t⁺ the weights after one E-step and M-step at t
     v_gain           = f(Θ, Π) − f(Θ, Π⁺)
     v_distance       = Σ_t (n_t/n) KL(π_t⁺ ‖ π_t)
 
-and for one shared model f(θ) = Σ_t (n_t/n) f_t(θ) the first alone. A probe measures how exactly a client solves its
+and for one shared model f(θ) = Σ_t (n_t/n) f_t(θ) the first alone. Personal models that a penalty draws to a shared one
+report what they minimise together. A probe measures how exactly a client solves its
 local problem: the α of Assumption 9, from the round that it would play next.
 """
 
@@ -41,6 +42,18 @@ def of_shared_model(
         return {"alpha": inexactness(lambda theta: mean_loss(theta, data) + added(theta), view.value, found)}
 
     return Diagnosis(measure, conclude, probe)
+
+
+def of_personal_models(
+    model: Model, penalty: Callable[[Tree, View], jax.Array], weight: Callable[[ClientData], jax.Array]
+) -> Diagnosis:
+    """For methods whose clients minimise f_t(θ_t) + penalty(θ_t, view): the mean of that, with ``client.theta``."""
+
+    def measure(view: View, client: Tree, data: ClientData, key: Key) -> dict[str, Tree]:
+        loss = masked_mean(sample_losses(model, client.theta, data), data)
+        return {"objective": loss + penalty(client.theta, view)}
+
+    return Diagnosis(measure, lambda server, mean: mean, weight=weight)
 
 
 def of_mixture(model: Model, e_step: Callable, client_update: Callable) -> Diagnosis:

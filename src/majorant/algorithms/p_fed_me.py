@@ -13,6 +13,9 @@ and sends it; w = Σ_t (n_t/n) θ_t.
 
 It sends w_t and deploys θ; w ← (1 − β) w + β · mean_t w_t, an unweighted mean over the clients that have samples.
 
+Diagnostics report Σ_t p_t (f_t(θ_t) + (μ/2) ‖θ_t − w‖²) with the θ_t as they are: p_t is n_t/n where it is "released",
+and equal in "paper". There, λ = μ makes it the objective `mixture` without an L2 term, at s w and β_t = θ_t.
+
 A client that was not there at training makes one local update from w (the second option in FedEM's App. J.3).
 
 References: Dinh, Tran, Nguyen, *Personalized federated learning with Moreau envelopes*, NeurIPS 2020 (its λ is μ here);
@@ -25,7 +28,9 @@ from typing import NamedTuple
 
 import jax
 
+from majorant.algorithms import convergence
 from majorant.algorithms.fed_prox import pull_to_broadcast
+from majorant.algorithms.two_blocks import one_vote
 from majorant.core import Algorithm, ClientData, Key, Server, Total, Tree, Upload, View, masked_mean
 from majorant.models.base import Model
 from majorant.solvers import Batch, Solver, as_hyper, check_range, local_sgd, needs_steps, run_minibatches
@@ -96,7 +101,7 @@ def p_fed_me(
 
         moments = client.moments if stepping.keep_moments else stepping.init(client.theta)
         w, theta, moments = run_minibatches(stepping.plan, step, (view.value, client.theta, moments), data, key)
-        upload = Upload(w, (data.size > 0).astype(loss.dtype), {"loss": loss})
+        upload = Upload(w, one_vote(data).astype(loss.dtype), {"loss": loss})
         return upload, Client(theta, moments if stepping.keep_moments else ())
 
     def server_update(server: Server, total: Total) -> Server:
@@ -104,6 +109,7 @@ def p_fed_me(
         return server._replace(value=jax.tree.map(move, server.value, total.mean()))
 
     client_update = released if variant == "released" else paper
+    weight = (lambda data: data.size) if variant == "released" else one_vote
 
     def onboard(view: View, data: ClientData, key: Key) -> Client:
         return client_update(view, init_client(view, data, key), data, key)[1]
@@ -116,5 +122,6 @@ def p_fed_me(
         onboard=onboard,
         personalize=lambda view, client: client.theta,
         predict=model.predict,
+        diagnosis=convergence.of_personal_models(model, pull_to_broadcast, weight),
     )
     return algorithm if variant == "released" else algorithm._replace(server_update=server_update)

@@ -33,6 +33,7 @@ for _name, _help in {
     "scd": "stochastic coordinate descent on a personalized objective",
 }.items():
     algorithms.register(_name, f"majorant.algorithms:{_name}_pfl", _help)
+algorithms.register("l2sgd+", "majorant.algorithms:l2sgd_plus", "local SGD without loops, on the mixture objective")
 
 objectives = Registry("objective", arguments=1)
 for _name, _help in {

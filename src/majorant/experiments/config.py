@@ -143,7 +143,9 @@ def check_names(config: RunConfig) -> None:
         )
     if config.objective is not None:
         if not solves:
-            raise ValueError(f"objective goes with lsgd, acd, asvrcd, ascd, svrcd and scd, not with {config.algorithm}")
+            raise ValueError(
+                f"objective goes with lsgd, acd, asvrcd, ascd, svrcd, scd and l2sgd+, not with {config.algorithm}"
+            )
         catalogue.objectives.check(config.objective)
     catalogue.participations.make(config.participation)
     exact = parse(config.local.optimizer)[0] in catalogue.exact_solvers

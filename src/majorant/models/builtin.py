@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from numbers import Integral
 
 import jax
+import jax.numpy as jnp
 
 from majorant.models.base import HasSpec, Loss, Model, Spec, as_float, spec_of
 from majorant.models.convolution import Padding, conv2d
@@ -23,17 +24,23 @@ KERNEL = 3
 CACHED_IMAGES = 32
 
 
-def linear(problem: HasSpec | Spec) -> Model:
+def linear(problem: HasSpec | Spec, *, start: str = "random") -> Model:
     """A linear map with bias: linear regression, logistic regression (two classes) or softmax regression (more).
 
-    Two classes and regression take one output, K > 2 classes take K.
+    Two classes and regression take one output, K > 2 classes take K. ``start`` "zeros" begins at zero, as the
+    objectives' own linear models do.
 
     >>> model = linear(Spec((4,), classes=2))
     >>> model.apply(model.init(jax.random.key(0)), jax.numpy.zeros((5, 4))).shape
     (5, 1)
     """
+    if start not in ("random", "zeros"):
+        raise ValueError(f'start must be "random" or "zeros", got {start!r}')
     spec = spec_of(problem)
-    return _perceptron(spec, (), loss_for(spec), "linear")
+    model = _perceptron(spec, (), loss_for(spec), "linear")
+    return (
+        model if start == "random" else model._replace(init=lambda key: jax.tree.map(jnp.zeros_like, model.init(key)))
+    )
 
 
 def softmax_regression(problem: HasSpec | Spec) -> Model:

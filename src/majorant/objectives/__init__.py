@@ -2,7 +2,7 @@
 
 from majorant.objectives import losses
 from majorant.objectives.apfl2 import apfl2
-from majorant.objectives.base import Constants, Objective
+from majorant.objectives.base import Constants, Objective, Penalty
 from majorant.objectives.custom import custom
 from majorant.objectives.fully_personal import fully_personal
 from majorant.objectives.maml import maml
@@ -16,6 +16,7 @@ from majorant.objectives.weight_sharing import weight_sharing
 __all__ = [
     "Constants",
     "Objective",
+    "Penalty",
     "Reference",
     "apfl2",
     "custom",

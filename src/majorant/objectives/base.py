@@ -30,11 +30,20 @@ class Constants(NamedTuple):
     sample_smooth_beta: float  # 𝓛^β
 
 
+class Penalty(NamedTuple):
+    """What ties clients to each other in f_m(w, β_m) = f'_m(β_m) + (λ/2) ‖s w − β_m‖², and nothing else does."""
+
+    lambda_: float
+    scale: float  # s
+    value: Callable[[Tree, Batch], jax.Array]  # f' over the samples of a batch
+
+
 class Objective(NamedTuple):
     """A personalized objective over ``clients`` clients that train.
 
     ``value(w, β, batch, id)`` is f_m over the samples of a batch, terms without samples included: over all samples of
     the client it is f_m itself, over one it is f_{m,j}. ``deploy(w, β, id)`` is what client ``id`` predicts with.
+    ``penalty`` takes f_m apart where it is of that form: what solvers made for it need.
     """
 
     name: str
@@ -47,3 +56,4 @@ class Objective(NamedTuple):
     constants: Callable[[FederatedData], Constants]
     convex: bool = True
     adapt: Callable[[Tree, Batch], Tree] | None = None  # (deployed, own samples) -> deployed, where a last step is due
+    penalty: Penalty | None = None

@@ -22,7 +22,7 @@ import jax
 from majorant.core import Tree, squared_norm
 from majorant.data.federated import FederatedData
 from majorant.models.base import Model
-from majorant.objectives.base import Constants, Objective
+from majorant.objectives.base import Constants, Objective, Penalty
 from majorant.objectives.base_model import base_model
 from majorant.objectives.blocks import block_constants, scale_of, scaled, smoothness
 from majorant.objectives.losses import BaseLoss
@@ -70,4 +70,5 @@ def mixture(
         predict=base.predict,
         constants=constants,
         convex=base.convex,
+        penalty=Penalty(lambda_, s, base.value),
     )
