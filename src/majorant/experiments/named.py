@@ -65,6 +65,12 @@ EXPERIMENTS = {
     "fedem/rates": lazily("decentralized", "rates", "the rates of Theorems 3.2 and 3.3, a run for every length"),
     "fedem/digits": lazily("fedem", "digits", "digits with labels Dirichlet(0.4) over clients"),
     "fedem/rotated-digits": lazily("fedem", "rotated_digits", "digits turned by four angles: hidden clusters"),
+    "unified/figure3": lazily("unified_images", "figure3", "LSGD-, ASCD-, ASVRCD-PFL on images, 2 classes a device"),
+    "unified/figure4": lazily("unified_images", "figure4", "the same with 4 classes"),
+    "unified/figure5": lazily("unified_images", "figure5", "the same with 8 classes"),
+    "unified/figure6": lazily("unified_images", "figure6", "ASCD-PFL: how often to communicate, against theory's p_w"),
+    "unified/figure7": lazily("unified_images", "figure7", "ASCD-PFL with and without rescaling the shared block"),
+    "unified/figure8": lazily("unified_images", "figure8", "the multi-task objective with growing relaxation"),
 }
 
 
