@@ -63,7 +63,7 @@ def test_a_new_hyperparameter_value_compiles_nothing_and_changes_the_result(name
     with monkeypatch.context() as patch:
         patch.setattr(jax.stages.Lowered, "compile", lambda self: pytest.fail("compiled anew"))
         changed = simulate(name, hyper={key: value})
-    distance = lambda a, b: float(np.abs(a - b).max())
+    distance = lambda a, b: float(np.abs(a.astype(float) - b).max())
     moved = jax.tree.map(distance, states_and_value(run), states_and_value(changed))
     assert max(jax.tree.leaves(moved)) > 1e-4
 
@@ -86,7 +86,7 @@ def test_types_stay_as_they_were(name):
     assert types(run.snapshot.server) == types(start.server)
     assert types(run.snapshot.clients) == types(start.clients)
     numbers = jax.tree.leaves((start.server, start.clients))
-    assert {str(a.dtype) for a in numbers} <= {"float32", "int32", "uint32"}  # the last: a random key's data
+    assert {str(a.dtype) for a in numbers} <= {"bool", "float32", "int32", "uint32"}  # the last: a random key's data
 
 
 @functools.cache
@@ -95,11 +95,6 @@ def run_start(name: str) -> Snapshot:
     seen = []
     simulate(name, resume=lambda fresh: seen.append(fresh) or fresh)
     return seen[0]
-
-
-@every_algorithm
-def test_padding_is_invisible(name):
-    assert_same(simulate(name, extra_padding=7), reference(name)[0])
 
 
 @every_algorithm
@@ -159,8 +154,8 @@ def test_streaming_clients_through_in_chunks_changes_nothing(name, tmp_path):
 
 
 @every_algorithm
-def test_one_client_at_a_time_changes_nothing(name):
-    assert_same(simulate(name, clients="map"), reference(name)[0])
+def test_one_client_at_a_time_and_with_more_padding_changes_nothing(name):
+    assert_same(simulate(name, clients="map", extra_padding=7), reference(name)[0])
 
 
 @every_algorithm

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 from collections.abc import Iterator
@@ -30,14 +31,24 @@ def most_side_by_side(algorithm: Algorithm, data: FederatedData, budget: int, ru
     """How many clients fit the budget side by side, by the size of all intermediate results of a prediction."""
     rows = int(max(data.train.sizes.max(), data.test.sizes.max(), 1))
     rows = min(rows, max(64, BLOCK_VALUES // max(1, int(np.prod(data.spec.features)))))
-    one = tiny_client(data)
+    values = values_of_a_prediction(algorithm, shapes_of(tiny_client(data)))
+    return int(max(1, budget // 4 // max(1, 4 * values * rows * runs)))
+
+
+def shapes_of(client: ClientData) -> ClientData:
+    """Shapes and types in place of arrays: what tracing needs, and a key to remember its results by."""
+    return jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), client)
+
+
+@functools.lru_cache(maxsize=64)
+def values_of_a_prediction(algorithm: Algorithm, one: ClientData) -> int:
+    """The values that joining and predicting produce on their way, for a client of this shape."""
 
     def predict(key: jax.Array, one: ClientData) -> jax.Array:
         view = algorithm.broadcast(algorithm.init(key), key)
         return algorithm.predict(algorithm.deploy(view, algorithm.join(view, one, key), one, key), one.x)
 
-    values = intermediate_values(jax.make_jaxpr(predict)(jax.random.key(0), one).jaxpr)
-    return int(max(1, budget // 4 // max(1, 4 * values * rows * runs)))
+    return intermediate_values(jax.make_jaxpr(predict)(jax.random.key(0), one).jaxpr)
 
 
 def intermediate_values(jaxpr: Any) -> int:
@@ -87,6 +98,12 @@ def message_bytes(algorithm: Algorithm, data: FederatedData, bucket: Bucket) -> 
 
 def message_shapes(algorithm: Algorithm, one: ClientData) -> tuple[Any, Any, Any]:
     """The shapes of what a client sends, is sent and keeps. Tracing a round brings out a method's complaints, too."""
+    return traced_message(algorithm, shapes_of(one), jnp.result_type(float))
+
+
+@functools.lru_cache(maxsize=64)
+def traced_message(algorithm: Algorithm, one: ClientData, precision: Any) -> tuple[Any, Any, Any]:
+    """`message_shapes` for a client of this shape, in this precision."""
 
     def message(data: ClientData, key: jax.Array) -> Any:
         view = algorithm.address(algorithm.broadcast(algorithm.init(key), key), data.id)

@@ -56,7 +56,7 @@ class Program:
 
     def shapes(self, *args: Any) -> Any:
         """The shapes of what the program returns."""
-        return jax.eval_shape(self.function, *args)
+        return self.jitted.eval_shape(*args)  # traced once for this and for compiling
 
 
 # Half the compile time for programs that run as fast: the work is in matrix products, which these do not touch.
