@@ -12,11 +12,19 @@ import pytest
 import majorant as mj
 from majorant.core import blockwise
 from majorant.data.federated import FederatedData
+from majorant.engines import population
 from majorant.engines.population import bucket_edges, build_buckets
 from majorant.evaluation.metrics import across_clients, bottom_decile
 from majorant.solvers import permutation
 
 SIZES = np.array([8, 60, 9, 300, 10, 64, 8, 280, 70, 9])
+
+
+@pytest.fixture(autouse=True, scope="module")
+def buckets_for_small_data():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(population, "LEAST_SAVED", 0)
+        yield
 
 
 def problem() -> FederatedData:

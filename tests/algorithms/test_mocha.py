@@ -117,7 +117,8 @@ def test_learned_relations_find_the_two_groups():
     assert run.history[-1]["train_accuracy"]["mean"] > 0.85
 
 
-def test_dual_variables_survive_a_snapshot_across_buckets_of_different_sizes():
+def test_dual_variables_survive_a_snapshot_across_buckets_of_different_sizes(monkeypatch):
+    monkeypatch.setattr("majorant.engines.population.LEAST_SAVED", 0)
     data = related_clients((5, 6, 40, 45))
     algorithm, seen = mj.mocha(data, clients=4, lambda_=LAMBDA, omega_every=2), []
     record = lambda lines, snapshot: seen.append(snapshot())

@@ -16,7 +16,8 @@ from majorant.core import ClientData
 from majorant.data.federated import FederatedData, Ragged, concatenated_ranges
 
 MAX_BUCKETS = 4
-BUCKET_COST = 0.08  # a further bucket must save this share of the padded samples to be worth compiling
+BUCKET_COST = 0.08  # a further bucket must save this share of the padded samples to be worth compiling …
+LEAST_SAVED = 1 << 18  # … and this many numbers: on small data, compiling takes longer than all rounds
 
 
 class Bucket(NamedTuple):
@@ -42,11 +43,17 @@ class Bucket(NamedTuple):
         return stack(data.test, self.ids[rows], self.test_length)
 
 
-def bucket_edges(sizes: np.ndarray, *, most: int = MAX_BUCKETS, cost: float = BUCKET_COST) -> list[int]:
+def bucket_edges(
+    sizes: np.ndarray, *, most: int = MAX_BUCKETS, cost: float = BUCKET_COST, least: float = 0.0
+) -> list[int]:
     """Ends (exclusive, in order of size) of the buckets that minimise Σ clients × longest, by dynamic programming.
+
+    A further bucket must save the share ``cost`` of the padded samples, and ``least`` of them.
 
     >>> bucket_edges(np.array([1, 1, 1, 100, 100]))
     [3, 5]
+    >>> bucket_edges(np.array([1, 1, 1, 100, 100]), least=1000)
+    [5]
     """
     ordered = np.sort(sizes).astype(np.float64)
     n = len(ordered)
@@ -72,7 +79,8 @@ def bucket_edges(sizes: np.ndarray, *, most: int = MAX_BUCKETS, cost: float = BU
         ends.append([int(cuts[j]), *reversed(path)])
     kept = 0
     for k in range(1, len(totals)):
-        if totals[k] < totals[kept] * (1 - cost) ** (k - kept):
+        enough = totals[kept] - totals[k] >= least * (k - kept)
+        if enough and totals[k] < totals[kept] * (1 - cost) ** (k - kept):
             kept = k
     return ends[kept]
 
@@ -112,7 +120,8 @@ def build_buckets(
     sizes = data.train.sizes[clients]
     order = np.argsort(sizes, kind="stable")
     buckets, begin = [], 0
-    for end in bucket_edges(sizes):
+    least = LEAST_SAVED / max(1, int(np.prod(data.train.x.shape[1:])))
+    for end in bucket_edges(sizes, least=least):
         members = clients[order[begin:end]]  # by size: those that run side by side take about as many steps
         begin = end
         length = max(1, int(data.train.sizes[members].max())) + extra_padding  # no program sees an empty array
