@@ -98,4 +98,4 @@ def check_columns(data: FederatedData, name: str, columns: Sequence[int] | None)
         raise ValueError(
             f"{name} must be different columns of the {features} features, from 0 to {features - 1}, got {given}"
         )
-    return np.asarray(given, int)
+    return np.asarray(given, np.int32)  # as the columns of `splits`: an index for both precisions

@@ -71,8 +71,9 @@ def split_by_column(
     ]  # fmt: skip
     own = _own(paths, *columns)
     mine = np.array([own[path] for path in paths[:-1]], bool)
-    rows = {part: np.flatnonzero(mine == part) for part in (False, True)}
-    order = np.argsort(np.concatenate([rows[False], rows[True]]))
+    # int32: JAX remembers what it made of an int64 index in single precision, and fails on it in double
+    rows = {part: np.flatnonzero(mine == part).astype(np.int32) for part in (False, True)}
+    order = np.argsort(np.concatenate([rows[False], rows[True]])).astype(np.int32)
 
     def part(params: Tree, which: bool) -> Tree:
         found = {"weight": params["weight"][rows[which]]} if len(rows[which]) else {}
