@@ -16,6 +16,7 @@ from majorant.terminal import (
     console,
     errors,
     friendly_errors,
+    looking_for_minimum,
     objective_table,
     progress,
     tell_network,
@@ -127,7 +128,6 @@ def run(
     with friendly_errors():
         from majorant.experiments.config import build, check_names
         from majorant.experiments.execute import point_last_at, run_in_folder
-        from majorant.experiments.optimum import find_optimum
 
         settings = resolve(flags, config, resume)
         check_names(settings)
@@ -136,7 +136,7 @@ def run(
         folder = resume or out or fresh_folder(f"{settings.algorithm}-{settings.data}")
         check_figures(figures)
         problem = build(settings)
-        problem = problem._replace(optimum=find_optimum(settings, problem.data))
+        problem = problem._replace(optimum=looking_for_minimum(settings, problem.data, quiet=as_json))
         if not as_json:
             tell_network(problem.algorithm)
         with progress([settings.algorithm], settings.rounds, quiet=as_json) as bars:
@@ -193,7 +193,6 @@ def compare(
     with friendly_errors():
         from majorant.experiments.config import build, check_names, load_data
         from majorant.experiments.execute import point_last_at, run_in_folder, slug
-        from majorant.experiments.optimum import find_optimum
 
         settings = [resolve(flags | {"algorithm": name}, config, None) for name in algorithms]
         for each in settings:
@@ -207,7 +206,7 @@ def compare(
         if folder.exists() and any(folder.iterdir()):
             raise FileExistsError(f"{folder} is not empty: choose another --out")
         algorithms, names = distinct(algorithms), distinct([slug(name) for name in algorithms])
-        optimum = find_optimum(settings[0], shared)  # all methods minimise the same objective
+        optimum = looking_for_minimum(settings[0], shared, quiet=as_json)  # of the objective that all share
         with progress(algorithms, settings[0].rounds, quiet=as_json) as bars:
             for i, (each, problem) in enumerate(zip(settings, problems, strict=True)):
                 advance, problem = functools.partial(bars.advance, i), problem._replace(optimum=optimum)

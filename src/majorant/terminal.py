@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,15 @@ def tell_where(folder: Path, report: Path | None) -> None:
         console.print("no report: it needs matplotlib (pip install 'majorant[report]')", highlight=False)
     else:
         console.print(f"report: {report.resolve()}", highlight=False, soft_wrap=True)
+
+
+def looking_for_minimum(config: Any, data: Any, *, quiet: bool) -> float | None:
+    """`find_optimum`, with words on the error stream that say what takes so long."""
+    from majorant.experiments.optimum import find_optimum
+
+    words = "looking for the minimum of the objective, to measure against (--no-reference does without) …"
+    with nullcontext() if quiet or config.objective is None else errors.status(words):
+        return find_optimum(config, data)
 
 
 def comparison_table(summaries: dict[str, dict[str, Any]]) -> Table:
@@ -77,7 +86,7 @@ def objective_table(summaries: dict[str, dict[str, Any]]) -> Table | None:
     """How far methods came in minimising their objective, and what it took; None where none of them measured it."""
     from majorant.engines.run import megabytes
 
-    if not any("gradients" in s and "objective" in s for s in summaries.values()):
+    if not any("objective" in s and ("gradients" in s or "optimum" in s) for s in summaries.values()):
         return None
     known = all("suboptimality" in s for s in summaries.values())
     level, form = ("suboptimality", ".2e") if known else ("objective", ".6g")

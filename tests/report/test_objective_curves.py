@@ -83,6 +83,12 @@ def test_the_report_shows_the_figure_and_the_numbers():
     assert "F − F*" not in html.page([other]).split("</style>")[1]
 
 
+def test_methods_that_count_no_gradients_have_two_panels():
+    run = record()
+    bare = [{name: v for name, v in line.items() if "gradients" not in name} for line in run.history]
+    assert len(objective_curves([RunRecord("peers", run.config, run.summary, bare)]).axes) == 2
+
+
 def test_damaged_histories_are_drawn_as_far_as_they_go():
     run = record()
     run.history[3]["objective"] = run.history[3]["suboptimality"] = None

@@ -69,7 +69,7 @@ def averaged(record: RunRecord, name: str) -> tuple[np.ndarray, np.ndarray]:
     their own.
     """
     by_round: dict[int, list[float]] = {}
-    if "objective" in record.config and name != "consensus_distance":
+    if record.solves and name != "consensus_distance":
         return np.zeros(0), np.zeros(0)
     for line in record.history:
         if isinstance(line.get(name), int | float) and line.get("round", 0) > 0:

@@ -169,7 +169,7 @@ def table(records: Sequence[RunRecord]) -> str:
         )
     note = f"Test {metric_name(records)} over the clients, the mean weighted by their test samples."
     note += " Bytes are those of all clients and rounds."
-    if any("gradients" in record.summary for record in records):
+    if any(record.solves for record in records):
         note += " F is the objective, F* its minimum; gradients are those of samples that a client has computed."
     first = f'<tr><th scope="col">Method</th>{head}</tr>'
     body = f'<div class="scroll"><table><thead>{first}</thead><tbody>{"".join(rows)}</tbody></table></div>'
@@ -178,12 +178,11 @@ def table(records: Sequence[RunRecord]) -> str:
 
 def progress_columns(records: Sequence[RunRecord]) -> list[Column]:
     """How far solvers of an objective came, and what it took; nothing is shown of other methods."""
-    told = [record.summary for record in records if "gradients" in record.summary]
-    value = lambda name: lambda record: number(record.summary.get(name)) if "gradients" in record.summary else math.nan
+    value = lambda name: lambda record: number(record.summary.get(name)) if record.solves else math.nan
     calls = lambda block: lambda record: number((record.summary.get("gradients") or {}).get(block))
     count = lambda value: f"{value:,.0f}"
     small = lambda value: f"{value:.2e}"
-    known = any("suboptimality" in summary for summary in told)
+    known = any("suboptimality" in record.summary for record in records if record.solves)
     level: Column = ("F", value("objective"), lambda value: f"{value:.6g}", False)
     return [
         ("F − F*", value("suboptimality"), small, False) if known else level,

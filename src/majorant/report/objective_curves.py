@@ -32,9 +32,9 @@ class Curve(NamedTuple):
 
 
 def drawable(records: Sequence[RunRecord]) -> list[int]:
-    """The places of the records that have logged an objective and the gradients it took."""
-    logs = lambda line: np.isfinite(number_of(line, "objective")) and np.isfinite(number_of(line, "gradients"))
-    return [place for place, record in enumerate(records) if any(logs(line) for line in record.history)]
+    """The places of the records of solvers that have logged their objective."""
+    logs = lambda line: np.isfinite(number_of(line, "objective"))
+    return [place for place, r in enumerate(records) if r.solves and any(map(logs, r.history))]
 
 
 @in_style
@@ -43,25 +43,32 @@ def objective_curves(records: Sequence[RunRecord]) -> Figure:
     places = drawable(records)
     known = all(floor_of(records[place]) is not None for place in places)
     curves = {place: curve_of(records[place], "suboptimality" if known else "objective") for place in places}
-    figure, panels = canvas(10.4, 3.7, panels=3)
-    unit, name = byte_unit(max((curve.sent.max(initial=0) for curve in curves.values()), default=0))
+    most = lambda x_of: max(
+        (np.nan_to_num(getattr(curve, x_of)).max(initial=0) for curve in curves.values()), default=0
+    )
+    spread, labels = wide([curve.gradients for curve in curves.values()]), {"rounds": (1.0, "Rounds")}
+    if most("gradients"):  # not counted without a server
+        unit, name = (1.0, "") if spread else count_unit(most("gradients"))
+        labels["gradients"] = unit, f"Gradients of samples, per client{name}"
+    unit, name = byte_unit(most("sent"))
+    labels["sent"] = unit, f"Bytes up and down, all clients ({name})"
+    figure, panels = canvas(0.5 + 3.3 * len(labels), 3.7, panels=len(labels))
     lines = {}
-    for axes, x_of in zip(panels, ("rounds", "gradients", "sent"), strict=True):
+    for axes, (x_of, (unit, name)) in zip(panels, labels.items(), strict=True):
         for place, curve in curves.items():
-            x = getattr(curve, x_of) / (unit if x_of == "sent" else 1)
             floor = floor_of(records[place]) if known else None
-            lines[place] = draw(axes, x, curve.values, style_of(place), floor)
+            lines[place] = draw(axes, getattr(curve, x_of) / unit, curve.values, style_of(place), floor)
+        axes.set_xlabel(name)
+        axes.locator_params(axis="x", nbins=6)
         if known:
             logarithmic(axes, "y")
-    panels[0].set(xlabel="Rounds", ylabel="F − F*, the distance from the minimum" if known else "Objective F")
-    panels[1].set(xlabel="Gradients of samples, per client")
-    panels[2].set(xlabel=f"Bytes up and down, all clients ({name})")
-    if wide([curve.gradients for curve in curves.values()]):
+    panels[0].set_ylabel("F − F*, the distance from the minimum" if known else "Objective F")
+    if spread:
         logarithmic(panels[1], "x")
     if known:
         mark_rounding(panels, [records[place] for place in places], list(curves.values()))
     share_height(panels)
-    legend(figure, [lines[place] for place in places], [records[place] for place in places], width=125)
+    legend(figure, [lines[place] for place in places], [records[place] for place in places], width=42 * len(labels))
     return figure
 
 
@@ -111,11 +118,33 @@ def logarithmic(axes: Axes, which: str) -> None:
     """A logarithmic axis with plain numbers as its labels; where it spans less than a decade, also between powers."""
     from matplotlib.ticker import LogFormatter
 
+    class Plain(LogFormatter):
+        def __call__(self, x: float, pos: int | None = None) -> str:
+            return plain(x) if super().__call__(x, pos) else ""
+
     axis = axes.yaxis if which == "y" else axes.xaxis
     axes.set(**{f"{which}scale": "log"})
-    power = lambda value, _: f"{value:,.0f}" if 1 <= value < 1e6 else f"1e{np.log10(value):.0f}"
-    axis.set_major_formatter(power)
-    axis.set_minor_formatter(LogFormatter(minor_thresholds=(1, 0.4)))
+    axis.set_major_formatter(Plain())
+    axis.set_minor_formatter(Plain(minor_thresholds=(1, 0.4)))
+
+
+def plain(value: float) -> str:
+    """A tick of a logarithmic axis as text.
+
+    >>> plain(1e-15), plain(0.02), plain(1000.0)
+    ('1e-15', '2e-2', '1,000')
+    """
+    digit, _, exponent = f"{value:.0e}".partition("e")
+    return f"{value:,.0f}" if 1 <= value < 1e6 else f"{digit}e{int(exponent)}"
+
+
+def count_unit(most: float) -> tuple[float, str]:
+    """The unit in which a number of things is easy to read.
+
+    >>> count_unit(250_000)
+    (1000.0, ', thousands')
+    """
+    return next(((s, n) for s, n in ((1e6, ", millions"), (1e3, ", thousands")) if most >= 20 * s), (1.0, ""))
 
 
 def share_height(panels: Sequence[Axes]) -> None:
