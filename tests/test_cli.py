@@ -188,17 +188,33 @@ def test_peers_learn_without_a_server(place, tmp_path):
     assert max(weights) > 0.8
 
 
-def test_a_personalized_objective_is_solved_and_deployed(place, tmp_path):
+def test_personalized_objectives_are_solved_to_a_bound_and_deployed(place, tmp_path):
+    """Two solvers in double precision, measured against the minimum: one stops at the bound, the other does not."""
     columns = ["--client-column", "hospital", "--label-column", "outcome"]
-    run, objective = tmp_path / "run", ["--objective", "mixture:lambda=0.01"]
-    invoke("run", "acd", "--data", place / "visits.csv", *columns, *objective, "--rounds", "80", "--out", run)
-    summary = json.loads((run / "summary.json").read_text())
-    assert summary["test_accuracy"]["mean"] > 0.8  # personal models: a shared one cannot
-    last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
-    assert last["iterations"] > 80
-    assert last["gradients_beta"] > last["gradients_w"] > 0
+    flags = ["--objective", "mixture:lambda=0.01,l2=0.01", "--precision", "double", "--until", "suboptimality<1e-9"]
+    out = ["--rounds", "80", "--evaluate-every", "5", "--out", tmp_path / "c"]
+    text = invoke("compare", "acd", "lsgd", "--data", place / "visits.csv", *columns, *flags, *out)
+    for words in ("F − F*", "gradient norm", "in β", "stopped early by --until", "minimum F* is 0."):
+        assert words in text
+    acd, lsgd = (json.loads((tmp_path / "c" / n / "summary.json").read_text()) for n in ("acd", "lsgd"))
+    assert acd["test_accuracy"]["mean"] > 0.8  # personal models: a shared one cannot
+    assert acd["stopped"] == "suboptimality < 1e-09"
+    assert acd["rounds"] == acd["communication"]["rounds"] < lsgd["rounds"] == 80
+    assert lsgd["stopped"] is None
+    assert 0 <= acd["suboptimality"] < 1e-9 < lsgd["suboptimality"]
+    assert acd["objective"] == pytest.approx(acd["optimum"] + acd["suboptimality"], abs=1e-14)
+    assert acd["gradients"]["beta"] > acd["gradients"]["w"] > 0
+    assert acd["communication"]["bytes_up"] == acd["rounds"] * 8 * 5 * 8  # 8 clients, 5 numbers of 8 bytes
+    lines = [json.loads(line) for line in (tmp_path / "c" / "acd" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["suboptimality"] < 1e-9 for line in lines] == [False] * (len(lines) - 1) + [True]
+    page = (tmp_path / "c" / "report.html").read_text()
+    assert 'id="objective"' in page
+    assert 'id="rates"' not in page
     new = write_visits(tmp_path / "new.csv", range(9, 10), seed=1)
-    assert "accuracy" in json.loads(invoke("personalize", run, "--data", new, "--json"))["fit"]
+    assert "accuracy" in json.loads(invoke("personalize", tmp_path / "c" / "acd", "--data", new, "--json"))["fit"]
+    assert "stopped by suboptimality < 1e-09" in invoke("run", "--resume", tmp_path / "c" / "acd")
+    again = json.loads((tmp_path / "c" / "acd" / "summary.json").read_text())
+    assert {k: v for k, v in again.items() if k != "seconds"} == {k: v for k, v in acd.items() if k != "seconds"}
 
 
 TABLE = ["--data", "{table}", "--client-column", "hospital"]
@@ -243,6 +259,10 @@ BAD = {
     "a blend that is none": (["acd", *SMALL, "--objective", "apfl2:alpha=1"], "alpha"),
     "a split of everything": (["lsgd", *SMALL, "--objective", "weight-sharing:shared=0+1+bias"], "shared"),
     "an objective without a step": (["lsgd", *SMALL, "--objective", "maml"], "lr"),
+    "a bound without a number": (["fedem", *SMALL, "--until", "test_accuracy >"], "as in 'gradient_norm < 1e-6'"),
+    "a bound on nothing": (["fedem", *SMALL, "--until", "gradnorm<1"], "did you mean 'gradient_norm'"),
+    "a distance from no minimum": (["fedem", *SMALL, "--until", "suboptimality<1"], "needs the minimum"),
+    "an unknown precision": (["fedem", *SMALL, "--precision", "half"], "'single' or 'double'"),
     "a figure format": (["fedem", "--figures", "gif"], "pdf, png or svg"),
     "regression for MOCHA": (["mocha", *TABLE, "--label-column", "dose"], "classification"),
     "a missing column": (["fedem", *TABLE, "--label-column", "outcom"], "outcome"),

@@ -16,6 +16,8 @@ from majorant.terminal import (
     console,
     errors,
     friendly_errors,
+    looking_for_minimum,
+    objective_table,
     progress,
     tell_network,
     tell_where,
@@ -37,13 +39,22 @@ Objective = Annotated[
     str | None, typer.Option(help="Personalized objective of lsgd, acd, asvrcd, …: mixture:lambda=0.1.")
 ]
 Model = Annotated[str | None, typer.Option("--model", "-m", help="Model: auto, linear, mlp:hidden=64+32, cnn.")]
-Rounds = Annotated[int | None, typer.Option("--rounds", "-r", help="Communication rounds.")]
+Rounds = Annotated[int | None, typer.Option("--rounds", "-r", help="Communication rounds, at most.")]
+Until = Annotated[
+    list[str] | None, typer.Option(help="Stop early at a bound: 'gradient_norm < 1e-6' (repeatable, one is enough).")
+]
 Seed = Annotated[int | None, typer.Option(help="First seed.")]
 Seeds = Annotated[int | None, typer.Option(help="Number of seeds, run side by side.")]
 Participation = Annotated[str | None, typer.Option(help="full, uniform:0.2, bernoulli:0.2 or cyclic:0.2.")]
 Topology = Annotated[str | None, typer.Option(help="No server: peers on a ring, torus, erdos-renyi:0.5, …")]
 Scaling = Annotated[str | None, typer.Option(help="Peers' displacements: by their sizes, or none.")]
-Diagnostics = Annotated[bool | None, typer.Option("--diagnostics", help="Measure convergence at every evaluation.")]
+Diagnostics = Annotated[
+    bool | None, typer.Option(help="Measure convergence at every evaluation (default: where there is an objective).")
+]
+Reference = Annotated[
+    bool | None, typer.Option(help="Find the objective's minimum, to measure against (default: where that is quick).")
+]
+Precision = Annotated[str | None, typer.Option(help="single (float32) or double (float64).")]
 Unseen = Annotated[float | None, typer.Option(help="Share of the clients kept away from training.")]
 EvaluateEvery = Annotated[int | None, typer.Option(help="Rounds between evaluations.")]
 ClientColumn = Annotated[str | None, typer.Option(help="Column of a table that says whose a row is.")]
@@ -82,12 +93,15 @@ def run(
     objective: Objective = None,
     model: Model = None,
     rounds: Rounds = None,
+    until: Until = None,
     seed: Seed = None,
     seeds: Seeds = None,
     participation: Participation = None,
     topology: Topology = None,
     scaling: Scaling = None,
     diagnostics: Diagnostics = None,
+    reference: Reference = None,
+    precision: Precision = None,
     unseen: Unseen = None,
     evaluate_every: EvaluateEvery = None,
     client_column: ClientColumn = None,
@@ -122,16 +136,13 @@ def run(
         folder = resume or out or fresh_folder(f"{settings.algorithm}-{settings.data}")
         check_figures(figures)
         problem = build(settings)
+        problem = problem._replace(optimum=looking_for_minimum(settings, problem.data, quiet=as_json))
         if not as_json:
             tell_network(problem.algorithm)
-        with progress([settings.algorithm], settings.rounds, quiet=as_json) as advance:
-            result = run_in_folder(
-                settings,
-                folder,
-                problem=problem,
-                resume=resume is not None,
-                on_evaluation=functools.partial(advance, 0),
-            )
+        with progress([settings.algorithm], settings.rounds, quiet=as_json) as bars:
+            advance, again = functools.partial(bars.advance, 0), resume is not None
+            result = run_in_folder(settings, folder, problem=problem, resume=again, on_evaluation=advance)
+            bars.finish(0, result.rounds)
         point_last_at(folder)
         report = write_pages([folder], folder, figures)
         if as_json:
@@ -148,12 +159,15 @@ def compare(
     objective: Objective = None,
     model: Model = None,
     rounds: Rounds = None,
+    until: Until = None,
     seed: Seed = None,
     seeds: Seeds = None,
     participation: Participation = None,
     topology: Topology = None,
     scaling: Scaling = None,
     diagnostics: Diagnostics = None,
+    reference: Reference = None,
+    precision: Precision = None,
     unseen: Unseen = None,
     evaluate_every: EvaluateEvery = None,
     client_column: ClientColumn = None,
@@ -192,9 +206,12 @@ def compare(
         if folder.exists() and any(folder.iterdir()):
             raise FileExistsError(f"{folder} is not empty: choose another --out")
         algorithms, names = distinct(algorithms), distinct([slug(name) for name in algorithms])
-        with progress(algorithms, settings[0].rounds, quiet=as_json) as advance:
+        optimum = looking_for_minimum(settings[0], shared, quiet=as_json)  # of the objective that all share
+        with progress(algorithms, settings[0].rounds, quiet=as_json) as bars:
             for i, (each, problem) in enumerate(zip(settings, problems, strict=True)):
-                run_in_folder(each, folder / names[i], problem=problem, on_evaluation=functools.partial(advance, i))
+                advance, problem = functools.partial(bars.advance, i), problem._replace(optimum=optimum)
+                result = run_in_folder(each, folder / names[i], problem=problem, on_evaluation=advance)
+                bars.finish(i, result.rounds)
         point_last_at(folder)
         report = write_pages([folder / name for name in names], folder, figures, labels=algorithms)
         summaries = {
@@ -206,6 +223,8 @@ def compare(
             console.print(shared.describe(), highlight=False)
             tell_network(problems[0].algorithm)
             console.print(comparison_table(summaries))
+            if (measured := objective_table(summaries)) is not None:
+                console.print(measured)
             tell_where(folder, report)
 
 
@@ -318,8 +337,7 @@ def resolve(flags: dict[str, Any], config: Path | None, resume: Path | None) -> 
     """The configuration that flags, a file, or a run to be resumed describe together."""
     from majorant.experiments.config import load_config, make_config
 
-    drop = flags.pop("drop", None)
-    flags = flags | {"drop": tuple(drop) if drop else None}
+    flags = flags | {name: tuple(flags[name]) if flags.get(name) else None for name in ("drop", "until")}
     if resume is not None:
         if not (resume / "config.toml").exists():
             raise ValueError(f"{resume} is not a run folder: it has no config.toml")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,15 @@ def tell_where(folder: Path, report: Path | None) -> None:
         console.print("no report: it needs matplotlib (pip install 'majorant[report]')", highlight=False)
     else:
         console.print(f"report: {report.resolve()}", highlight=False, soft_wrap=True)
+
+
+def looking_for_minimum(config: Any, data: Any, *, quiet: bool) -> float | None:
+    """`find_optimum`, with words on the error stream that say what takes so long."""
+    from majorant.experiments.optimum import find_optimum
+
+    words = "looking for the minimum of the objective, to measure against (--no-reference does without) …"
+    with nullcontext() if quiet or config.objective is None else errors.status(words):
+        return find_optimum(config, data)
 
 
 def comparison_table(summaries: dict[str, dict[str, Any]]) -> Table:
@@ -73,11 +82,64 @@ def comparison_table(summaries: dict[str, dict[str, Any]]) -> Table:
     return table
 
 
+def objective_table(summaries: dict[str, dict[str, Any]]) -> Table | None:
+    """How far methods came in minimising their objective, and what it took; None where none of them measured it."""
+    from majorant.engines.run import megabytes
+
+    if not any("objective" in s and ("gradients" in s or "optimum" in s) for s in summaries.values()):
+        return None
+    known = all("suboptimality" in s for s in summaries.values())
+    level, form = ("suboptimality", ".2e") if known else ("objective", ".6g")
+    table = Table(title="the objective F; gradients of samples that a client computed", title_justify="left")
+    for name in ("method", "F − F*" if known else "F", "gradient norm", "rounds", "in w", "in β", "sent"):
+        table.add_column(name, justify="left" if name == "method" else "right")
+    show = lambda value, form: "–" if value is None else f"{value:{form}}"
+    for label, s in summaries.items():
+        calls, rounds = s.get("gradients") or {}, f"{s['rounds']}{' *' if s.get('stopped') else ''}"
+        sent = megabytes(s["communication"]["bytes_up"] + s["communication"]["bytes_down"])
+        work = (show(calls.get(block), ",.0f") for block in ("w", "beta"))
+        table.add_row(label, show(s.get(level), form), show(s.get("gradient_norm"), ".2e"), rounds, *work, sent)
+    best = {s["optimum"] for s in summaries.values() if "optimum" in s}
+    notes = [f"the minimum F* is {value:.10g}" for value in best if len(best) == 1]
+    notes += ["* stopped early by --until"] * any(s.get("stopped") for s in summaries.values())
+    table.caption, table.caption_justify = "\n".join(notes) or None, "left"
+    return table
+
+
+class Bars:
+    """Progress bars on the error stream, a bar per method; without a screen to show them on, nothing."""
+
+    def __init__(self, screen: Any = None, tasks: Sequence[Any] = ()) -> None:
+        self.screen, self.tasks = screen, tasks
+
+    def advance(self, i: int, lines: list[dict[str, Any]]) -> None:
+        """Moves the i-th bar to an evaluation, a line for each seed, and shows its metrics."""
+        if self.screen is not None:
+            self.screen.update(self.tasks[i], completed=lines[0]["round"], note=note_of(lines))
+
+    def finish(self, i: int, rounds: int) -> None:
+        """Fills the i-th bar: the run made so many rounds, and will make no more."""
+        if self.screen is not None:
+            self.screen.update(self.tasks[i], completed=rounds, total=rounds)
+
+
+def note_of(lines: list[dict[str, Any]]) -> str:
+    """The current metrics, means over seeds, in words."""
+    mean = lambda get: sum(get(line) for line in lines) / len(lines)
+    if "test_accuracy" in lines[0]:
+        note = f"test accuracy {100 * mean(lambda line: line['test_accuracy']['mean']):.1f} %"
+    else:
+        note = f"test RMSE {mean(lambda line: line['test_rmse']['mean']):.4g}"
+    if "suboptimality" in lines[0]:
+        note += f", F − F* {mean(lambda line: line['suboptimality']):.1e}"
+    return note + (f", {lines[0]['rejected']} updates rejected" if lines[0]["rejected"] else "")
+
+
 @contextmanager
-def progress(labels: list[str], rounds: int, *, quiet: bool) -> Iterator[Any]:
-    """A bar per method with its current metrics, on the error stream; ``advance(i, lines)`` moves the i-th."""
+def progress(labels: list[str], rounds: int, *, quiet: bool) -> Iterator[Bars]:
+    """A bar per method, for the time of a ``with`` block."""
     if quiet:
-        yield lambda i, lines: None
+        yield Bars()
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -88,18 +150,8 @@ def progress(labels: list[str], rounds: int, *, quiet: bool) -> Iterator[Any]:
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}"),
     )
-    with Progress(*columns, console=errors) as bars:
-        tasks = [bars.add_task(label, total=rounds, note="") for label in labels]
-
-        def advance(i: int, lines: list[dict[str, Any]]) -> None:
-            line = lines[0]
-            metric = "accuracy" if "test_accuracy" in line else "rmse"
-            mean = sum(each[f"test_{metric}"]["mean"] for each in lines) / len(lines)
-            note = f"test accuracy {100 * mean:.1f} %" if metric == "accuracy" else f"test RMSE {mean:.4g}"
-            rejected = f", {line['rejected']} updates rejected" if line["rejected"] else ""
-            bars.update(tasks[i], completed=line["round"], note=note + rejected)
-
-        yield advance
+    with Progress(*columns, console=errors) as screen:
+        yield Bars(screen, [screen.add_task(label, total=rounds, note="") for label in labels])
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from majorant.objectives import (
     multi_task,
     reference,
     reference_solution,
+    residual,
     suboptimality,
     traditional,
     weight_sharing,
@@ -153,3 +154,20 @@ def test_custom_with_a_quadratic():
     found = reference_solution(objective, data)
     np.testing.assert_allclose(found.w, np.mean([0, 2, 3]))
     np.testing.assert_allclose(found.beta, found.w)
+
+
+@pytest.mark.parametrize("make", [lambda data: weight_sharing(data, personal=["bias"]), residual])
+def test_an_objective_serves_in_both_precisions(make):
+    """What JAX remembers of an objective's constants from single precision must not spoil double precision."""
+    data = small_problems.problem("classification")
+    objective = make(data)
+    jax.eval_shape(objective.init, jax.random.key(0))
+    jax.eval_shape(objective.init_personal, jax.random.key(0))
+    model = lambda x: objective.predict(objective.deploy(*both(objective), 0), x)
+    jax.eval_shape(model, data.train.x)
+    assert reference_solution(objective, data).gradient_norm < 1e-10
+
+
+def both(objective):
+    """A start of both blocks."""
+    return objective.init(jax.random.key(0)), objective.init_personal(jax.random.key(0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, NamedTuple
 
 import jax
@@ -36,7 +37,8 @@ class PersonalModel(NamedTuple):
     @property
     def mixture_weights(self) -> np.ndarray | None:
         """The client's weights over the shared components, where the method has some."""
-        return None if self.algorithm.mixture is None else np.asarray(self.algorithm.mixture(self.model))
+        with precision_of(self.model):
+            return None if self.algorithm.mixture is None else np.asarray(self.algorithm.mixture(self.model))
 
     def predict_proba(self, x: np.ndarray) -> np.ndarray:
         """The probability of each class, ``(n, classes)``."""
@@ -50,7 +52,8 @@ class PersonalModel(NamedTuple):
         return np.asarray(self.classes)[outputs.argmax(axis=1)] if self.classes else outputs
 
     def _outputs(self, x: np.ndarray) -> np.ndarray:
-        return np.asarray(self.algorithm.predict(self.model, jnp.asarray(check_features(x, self.features))))
+        with precision_of(self.model):
+            return np.asarray(self.algorithm.predict(self.model, default_float(check_features(x, self.features))))
 
 
 class Deployment(NamedTuple):
@@ -80,7 +83,6 @@ class Deployment(NamedTuple):
         algorithm, size = self.algorithm, len(x)
         if size == 0:  # one row of padding, so that no program sees an empty array
             x, codes = np.zeros((1, *self.features), x.dtype), np.zeros(1, codes.dtype)
-        data = ClientData(jnp.asarray(x), jnp.asarray(codes), jnp.int32(size), jnp.int32(id))
 
         def deploy(server: Server, data: ClientData, state: tuple[Tree] | None) -> Tree:
             key = round_key(jax.random.key(self.seed), server.round)
@@ -90,8 +92,21 @@ class Deployment(NamedTuple):
                 return algorithm.deploy(view, algorithm.join(view, data, own), data, own)
             return algorithm.deploy(algorithm.address(view, data.id), state[0], data, own)
 
-        server = jax.tree.map(jnp.asarray, self.server)
-        return PersonalModel(algorithm, jax.jit(deploy)(server, data, state), self.classes, self.features)
+        with precision_of(self.server):
+            data = ClientData(default_float(x), default_float(codes), jnp.int32(size), jnp.int32(id))
+            server = jax.tree.map(jnp.asarray, self.server)
+            return PersonalModel(algorithm, jax.jit(deploy)(server, data, state), self.classes, self.features)
+
+
+def precision_of(tree: Tree) -> contextlib.AbstractContextManager[Any]:
+    """Double precision for the time of a ``with`` block, where a tree of arrays has it."""
+    double = any(leaf.dtype == np.float64 for leaf in jax.tree.leaves(tree) if hasattr(leaf, "dtype"))
+    return jax.enable_x64(True) if double else contextlib.nullcontext()
+
+
+def default_float(array: np.ndarray) -> jax.Array:
+    """An array on the device, floating-point numbers in the precision that is switched on."""
+    return jnp.asarray(array, jnp.result_type(float) if np.issubdtype(array.dtype, np.floating) else None)
 
 
 def check_features(x: np.ndarray, features: tuple[int, ...]) -> np.ndarray:

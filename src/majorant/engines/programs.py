@@ -76,21 +76,26 @@ def compiled(lowered: Any) -> Any:
 
 
 def signature(args: Any) -> Any:
-    """What a program is compiled for: structure, shapes and types of its arguments, and the precision of its own."""
+    """What a program is compiled for: structure, shapes and types of its arguments, and the precision."""
     leaves, structure = jax.tree.flatten(args)
-    return structure, tuple((jnp.shape(a), jnp.result_type(a)) for a in leaves), jnp.result_type(float)
+    return in_double(), structure, tuple((jnp.shape(a), jnp.result_type(a)) for a in leaves)
+
+
+def in_double() -> bool:
+    """Whether double precision is switched on."""
+    return jnp.result_type(float) == jnp.float64
 
 
 def compile_together(seconds: dict[str, float], *work: Callable[[], None]) -> None:
     """Compiles several programs side by side: most of it happens outside Python's lock."""
-    begin, double = time.perf_counter(), jnp.result_type(float) == jnp.float64
+    begin, double = time.perf_counter(), in_double()
 
-    def compile_one(task: Callable[[], None]) -> None:
-        with jax.enable_x64(double):  # a thread does not inherit it
+    def in_this_precision(task: Callable[[], None]) -> None:
+        with jax.enable_x64(double):  # threads do not inherit it
             task()
 
     with ThreadPoolExecutor(len(work)) as pool:
-        for done in [pool.submit(compile_one, task) for task in work]:
+        for done in [pool.submit(in_this_precision, task) for task in work]:
             done.result()
     seconds["compile"] += time.perf_counter() - begin
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from majorant.core import Algorithm, Server
 from majorant.data.federated import PARTS, FederatedData
-from majorant.engines.deployment import Deployment, PersonalModel
+from majorant.engines.deployment import Deployment, PersonalModel, precision_of
+from majorant.engines.stopping import number_of
 from majorant.evaluation.metrics import across_clients
 
 if TYPE_CHECKING:
@@ -66,9 +67,8 @@ class Summary(dict):
     def __str__(self) -> str:
         metric = self["metric"]
         several = f", {self['runs']} runs (means over them)" if self["runs"] > 1 else ""
-        lines = [
-            f"{self['algorithm']} on {self['dataset']}: {self['rounds']} rounds, {self['clients']} clients{several}"
-        ]
+        rounds = f"{self['rounds']} rounds" + (f" (stopped by {self['stopped']})" if self.get("stopped") else "")
+        lines = [f"{self['algorithm']} on {self['dataset']}: {rounds}, {self['clients']} clients{several}"]
         for name in (f"test_{metric}", f"train_{metric}", f"unseen_{metric}"):
             if name in self:
                 s = self[name]
@@ -76,11 +76,36 @@ class Summary(dict):
                     f"  {name.replace('_', ' '):16s} {shown(s['mean'], metric)}{between(s, metric)} mean,"
                     f" {shown(s['bottom_decile'], metric)} bottom decile, {shown(s['std'], metric)} std over clients"
                 )
+        lines += [
+            f"  {name:16s} {text}" for name, text in (("objective", distance(self)), ("a client", work(self))) if text
+        ]
         up, down = self["communication"]["bytes_up"], self["communication"]["bytes_down"]
         spent = ", ".join(f"{k} {v:.1f} s" for k, v in self["seconds"].items())
         return "\n".join([*lines, f"  sent {megabytes(up)} up, {megabytes(down)} down; {spent}"])
 
     __repr__ = __str__
+
+
+def distance(summary: dict[str, Any]) -> str:
+    """The objective at the end, and how far it is from its minimum, in words.
+
+    >>> distance({"objective": 0.5, "suboptimality": 1e-9, "gradient_norm": 2e-5})
+    'F = 0.5, F − F* = 1e-09, gradient norm 2e-05'
+    """
+    words = {"objective": "F = {:.6g}", "suboptimality": "F − F* = {:.3g}", "gradient_norm": "gradient norm {:.3g}"}
+    return ", ".join(form.format(summary[name]) for name, form in words.items() if name in summary)
+
+
+def work(summary: dict[str, Any]) -> str:
+    """The gradients that a client has computed, in words.
+
+    >>> work({"gradients": {"w": 1200.0, "beta": 4000.0}, "iterations": 52.0})
+    '1,200 gradients in w, 4,000 in β, in 52 iterations'
+    """
+    if "gradients" not in summary:
+        return ""
+    w, beta = summary["gradients"]["w"], summary["gradients"]["beta"]
+    return f"{w:,.0f} gradients in w, {beta:,.0f} in β, in {summary['iterations']:,.0f} iterations"
 
 
 def between(score: dict[str, float], metric: str) -> str:
@@ -121,10 +146,12 @@ class Run:
         communication: list[dict[str, int]],
         metric: str,
         rounds: int,
+        stopped: str | None = None,
+        optimum: float | None = None,
     ) -> None:
         self.algorithm, self.data_sets, self.settings, self.histories = algorithm, data_sets, settings, histories
         self.scores, self.snapshot, self.seconds, self.communication = scores, snapshot, seconds, communication
-        self.metric, self.rounds = metric, rounds
+        self.metric, self.rounds, self.stopped, self.optimum = metric, rounds, stopped, optimum
 
     def __len__(self) -> int:
         return len(self.settings)
@@ -149,6 +176,8 @@ class Run:
             self.communication[some],
             self.metric,
             self.rounds,
+            self.stopped,
+            self.optimum,
         )
 
     @property
@@ -174,6 +203,7 @@ class Run:
             dataset=self.data.name,
             seed=self.settings[0]["seed"] if len(self) == 1 else [s["seed"] for s in self.settings],
             rounds=self.rounds,
+            stopped=self.stopped,
             clients=self.data.clients,
             metric=self.metric,
             runs=len(self),
@@ -187,6 +217,7 @@ class Run:
                     found[name]["std_over_runs"] = float(np.std([e[name]["mean"] for e in each], ddof=1))
             else:
                 found[name] = float(np.mean([e[name] for e in each]))
+        found |= self.ending()
         found["rejected"] = sum(line["rejected"] for lines in self.histories for line in lines)
         found["seconds"] = dict(self.seconds)
         found["communication"] = dict(self.communication[0])
@@ -195,6 +226,16 @@ class Run:
 
             told = ("nodes", "links", "spectral_gap", "contraction", "period", "symmetric")
             found["network"] = {name: getattr(facts(self.algorithm), name) for name in told}
+        return found
+
+    def ending(self) -> dict[str, Any]:
+        """What the last evaluation says of objective and gradients, where it says something; means over runs."""
+        last = lambda name: float(np.mean([number_of(lines[-1], name) for lines in self.histories]))
+        found: dict[str, Any] = {} if self.optimum is None else {"optimum": self.optimum}
+        names = ("objective", "suboptimality", "gradient_norm", "iterations")
+        found |= {name: last(name) for name in names if not np.isnan(last(name))}
+        if not np.isnan(last("gradients")):
+            found["gradients"] = {"w": last("gradients_w"), "beta": last("gradients_beta")}
         return found
 
     @property
@@ -237,7 +278,8 @@ class Run:
 
         if data.spec != self.data.spec:
             raise ValueError(f"the new clients' samples have {data.spec}, training had {self.data.spec}")
-        return evaluate_joining(self.algorithm, self.server, self.settings[0]["seed"], data)
+        with precision_of(self.server):
+            return evaluate_joining(self.algorithm, self.server, self.settings[0]["seed"], data)
 
 
 def labels(codes: np.ndarray, classes: tuple[Any, ...]) -> np.ndarray:

@@ -39,6 +39,7 @@ from majorant.engines.replicas import data_sets, refuse_too_many
 from majorant.engines.resident import Resident, positions
 from majorant.engines.rounds import Tally
 from majorant.engines.run import Run, Scores
+from majorant.engines.stopping import Target, needs_diagnostics, parse_bounds
 from majorant.engines.streamed import Streamed
 from majorant.evaluation.metrics import metric_name
 from majorant.solvers import check_range
@@ -75,6 +76,8 @@ def simulate(
     resume: Snapshot | Callable[[Snapshot], Snapshot] | None = None,
     on_evaluation: Callable[[list[dict[str, Any]], Callable[[], Snapshot]], None] | None = None,
     diagnostics: bool = False,
+    until: str | Sequence[str] | None = None,
+    optimum: float | None = None,
     extra_padding: int = 0,
 ) -> Run:
     """Trains an algorithm on federated data for a number of rounds and evaluates every client's own model.
@@ -90,11 +93,18 @@ def simulate(
     measures of its own convergence, such as the squared norm of the objective's gradient, and on a few clients how
     well their local problem was solved (``alpha``).
 
+    ``until`` stops a run at the first evaluation where a number of the history passes a bound, as in "test_accuracy >
+    0.9" or "gradient_norm < 1e-6" (which needs diagnostics, and turns them on); of several bounds one is enough, and
+    several runs stop when each has met one at some evaluation. ``optimum`` is the minimum of the objective, where it is
+    known: the history then has ``suboptimality``, the objective less the minimum.
+
     >>> import majorant as mj
     >>> data = mj.data.synthetic_mixture(clients=10, dimension=5, seed=0)
     >>> run = mj.simulate(mj.local(mj.models.linear(data)), data, rounds=3, seeds=2)
     >>> len(run), run.history[-1]["round"]
     (2, 3)
+    >>> mj.simulate(mj.local(mj.models.linear(data)), data, rounds=20, until="round >= 2").rounds
+    2
     """
     if rounds != int(rounds) or rounds < 1:
         raise ValueError(f"rounds must be a positive whole number, got {rounds}")
@@ -104,6 +114,8 @@ def simulate(
     refuse_absences(algorithm, participation, found[0])
     seeds = len(found) if seeds is None and not isinstance(data, FederatedData) else seeds
     evaluate_every = evaluate_every or max(1, rounds // 20)
+    target = Target(parse_bounds(until), optimum)
+    diagnostics |= needs_diagnostics(target.bounds, algorithm, data, optimum_known=optimum is not None)
     enable_compilation_cache()
     settings = run_settings(algorithm, seed, seeds, hyper, grid)
     simulation = Simulation(
@@ -117,6 +129,7 @@ def simulate(
         state_folder,
         extra_padding,
         diagnostics,
+        target,
     )
     if resume is None:
         simulation.start()
@@ -179,12 +192,13 @@ class Simulation:
         memory_budget: int | None,
         state_folder: Path | None,
         extra_padding: int,
-        diagnostics: bool = False,
+        diagnostics: bool,
+        target: Target,
     ) -> None:
         given = [data] if isinstance(data, FederatedData) else data
         data, self.data_sets = given[0], given * (len(settings) // len(given))  # those of the runs
         self.algorithm, self.data, self.settings, self.rounds = algorithm, data, settings, rounds
-        self.participation = participation
+        self.participation, self.target = participation, target
         self.metric = metric_name(len(data.classes))
         self.seconds = {"compile": 0.0, "train": 0.0, "evaluate": 0.0}
         self.history: list[list[dict[str, Any]]] = [[] for _ in settings]
@@ -241,9 +255,9 @@ class Simulation:
         self.engine.start(values, self.rounds)
 
     def train(self, evaluate_every: int, on_evaluation: Callable | None) -> None:
-        """Blocks of rounds, each followed by an evaluation, until the planned rounds are done."""
-        done = int(np.asarray(self.engine.server.round)[0])
-        while done < self.rounds:
+        """Blocks of rounds, each followed by an evaluation, until the target is reached or the rounds are done."""
+        done = self.done
+        while done < self.rounds and not self.target.reached(self.history):
             count = min(evaluate_every - done % evaluate_every, self.rounds - done)
             tally = self.timed("train", functools.partial(self.block, count))
             done += count
@@ -312,13 +326,17 @@ class Simulation:
         if self.layout.diagnostics and self.algorithm.diagnosis is not None and self.algorithm.diagnosis.probe:
             probed = [self.probe(*self.where(id)) for id in self.sampled()]
             found |= {name: np.mean([p[name] for p in probed], axis=0) for name in probed[0]}
-        return found
+        return self.target.measured(found)
+
+    @property
+    def done(self) -> int:
+        """The rounds that have been made."""
+        return int(np.asarray(self.engine.server.round)[0])
 
     def sampled(self) -> np.ndarray:
         """A few of the clients that train and have samples, other ones at every evaluation."""
         able = np.flatnonzero(~self.data.unseen & (self.data.train.sizes > 0))
-        done = int(np.asarray(self.engine.server.round)[0])
-        return np.random.default_rng([self.settings[0]["seed"], done]).permutation(able)[:PROBED]
+        return np.random.default_rng([self.settings[0]["seed"], self.done]).permutation(able)[:PROBED]
 
     def where(self, id: int) -> tuple[int, int]:
         """The bucket of a client, and its row there."""
@@ -395,7 +413,9 @@ class Simulation:
             dict(self.seconds),
             self.communication,
             self.metric,
-            self.rounds,
+            self.done,
+            self.target.reason(self.history),
+            self.target.optimum,
         )
 
 

@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import tomllib
 import warnings
 import zlib
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from majorant.experiments import catalogue
 from majorant.experiments.names import format_name, parse, parse_raw
@@ -73,13 +75,20 @@ class RunConfig(BaseModel):
         None, description="personalized objective of lsgd, acd, asvrcd, …: mixture:lambda=0.1"
     )
     model: str = Field("auto", description="model, with options: mlp:hidden=64+32")
-    rounds: int = Field(200, ge=1, description="communication rounds")
+    rounds: int = Field(200, ge=1, description="communication rounds, at most")
+    until: tuple[str, ...] = Field((), description="bounds that stop a run early: gradient_norm < 1e-6")
     seed: int = Field(0, ge=0, lt=1 << 32, description="first seed of the training's randomness")
     seeds: int = Field(1, ge=1, description="number of seeds, run side by side in one program")
     participation: str = Field("full", description="who takes part: full, uniform:0.2, bernoulli:0.2, cyclic:0.2")
     topology: str | None = Field(None, description="no server, but peers on a network: ring, erdos-renyi:0.5")
     scaling: str = Field("sizes", description="displacements of peers: by their sizes, or none (the released code)")
-    diagnostics: bool = Field(False, description="measure convergence at every evaluation: gradient norm and others")
+    diagnostics: bool | None = Field(
+        None, description="measure convergence at every evaluation (None: where there is an objective)"
+    )
+    reference: bool | None = Field(
+        None, description="find the minimum of a convex objective, to measure against (None: where that is quick)"
+    )
+    precision: Literal["single", "double"] = Field("single", description="single or double: float32 or float64")
     evaluate_every: int | None = Field(None, ge=1, description="rounds between evaluations (default: 20 in a run)")
     unseen: float | None = Field(None, ge=0, lt=1, description="share of the clients kept away from training")
     client_column: str | None = Field(None, description="the column of a table that says whose a row is")
@@ -111,6 +120,23 @@ class RunConfig(BaseModel):
             "local": given | {str(k): v for k, v in moved.items()},
         }
 
+    @field_validator("until", mode="before")
+    @classmethod
+    def one_bound_or_several(cls, value: Any) -> Any:
+        """A single text stands for a list of one."""
+        return (value,) if isinstance(value, str) else value
+
+    @property
+    def measures(self) -> bool:
+        """Whether convergence is measured at every evaluation."""
+        return self.objective is not None if self.diagnostics is None else self.diagnostics
+
+    def arithmetic(self) -> contextlib.AbstractContextManager[Any]:
+        """Double precision for the time of a ``with`` block, where this configuration asks for it."""
+        import jax
+
+        return jax.enable_x64(True) if self.precision == "double" else contextlib.nullcontext()
+
     @property
     def is_table(self) -> bool:
         """Whether the data is a file rather than a name."""
@@ -130,10 +156,14 @@ class Problem(NamedTuple):
     algorithm: Algorithm
     participation: Participation
     encoding: Encoding | None
+    optimum: float | None = None  # the minimum of the objective, once it is found
 
 
 def check_names(config: RunConfig) -> None:
     """Complains about unknown names and options before anything is loaded."""
+    from majorant.engines.stopping import parse_bounds
+
+    parse_bounds(config.until)
     catalogue.algorithms.check(config.algorithm)
     catalogue.models.check(config.model)
     solves = catalogue.algorithms.takes(config.algorithm, "constants")
@@ -173,7 +203,7 @@ def load_data(config: RunConfig) -> tuple[FederatedData, Encoding | None]:
 
         assert config.client_column is not None
         assert config.label_column is not None
-        return from_table(
+        data, encoding = from_table(
             config.data,
             client_column=config.client_column,
             label_column=config.label_column,
@@ -181,8 +211,23 @@ def load_data(config: RunConfig) -> tuple[FederatedData, Encoding | None]:
             drop=config.drop,
             unseen=config.unseen or 0.0,
         )
+        return in_precision(data, config.precision), encoding
     data = catalogue.datasets.make(config.data)
-    return data if config.unseen is None else data.with_unseen(config.unseen), None
+    data = data if config.unseen is None else data.with_unseen(config.unseen)
+    return in_precision(data, config.precision), None
+
+
+def in_precision(data: FederatedData, precision: str) -> FederatedData:
+    """The data with its floating-point numbers in double precision, where that is asked for."""
+    import numpy as np
+
+    from majorant.data.federated import PARTS
+
+    if precision == "single":
+        return data
+    double = lambda a: a.astype(np.float64, copy=False) if np.issubdtype(a.dtype, np.floating) else a
+    parts = {part: getattr(data, part) for part in PARTS}
+    return replace(data, **{name: part._replace(x=double(part.x), y=double(part.y)) for name, part in parts.items()})
 
 
 def build_algorithm(config: RunConfig, problem: Any, clients: int, nodes: Any) -> tuple[Model, Algorithm]:
@@ -236,13 +281,21 @@ def blank_data(spec: Any, clients: int) -> FederatedData:
 
 def build(config: RunConfig, data: FederatedData | None = None) -> Problem:
     """Everything that a run needs; ``data`` may be given where several runs share it."""
+    with config.arithmetic():
+        return build_problem(config, data)
+
+
+def build_problem(config: RunConfig, data: FederatedData | None) -> Problem:
+    """`build`, in the precision that is switched on."""
     from majorant.engines.memory import message_shapes, refuse_absences, tiny_client
+    from majorant.engines.stopping import needs_diagnostics, parse_bounds
 
     check_names(config)
     participation = catalogue.participations.make(config.participation)
     encoding = None
     if data is None:
         data, encoding = load_data(config)
+    data = in_precision(data, config.precision)
     model, algorithm = build_algorithm(config, data, data.clients, data)
     refuse_absences(algorithm, participation, data)
     if config.local != LocalConfig() and not catalogue.algorithms.takes(config.algorithm, "local"):
@@ -253,6 +306,9 @@ def build(config: RunConfig, data: FederatedData | None = None) -> Problem:
     if components > int(data.train.sizes.sum()):
         raise ValueError(f"{components} components for {data.train.sizes.sum()} training samples: use fewer")
     message_shapes(algorithm, tiny_client(data))  # complaints about the model come before a run exists
+    if config.until:
+        against = config.objective is not None and config.reference is not False
+        needs_diagnostics(parse_bounds(config.until), algorithm, data, optimum_known=against)
     return Problem(data, model, algorithm, participation, encoding)
 
 

@@ -30,6 +30,7 @@ from majorant.experiments.config import (
     network_fingerprint,
     to_toml,
 )
+from majorant.experiments.optimum import find_optimum
 from majorant.experiments.storage import (
     DamagedFile,
     append_jsonl,
@@ -61,11 +62,27 @@ def run_in_folder(
 ) -> Run:
     """Trains a configuration and writes its run folder; ``resume`` goes on from the folder's checkpoint.
 
-    A failure before the first checkpoint leaves no folder behind; a later one leaves a run that can be resumed.
+    A problem that is given has its ``optimum``, where there is one. A failure before the first checkpoint leaves no
+    folder behind; a later one leaves a run that can be resumed.
     """
+    if problem is None:
+        problem = build(config)
+        problem = problem._replace(optimum=find_optimum(config, problem.data))
+    with config.arithmetic():
+        return run_problem(config, problem, folder, resume, on_evaluation, checkpoint_seconds)
+
+
+def run_problem(
+    config: RunConfig,
+    problem: Problem,
+    folder: Path,
+    resume: bool,
+    on_evaluation: Callable[[list[dict[str, Any]]], None] | None,
+    checkpoint_seconds: float,
+) -> Run:
+    """`run_in_folder`, in the precision that is switched on."""
     from majorant.engines.simulator import Snapshot, simulate
 
-    problem = problem or build(config)
     mark = fingerprint(problem.data) + network_fingerprint(problem.algorithm)
     fresh = not folder.exists() or not any(folder.iterdir())
     if resume:
@@ -73,28 +90,32 @@ def run_in_folder(
     elif not fresh:
         raise FileExistsError(f"{folder} is not empty: choose another --out, or go on with it by --resume")
 
+    last, saved = time.monotonic(), 0
+
     def restored(like: Snapshot) -> Snapshot:
+        nonlocal saved
         tree, meta = load_tree(folder / "checkpoint", {"server": like.server, "clients": like.clients})
         if meta.get("data") != mark:
             what = "links" if str(meta.get("data")).partition("-")[0] == mark.partition("-")[0] else "data"
             raise ValueError(
                 f"{folder} was trained on other {what} than {config.data!r} gives now: it cannot be resumed"
             )
+        saved = meta["round"]
         lines = [line for together in zip(*meta["counters"]["history"], strict=True) for line in together]
         atomic_write_text(folder / "metrics.jsonl", "".join(f"{strict_json(line)}\n" for line in lines))
         return Snapshot(tree["server"], tree["clients"], meta["counters"])
 
-    last = time.monotonic()
+    def save(taken: Snapshot, done: int) -> None:
+        meta = {"round": done, "data": mark, "counters": taken.counters}
+        save_tree(folder / "checkpoint", {"server": taken.server, "clients": taken.clients}, meta)
 
     def evaluated(records: list[dict[str, Any]], snapshot: Callable[[], Snapshot]) -> None:
-        nonlocal last
+        nonlocal last, saved
         for record in records:
             append_jsonl(folder / "metrics.jsonl", record)
-        finished = records[0]["round"] >= config.rounds
-        if finished or time.monotonic() - last >= checkpoint_seconds:
-            taken = snapshot()
-            meta = {"round": records[0]["round"], "data": mark, "counters": taken.counters}
-            save_tree(folder / "checkpoint", {"server": taken.server, "clients": taken.clients}, meta)
+        if time.monotonic() - last >= checkpoint_seconds:
+            saved = records[0]["round"]
+            save(snapshot(), saved)
             last = time.monotonic()
         if on_evaluation is not None:
             on_evaluation(records)
@@ -116,10 +137,14 @@ def run_in_folder(
             evaluate_every=config.evaluate_every,
             clients=config.clients,
             memory_budget=config.memory_budget,
-            diagnostics=config.diagnostics,
+            diagnostics=config.measures,
+            until=config.until,
+            optimum=problem.optimum,
             resume=restored if go_on else None,
             on_evaluation=evaluated,
         )
+        if saved < run.rounds:
+            save(run.snapshot, run.rounds)
         write_results(run, config, problem, folder)
     except BaseException:
         if fresh and not tree_exists(folder / "checkpoint"):
@@ -190,10 +215,11 @@ def load_deployment(folder: Path) -> tuple[Deployment, Encoding | None]:
         encoding = Encoding.from_dict(meta["encoding"]) if meta["encoding"] else None
     except (KeyError, TypeError, IndexError) as error:
         raise DamagedFile(f"{folder / 'model'} lacks what a model of this library has ({error})") from None
-    _, algorithm = build_algorithm(config, spec, clients, nodes)
-    number = jax.ShapeDtypeStruct((), "int32")
-    like = jax.eval_shape(algorithm.init, jax.random.key(0))._replace(round=number, rounds=number)
-    server, _ = load_tree(folder / "model", like)
+    with config.arithmetic():
+        _, algorithm = build_algorithm(config, spec, clients, nodes)
+        number = jax.ShapeDtypeStruct((), "int32")
+        like = jax.eval_shape(algorithm.init, jax.random.key(0))._replace(round=number, rounds=number)
+        server, _ = load_tree(folder / "model", like)
     return Deployment(algorithm, server, seed, classes, spec.features, clients), encoding
 
 

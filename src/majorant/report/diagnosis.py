@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 def measured(records: Sequence[RunRecord]) -> list[str]:
     """The quantities with a theorem that some run has logged, and that are not 0 all along."""
-    lines = [line for record in records for line in record.history]
-    return [b.name for b in BOUNDS if any(isinstance(v := n.get(b.name), int | float) and v > 0 for n in lines)]
+    return [bound.name for bound in BOUNDS if any((averaged(record, bound.name)[1] > 0).any() for record in records)]
 
 
 @in_style
@@ -64,8 +63,14 @@ def grid_of(panels: int) -> tuple[Figure, list[Axes]]:
 
 
 def averaged(record: RunRecord, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Rounds, and the running mean of a quantity over the evaluations until then (the mean over seeds)."""
+    """Rounds, and the running mean of a quantity over the evaluations until then (the mean over seeds).
+
+    Of the solvers of personalized objectives only the distance between peers: they have theorems, and a figure, of
+    their own.
+    """
     by_round: dict[int, list[float]] = {}
+    if record.solves and name != "consensus_distance":
+        return np.zeros(0), np.zeros(0)
     for line in record.history:
         if isinstance(line.get(name), int | float) and line.get("round", 0) > 0:
             by_round.setdefault(int(line["round"]), []).append(float(line[name]))

@@ -215,7 +215,10 @@ def draw_all(records: Sequence[RunRecord]) -> dict[str, Figure]:
     drawn |= {f"mixture-{place}" if len(mixed) > 1 else "mixture": mixture(r) for place, r in enumerate(mixed, 1)}
     from majorant.report.diagnosis import measured, rates
     from majorant.report.graph_picture import networks_of
+    from majorant.report.objective_curves import drawable, objective_curves
 
+    if drawable(records):
+        drawn["objective"] = objective_curves(records)
     if measured(records):
         drawn["rates"] = rates(records)
     drawn |= networks_of(records)
@@ -254,9 +257,9 @@ def style_of(place: int) -> dict[str, Any]:
     return {"color": COLOURS[colour], "linestyle": LINES[(colour + turn) % 4], "marker": MARKERS[(colour + turn) % 7]}
 
 
-def legend(figure: Figure, lines: Sequence[Any], records: Sequence[RunRecord]) -> None:
-    """Labels above the axes; the texts are set afterwards because Matplotlib hides those that begin with "_"."""
-    columns = min(4, 70 // (9 + max((len(shown(record.label)) for record in records), default=0)))
+def legend(figure: Figure, lines: Sequence[Any], records: Sequence[RunRecord], width: int = 70) -> None:
+    """Labels above the axes, ``width`` letters wide; set afterwards, as Matplotlib hides those that begin with "_"."""
+    columns = min(width // 17, width // (9 + max((len(shown(record.label)) for record in records), default=0)))
     made = figure.legend(lines, ["x"] * len(lines), loc="outside upper left", ncols=columns)
     figure.set_figheight(figure.get_figheight() + 0.2 * ((len(lines) - 1) // columns))
     for text, record in zip(made.get_texts(), records, strict=True):

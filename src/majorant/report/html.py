@@ -11,7 +11,7 @@ from typing import Any
 
 from majorant.experiments.storage import atomic_write_text
 from majorant.report.figures import FAINT, INK, PAPER, amount, byte_unit, decile_name, draw_all, metric_name, render
-from majorant.report.record import RunRecord
+from majorant.report.record import RunRecord, number
 
 CAPTIONS = {
     "convergence": "The test {metric} after each evaluation. Look for how early a curve levels off, and how"
@@ -22,12 +22,15 @@ CAPTIONS = {
     " a short tail there, and not only a good mean.",
     "mixture": "The weight of each component in each client's model. Clear blocks mean that groups of alike clients"
     " were found; an even colour means that everybody mixes everything.",
+    "objective": "How far the objective is from its minimum (or its value, where the minimum is not known) after so"
+    " many rounds, gradients and bytes{band}: a method may be ahead in one and behind in another.",
     "rates": "What the runs measured of their own convergence: means over the evaluations so far, in logarithmic scale."
     " The dotted line falls as fast as the theorem's bound, which is about runs of different lengths with their own"
     " steps; a curve that levels off has reached the noise of its step.",
     "network": "Who talks to whom. The wider a link, the larger its weight in the average.",
     "costs": "What the runs cost in traffic and in time. Compilation is paid once, whatever the number of rounds.",
 }
+Column = tuple[str, Callable[[RunRecord], float], Callable[[float], str], bool | None]  # name, get, show, gain
 HALVES = {"convergence", "communication"}
 SECONDS = ("compile", "train", "evaluate")
 STYLE = """
@@ -139,11 +142,12 @@ def table(records: Sequence[RunRecord]) -> str:
     cost = lambda part, key: lambda record: amount(record.summary.get(part) or {}, key)
     total = lambda record: math.fsum(amount(record.summary.get("seconds") or {}, k) for k in SECONDS)
     gain = records[0].higher_is_better
-    columns: list[tuple[str, Callable[[RunRecord], float], Callable[[float], str], bool | None]] = [
+    columns: list[Column] = [
         ("Mean", lambda r: r.score("test", "mean"), score_format(records), gain),
         (decile_name(records).capitalize(), lambda r: r.score("test", "bottom_decile"), score_format(records), gain),
         ("Std", lambda r: r.score("test", "std"), score_format(records), None),
         ("Unseen", lambda r: r.score("unseen", "mean"), score_format(records), gain),
+        *progress_columns(records),
         ("Bytes up", cost("communication", "bytes_up"), bytes_format, None),
         ("Bytes down", cost("communication", "bytes_down"), bytes_format, None),
         ("Seconds", total, lambda value: f"{value:.1f}", None),
@@ -165,9 +169,28 @@ def table(records: Sequence[RunRecord]) -> str:
         )
     note = f"Test {metric_name(records)} over the clients, the mean weighted by their test samples."
     note += " Bytes are those of all clients and rounds."
+    if any(record.solves for record in records):
+        note += " F is the objective, F* its minimum; gradients are those of samples that a client has computed."
     first = f'<tr><th scope="col">Method</th>{head}</tr>'
     body = f'<div class="scroll"><table><thead>{first}</thead><tbody>{"".join(rows)}</tbody></table></div>'
     return f'{body}<p class="note">{escape(note)}</p>'
+
+
+def progress_columns(records: Sequence[RunRecord]) -> list[Column]:
+    """How far solvers of an objective came, and what it took; nothing is shown of other methods."""
+    value = lambda name: lambda record: number(record.summary.get(name)) if record.solves else math.nan
+    calls = lambda block: lambda record: number((record.summary.get("gradients") or {}).get(block))
+    count = lambda value: f"{value:,.0f}"
+    small = lambda value: f"{value:.2e}"
+    known = any("suboptimality" in record.summary for record in records if record.solves)
+    level: Column = ("F", value("objective"), lambda value: f"{value:.6g}", False)
+    return [
+        ("F − F*", value("suboptimality"), small, False) if known else level,
+        ("Gradient norm", value("gradient_norm"), small, False),
+        ("Rounds", value("rounds"), count, None),
+        ("Gradients in w", calls("w"), count, None),
+        ("Gradients in β", calls("beta"), count, None),
+    ]
 
 
 def score_format(records: Sequence[RunRecord]) -> Callable[[float], str]:

@@ -39,6 +39,11 @@ class RunRecord:
         return str(self.summary.get("metric", default))
 
     @property
+    def solves(self) -> bool:
+        """Whether the run minimised a personalized objective: then how far it came is of interest beside the scores."""
+        return "objective" in self.config or "gradients" in self.summary
+
+    @property
     def higher_is_better(self) -> bool:
         """Whether the metric is a gain (accuracy) rather than a loss (rmse, objective)."""
         return self.metric not in LOWER_IS_BETTER
