@@ -243,6 +243,8 @@ BAD = {
     "a blend that is none": (["acd", *SMALL, "--objective", "apfl2:alpha=1"], "alpha"),
     "a split of everything": (["lsgd", *SMALL, "--objective", "weight-sharing:shared=0+1+bias"], "shared"),
     "an objective without a step": (["lsgd", *SMALL, "--objective", "maml"], "lr"),
+    "an objective that is not convex": (["acd", *SMALL, "--objective", "maml"], "use lsgd with a step size"),
+    "another objective than L2SGD+'s": (["l2sgd+", *SMALL, "--objective", "multi-task"], "minimises the mixture"),
     "a figure format": (["fedem", "--figures", "gif"], "pdf, png or svg"),
     "regression for MOCHA": (["mocha", *TABLE, "--label-column", "dose"], "classification"),
     "a missing column": (["fedem", *TABLE, "--label-column", "outcom"], "outcome"),

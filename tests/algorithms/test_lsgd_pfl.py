@@ -155,7 +155,7 @@ def test_neural_networks_train(make, travels):
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"lr": 0.1, "tau": 0}, "tau must be a positive whole number"),
+        *(({"lr": 0.1, "tau": tau}, "tau must be a positive whole number") for tau in (0, -1, 0.5, 2.5)),
         ({"lr": 0.0}, "lr must be"),
         ({"lr": 0.1, "batch_size": 0}, "batch_size must be"),
         ({}, "give lr, or constants"),
