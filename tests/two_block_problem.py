@@ -14,6 +14,7 @@ import numpy as np
 import scipy.linalg
 import scipy.optimize
 
+from compiling import quickly
 from majorant.core import Algorithm, ClientData, Server
 from majorant.engines import rounds as pure
 from majorant.objectives.base import Constants, Objective
@@ -126,7 +127,7 @@ def play(
     return _play(algorithm, rounds, problem.data, jax.random.key(seed), given, inclusion)
 
 
-@partial(jax.jit, static_argnums=(0, 1))
+@partial(quickly, static_argnums=(0, 1))
 def _play(algorithm: Algorithm, rounds: int, data: ClientData, key: jax.Array, hyper: dict, inclusion: float) -> Path:
     count = data.id.shape[0]
     everyone = jnp.ones(count, bool)

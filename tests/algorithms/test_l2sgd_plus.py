@@ -11,6 +11,7 @@ import pytest
 
 import flat_objectives
 import two_block_problem
+from compiling import quickly
 from majorant.algorithms import l2sgd_plus as method
 from majorant.algorithms.l2sgd_plus import base_constants
 from majorant.communication import gossip, topology
@@ -111,7 +112,7 @@ def test_steps_are_unbiased():
     table = np.where(real[..., None], rng.normal(size=(*real.shape, 3)), 0)
     made, key = algorithm(), jax.random.key(0)
 
-    @jax.jit
+    @quickly
     def moved(x, table, psi, mean, steps, seed):
         """The clients after an averaging step with ``mean`` and some gradient steps."""
         view = made.broadcast(made.init(key), key)._replace(value=mean, coins=steps)

@@ -17,6 +17,8 @@ import zoo
 from majorant.algorithms import lsgd_pfl
 from majorant.algorithms.two_blocks import Blocks, gradient
 from majorant.core import Total
+from majorant.data.federated import FederatedData
+from majorant.objectives import mixture, multi_task, weight_sharing
 from majorant.solvers import whole
 from two_block_problem import Problem, gap, play
 
@@ -122,10 +124,38 @@ def test_a_client_that_joins_fits_its_own_block():
     assert slope(joined.beta) < 0.1 * slope(jnp.ones(2))
 
 
+@functools.cache
+def digits() -> FederatedData:
+    """Five clients with all ten digits: guessing is right once in ten times."""
+    x, y = mj.data.load_digits()
+    return mj.data.partitioned(x[:600], y[:600], "iid", clients=5, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("make", "travels"),
+    [
+        (functools.partial(weight_sharing, personal=["1"]), 64 * 16 + 16),  # the last layer stays at home
+        (multi_task, 64 * 16 + 16 + 16 * 10 + 10),
+        (functools.partial(mixture, lambda_=1.0), 64 * 16 + 16 + 16 * 10 + 10),
+    ],
+    ids=["weight_sharing", "multi_task", "mixture"],
+)
+def test_neural_networks_train(make, travels):
+    with jax.enable_x64(False):
+        objective = make(digits(), model=mj.models.mlp(digits(), hidden=(16,)))
+        algorithm = lsgd_pfl(objective, lr=1.0, tau=5, batch_size=16)
+        run = mj.simulate(algorithm, digits(), rounds=60, evaluate_every=30)
+    half, end = run.history
+    assert end["loss"] < half["loss"] / 2
+    assert end["train_accuracy"]["mean"] > 0.9
+    assert end["test_accuracy"]["mean"] > 0.7
+    assert run.communication[0]["bytes_up"] == 60 * 5 * 4 * travels
+
+
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"lr": 0.1, "tau": 0}, "tau must be a positive whole number"),
+        *(({"lr": 0.1, "tau": tau}, "tau must be a positive whole number") for tau in (0, -1, 0.5, 2.5)),
         ({"lr": 0.0}, "lr must be"),
         ({"lr": 0.1, "batch_size": 0}, "batch_size must be"),
         ({}, "give lr, or constants"),

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
+from compiling import quickly
 from majorant.data.federated import FederatedData
 from majorant.objectives import reference
 
@@ -71,7 +72,7 @@ class Flat:
             joints.append(np.hstack([np.tile(point[: self.w.size], (self.clients, 1)), betas]))
         each = jax.vmap(jax.vmap(jax.hessian(self.client)), in_axes=(0, 0, None))
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *batches)
-        return np.asarray(jax.jit(each)(jnp.asarray(np.stack(joints)), stacked, self.ids))
+        return np.asarray(quickly(each)(jnp.asarray(np.stack(joints)), stacked, self.ids))
 
     def assemble(self, hessians):
         """The Hessian of F = (1/M) Σ f_m(w, β_m) from those of the f_m, ``(M, p, p)``."""

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import small_problems
 
+from compiling import quickly
 from majorant.data.federated import FederatedData
 from majorant.objectives import base_model, losses
 
@@ -30,7 +31,7 @@ def test_gradient_and_curvature(loss):
     with jax.enable_x64(True):
         f = lambda z, y: loss.loss.per_sample(z[None], y[None])[0]
         value, gradient, hessian = (
-            jax.jit(jax.vmap(function, in_axes=(0, None))) for function in (f, jax.grad(f), jax.hessian(f))
+            quickly(jax.vmap(function, in_axes=(0, None))) for function in (f, jax.grad(f), jax.hessian(f))
         )
         z, step = points(loss), 1e-6
         eigenvalues = []

@@ -91,10 +91,16 @@ def test_losses_without_smooth_curvature(loss):
     assert reference_solution(mixture(data, loss=loss, lambda_=0.3, l2=1e-3), data).gradient_norm <= 1e-10
 
 
-def test_conjugate_gradients_agree(monkeypatch):
+@pytest.fixture(scope="module")
+def solved():
+    """Data, an objective, and its solution by Newton's method with second derivatives."""
     data = small_problems.problem("classification")
     objective = multi_task(data, lambda_=0.3, l2=0.01)
-    by_arrow = reference_solution(objective, data)
+    return data, objective, reference_solution(objective, data)
+
+
+def test_conjugate_gradients_agree(solved, monkeypatch):
+    data, objective, by_arrow = solved
     monkeypatch.setattr(reference, "LARGEST", 0)
     by_products = reference_solution(objective, data)
     assert by_products.gradient_norm <= 1e-10
@@ -121,10 +127,8 @@ def test_values():
     np.testing.assert_allclose(global_value(objective, data, (), beta), np.mean(expected), rtol=1e-12)
 
 
-def test_suboptimality():
-    data = small_problems.problem("classification")
-    objective = mixture(data, lambda_=0.3, l2=0.01)
-    best = reference_solution(objective, data)
+def test_suboptimality(solved):
+    data, objective, best = solved
     assert abs(suboptimality(objective, data, best.w, best.beta)) <= 1e-14
     moved = jax.tree.map(lambda leaf: leaf + 0.1, best.beta)
     assert suboptimality(objective, data, best.w, moved, reference=best) > 1e-4

@@ -115,7 +115,7 @@ def simulate(
     seeds = len(found) if seeds is None and not isinstance(data, FederatedData) else seeds
     evaluate_every = evaluate_every or max(1, rounds // 20)
     target = Target(parse_bounds(until), optimum)
-    diagnostics |= needs_diagnostics(target.bounds, algorithm, data, optimum_known=optimum is not None)
+    diagnostics |= needs_diagnostics(target.bounds, algorithm, found[0], optimum_known=optimum is not None)
     enable_compilation_cache()
     settings = run_settings(algorithm, seed, seeds, hyper, grid)
     simulation = Simulation(

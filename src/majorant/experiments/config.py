@@ -261,6 +261,11 @@ def build_solver(config: RunConfig, problem: Any, nodes: Any) -> Algorithm:
     data = nodes if known else blank_data(problem, nodes)
     objective = catalogue.objectives.make(config.objective or "", data)
     constants: Constants | None = Constants(1.0, 1.0, 1.0, 1.0, 1.0)
+    if not objective.convex and parse(config.algorithm)[0] != "lsgd":
+        raise ValueError(
+            f"{config.algorithm} needs a convex objective, and {objective.name} is not: use lsgd with a step size, "
+            "as in lsgd:lr=0.1"
+        )
     if known:
         constants = objective.constants(data) if objective.convex else None
     sizes = data.train.sizes[~data.unseen]
