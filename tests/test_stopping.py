@@ -129,5 +129,7 @@ def test_unknown_names_are_refused_before_training():
             solve(until=until, optimum=None, on_evaluation=pytest.fail)
     data = problem()[0]
     silent = mj.local(mj.models.linear(data))._replace(diagnosis=None)
+    with pytest.raises(ValueError, match="must be a finite number"):
+        solve(optimum=float("nan"))
     with pytest.raises(ValueError, match="does not measure its objective"):
         mj.simulate(silent, data, rounds=1, optimum=0.0)

@@ -105,7 +105,8 @@ def work(summary: dict[str, Any]) -> str:
     if "gradients" not in summary:
         return ""
     w, beta = summary["gradients"]["w"], summary["gradients"]["beta"]
-    return f"{w:,.0f} gradients in w, {beta:,.0f} in β, in {summary['iterations']:,.0f} iterations"
+    steps = f", in {summary['iterations']:,.0f} iterations" if "iterations" in summary else ""
+    return f"{w:,.0f} gradients in w, {beta:,.0f} in β{steps}"
 
 
 def between(score: dict[str, float], metric: str) -> str:

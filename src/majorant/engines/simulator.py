@@ -192,13 +192,13 @@ class Simulation:
         memory_budget: int | None,
         state_folder: Path | None,
         extra_padding: int,
-        diagnostics: bool,
-        target: Target,
+        diagnostics: bool = False,
+        target: Target | None = None,
     ) -> None:
         given = [data] if isinstance(data, FederatedData) else data
         data, self.data_sets = given[0], given * (len(settings) // len(given))  # those of the runs
         self.algorithm, self.data, self.settings, self.rounds = algorithm, data, settings, rounds
-        self.participation, self.target = participation, target
+        self.participation, self.target = participation, target or Target()
         self.metric = metric_name(len(data.classes))
         self.seconds = {"compile": 0.0, "train": 0.0, "evaluate": 0.0}
         self.history: list[list[dict[str, Any]]] = [[] for _ in settings]

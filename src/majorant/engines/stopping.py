@@ -93,6 +93,8 @@ class Target:
     """What a run is stopped by, and measured against: bounds, and the minimum of the objective where it is known."""
 
     def __init__(self, bounds: tuple[Bound, ...] = (), optimum: float | None = None) -> None:
+        if optimum is not None and not math.isfinite(optimum):
+            raise ValueError(f"optimum must be a finite number, the minimum of the objective, got {optimum}")
         self.bounds, self.optimum = bounds, optimum
         self.met: dict[int, Bound] = {}  # by run, the bound that it has met first
         self.read = 0
