@@ -123,7 +123,8 @@ def squared_norm(tree: Tree) -> jax.Array:
     >>> squared_norm({"w": jnp.array([1.0, 2.0]), "b": jnp.array(3.0)})
     Array(14., dtype=float32)
     """
-    return jnp.asarray(sum((jnp.abs(leaf) ** 2).sum() for leaf in jax.tree.leaves(tree)))
+    square = lambda leaf: jnp.abs(leaf) ** 2 if jnp.iscomplexobj(leaf) else jnp.square(leaf)
+    return jnp.asarray(sum(square(leaf).sum() for leaf in jax.tree.leaves(tree)))
 
 
 def broadcast_value(server: Server, key: Key) -> View:

@@ -12,7 +12,7 @@ import pytest
 import majorant as mj
 import two_block_problem
 from majorant.algorithms import acd_pfl, ascd_pfl, asvrcd_pfl, coordinate, scd_pfl, svrcd_pfl
-from majorant.algorithms.two_blocks import DRAWN, Coins, coins_of, combine, draw_rows, one_sample
+from majorant.algorithms.two_blocks import DRAWN, Coins, coins_of, combine, draw_samples, one_sample
 from majorant.communication import gossip, participation, topology
 from majorant.core import Server, client_key, round_key
 from two_block_problem import Path, Problem, distance, gap, play
@@ -157,6 +157,7 @@ def test_rounds_are_the_iterations_of_the_paper(name):
     theta_1, theta_2 = hyper.get("theta_1", 0.0), hyper.get("theta_2", 0.0)
     gradient = jax.jit(jax.vmap(jax.grad(p.objective.value, argnums=(0, 1)), (None, 0, 0, 0)))
     whole = jax.vmap(lambda data: two_block_problem.whole(data))(p.data)
+    draw = jax.jit(jax.vmap(draw_samples, (0, 0, None)))
     at = lambda u, batch: gradient(*u, batch, p.data.id)
     y = z = v = (jnp.ones(2), jnp.ones((m, 2)))
     server = algorithm.init(jax.random.key(0))
@@ -170,8 +171,7 @@ def test_rounds_are_the_iterations_of_the_paper(name):
             refresh = last and bool(coins.refresh) and controlled
             kinds.add((w_step, refresh))
             x = combine((theta_1, z), (theta_2, v), (1 - theta_1 - theta_2, y)) if theta_1 else y
-            rows = jax.vmap(draw_rows, (0, 0, None))(p.data, keys, i // DRAWN)
-            batch = jax.vmap(one_sample, (0, 0, None))(p.data, rows, i % DRAWN)
+            batch = jax.vmap(one_sample, (0, None))(draw(p.data, keys, i // DRAWN), i % DRAWN)
             d = combine((1.0, at(x, batch)), (-1.0 * controlled, at(v, batch)))
             full = at(v, whole)
             g_w = w_step / hyper["p_w"] * d[0].mean(axis=0) + controlled * full[0].mean(axis=0)
@@ -200,8 +200,8 @@ def test_the_gradient_estimator_is_unbiased(monkeypatch):
     y = jnp.array([-0.5, 0.4])
     value = coordinate.Shared(coordinate.Iterates(y, ()), (), slopes.w.mean(axis=0))
     server = server._replace(value=value)
-    first = jax.tree.map(lambda a: a[0], p.data)
-    keys = {int(draw_rows(first, jax.random.key(s), 0)[0]): s for s in range(40)}
+    first = jax.tree.map(lambda a: a[0], p.data)._replace(x=jnp.arange(3))
+    keys = {int(draw_samples(first, jax.random.key(s), 0).x[0]): s for s in range(40)}
     assert len(keys) == 3
 
     @jax.jit

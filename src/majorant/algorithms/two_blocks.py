@@ -52,15 +52,16 @@ def gradient(objective: Objective, at: Blocks, batch: Batch, id: jax.Array) -> B
     return Blocks(*jax.grad(objective.value, argnums=(0, 1))(at.w, at.beta, batch, id))
 
 
-def draw_rows(data: ClientData, key: Key, block: jax.Array) -> jax.Array:
-    """The samples of ``DRAWN`` iterations, each of the client's with the same probability."""
-    return jax.random.randint(jax.random.fold_in(key, block), (DRAWN,), 0, jnp.maximum(data.size, 1))
+def draw_samples(data: ClientData, key: Key, block: jax.Array) -> Batch:
+    """``DRAWN`` of a client's samples, each with the same probability, for as many iterations."""
+    rows = jax.random.randint(jax.random.fold_in(key, block), (DRAWN,), 0, jnp.maximum(data.size, 1), jnp.int32)
+    return take(data, rows, jnp.ones(data.y.shape[0], jnp.result_type(float)), jnp.asarray(DRAWN))
 
 
-def one_sample(data: ClientData, rows: jax.Array, place: jax.Array) -> Batch:
-    """The sample at a place of what was drawn."""
-    ones = jnp.ones(data.y.shape[0], jnp.result_type(float))
-    return take(data, jax.lax.dynamic_slice(rows, (place,), (1,)), ones, jnp.asarray(1))
+def one_sample(drawn: Batch, place: jax.Array) -> Batch:
+    """The sample at a place of what was drawn, as a batch of its own."""
+    one = lambda a: jax.lax.dynamic_slice_in_dim(a, place, 1)
+    return Batch(jax.tree.map(one, drawn.x), one(drawn.y), jnp.ones(1, drawn.weight.dtype), jnp.asarray(1))
 
 
 def one_vote(data: ClientData) -> jax.Array:
@@ -108,12 +109,12 @@ def repeat_with_samples(
     """``step(sample, state)`` for count iterations, and the sample of the iteration after them."""
 
     def block(number: jax.Array, state: Any) -> Any:
-        rows = draw_rows(data, key, number)
+        drawn = draw_samples(data, key, number)
         steps = jnp.minimum(count - number * DRAWN, DRAWN)
-        return repeat(steps, lambda i, state: step(one_sample(data, rows, i), state), state)
+        return repeat(steps, lambda i, state: step(one_sample(drawn, i), state), state)
 
     state = repeat(-(-count // DRAWN), block, start)
-    return state, one_sample(data, draw_rows(data, key, count // DRAWN), count % DRAWN)
+    return state, one_sample(draw_samples(data, key, count // DRAWN), count % DRAWN)
 
 
 class Counts(NamedTuple):
