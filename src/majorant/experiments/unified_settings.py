@@ -4,15 +4,14 @@
 MNIST, Fashion-MNIST and CIFAR-10 in gray, as "a gray scale picture" is what the paper unrolls; its fourth set, KMNIST,
 is left out. A quick run takes fewer clients and samples from scikit-learn's digits.
 
-**Objectives.** Softmax regression without a bias or an L2 term; MT2 with Λ = 1 and λ = 1/K, MX2 with λ = 1/K, APFL2 with Λ = 1
-and α_m = 0.05 K.
+**Objectives.** Softmax regression without a bias or an L2 term; MT2 with Λ = 1 and λ = 1/K, MX2 with λ = 1/K, APFL2
+with Λ = 1 and α_m = 0.05 K.
 
-**Constants.** 𝓛' = 1 as in the paper, a bound for samples of unit norm: the second derivative of softmax is at most
-1/2. With M 𝓛^w and M 𝓛^β =
-(Λ𝓛' + λ, 𝓛' + λ) for MT2, (λ, 𝓛' + λ) for MX2, ((Λ + α²)𝓛', (1 − α)²𝓛') for APFL2 and K = 2, the theory's
-p_w = 𝓛^w/(𝓛^w + 𝓛^β) is 0.5, 0.25 and 0.555, which are the paper's 0.5, 0.25 and 0.55; as printed, without 1/M in the
-𝓛^β of MT2 and MX2, it would be 0.048 and 0.016. Without the rescaling of w by M^{−1/2}, 𝓛^w is M times as large.
-μ = μ'/(3M) with the paper's μ' = 0.01: a guess, as the objective is not strongly convex.
+**Constants.** 𝓛' = 1 as in the paper, a bound for samples of unit norm: softmax has a second derivative of at most 1/2.
+With M 𝓛^w and M 𝓛^β = (Λ𝓛' + λ, 𝓛' + λ) for MT2, (λ, 𝓛' + λ) for MX2, ((Λ + α²)𝓛', (1 − α)²𝓛') for APFL2 and K = 2,
+the theory's p_w = 𝓛^w/(𝓛^w + 𝓛^β) is 0.5, 0.25 and 0.555, which are the paper's 0.5, 0.25 and 0.55; as printed, without
+1/M in the 𝓛^β of MT2 and MX2, it would be 0.048 and 0.016. Without the rescaling of w by M^{−1/2}, 𝓛^w is M times as
+large. μ = μ'/(3M) with the paper's μ' = 0.01: a guess, as the objective is not strongly convex.
 
 Reference: Hanzely, Zhao, Kolar, *Personalized federated learning: a unified framework and universal optimization
 techniques*, TMLR 2023, Section 6.
