@@ -6,7 +6,14 @@ import ast
 import sys
 from pathlib import Path
 
+import jax
+import numpy as np
 import pytest
+
+import majorant as mj
+from majorant.algorithms.two_blocks import coins_of
+from majorant.core import client_key, round_key
+from majorant.objectives import mixture
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
@@ -32,3 +39,87 @@ def test_the_machines_limits_are_positive_numbers():
 
     assert best_of(lambda: sum(range(1000)), repeats=2) > 0
     assert set(interleaved({"a": lambda: None, "b": lambda: None}, repeats=2)) == {"a", "b"}
+
+
+def small_logistic():
+    return mj.data.heterogeneous_logistic(clients=3, samples=6, dimension=2, test_samples=2, sigma=1.0)
+
+
+def test_asvrcd_in_numpy_does_our_iterations():
+    """With the same coins and samples, round for round: all kinds of iterations come up."""
+    from benchmarks.numpy_solvers import Asvrcd
+
+    data, rounds, seen = small_logistic(), 12, []
+    objective = mixture(data, lambda_=0.5, l2=0.1)
+    algorithm = mj.asvrcd_pfl(objective, constants=objective.constants(data), sizes=[6] * 3, p_w=0.3, rho=0.2)
+    record = lambda records, snapshot: seen.append(snapshot())
+    mj.simulate(algorithm, data, rounds=rounds, evaluate_every=1, on_evaluation=record)
+    server = jax.tree.map(lambda a: a[0], seen[0].server)
+    theirs = Asvrcd(data, 0.5, 0.1, {k: float(v) for k, v in server.hyper.items()}, loop=False)
+    draw = jax.jit(lambda k, m, i: jax.random.randint(sample_key(k, m, i), (1,), 0, 6)[0])
+    sample_key = lambda k, m, i: jax.random.fold_in(client_key(round_key(jax.random.key(0), k), m), i)
+    coins_in = jax.jit(
+        lambda k: coins_of(server._replace(round=k), server.state.coins, server.hyper["p_w"], server.hyper["rho"])
+    )
+    kinds = set()
+    for k, snapshot in enumerate(seen):
+        coins = coins_in(k)
+        for i in range(int(coins.silent) + 1):
+            last = i == int(coins.silent)
+            kind = bool(last and coins.w_step), bool(last and coins.refresh)
+            theirs.step(*kind, np.array([draw(k + 1, m, i) for m in range(3)]))
+            kinds.add(kind)
+        joined = lambda tree: np.concatenate([tree["weight"][..., 0], tree["bias"]], axis=-1)[0]
+        np.testing.assert_allclose(theirs.w, joined(snapshot.server.value.w.y), rtol=0, atol=1e-6)
+        np.testing.assert_allclose(theirs.beta, joined(snapshot.clients.beta.y), rtol=0, atol=1e-6)
+    assert len(kinds) == 4
+
+
+def test_numpy_solvers_solve_the_problem_on_arrays_as_in_loops():
+    from benchmarks.numpy_solvers import SOLVERS
+    from benchmarks.unified_solvers import L2, LAMBDA, algorithms, hyper_of
+
+    data = small_logistic()
+    for name, algorithm in algorithms(data).items():
+        hyper = hyper_of(algorithm)
+        if "p_w" in hyper:
+            hyper["p_w"] = 0.3  # steps in both blocks
+        arrays, loop = (SOLVERS[name](data, LAMBDA, L2, hyper, loop=each) for each in (False, True))
+        for _ in range(40):
+            arrays.iterate()
+            loop.iterate()
+        assert np.abs(arrays.beta).max() > 1e-4
+        np.testing.assert_allclose(arrays.beta, loop.beta, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(arrays.w, loop.w, rtol=1e-4, atol=1e-6)
+
+
+def test_numpy_solvers_find_the_minimum():
+    """Those that converge quickly; in the units of the library's objective."""
+    from benchmarks.numpy_solvers import SOLVERS
+
+    data = small_logistic()
+    objective = mixture(data, lambda_=0.5, l2=0.1)
+    constants, best = objective.constants(data), mj.objectives.reference_solution(objective, data)
+    made = {
+        "acd": mj.acd_pfl(objective, constants=constants),
+        "l2sgd+": mj.l2sgd_plus(objective, constants=constants, sizes=[6] * 3),
+    }
+    for name, algorithm in made.items():
+        hyper = {k: float(v) for k, v in algorithm.init(jax.random.key(0)).hyper.items()}
+        solver = SOLVERS[name](data, 0.5, 0.1, hyper, loop=False)
+        for _ in range(2000):
+            solver.iterate()
+        expected = np.concatenate([best.beta["weight"][..., 0], best.beta["bias"]], axis=-1)
+        np.testing.assert_allclose(solver.beta, expected, rtol=0, atol=1e-5)
+
+
+def test_solvers_are_measured_on_a_small_problem():
+    from benchmarks.machine import Limits
+    from benchmarks.unified_solvers import algorithms, measure, report
+
+    data = small_logistic()
+    found = measure("lsgd", data, algorithms(data)["lsgd"], seeds=2, rounds=2, repeats=1)
+    assert min(found) > 0
+    text = report("lsgd", found, data, Limits(1.0, 1.0))
+    assert "1,000 rounds of 5 iterations" in text
+    assert "Table 4 has 256 s" in text
