@@ -83,10 +83,12 @@ def test_figures_7_and_8_vary_what_they_should(monkeypatch):
     assert [p for _, p in seen] == pytest.approx([0.25, 3 / 4.5])  # λ/(1 + 2λ), and with six clients 6λ/(1 + 7λ)
     assert "the loss is lower in 0 and the accuracy higher in 0 of 1 cases" in " ".join(first.notes)
     seen.clear()
-    rows = unified_images.figure8(QUICK)[0].rows
+    monkeypatch.setattr(unified_images, "by_rate", lambda context, algorithm, data, rates: [flat(2.0) for _ in rates])
+    first, accuracy, _ = unified_images.figure8(QUICK)
     assert [name for name, _ in seen] == ["ascd-pfl", "acd-pfl"] * 2
     assert [p for _, p in seen[::2]] == pytest.approx([0.5, 100.1 / 101.2])
-    assert [row[1] for row in rows] == ["1", "100"]
+    assert [row[1] for row in first.rows] == ["1", "100"] * 3
+    assert set(accuracy.curves) == {f"{name}, Λ = {value}" for name in ("ASCD-PFL", "LSGD-PFL") for value in (1, 100)}
 
 
 def test_what_diverges_is_said_to(monkeypatch):

@@ -1,6 +1,7 @@
 """Data that is spread over clients: generators, image sets, tables, and ways to partition samples."""
 
 from majorant.data.federated import FederatedData, Ragged, warn_thin_clients
+from majorant.data.few_classes import few_classes
 from majorant.data.images import Rotated, load_cifar10, load_digits, load_fashion_mnist, load_mnist, rotated
 from majorant.data.logistic import heterogeneous_logistic
 from majorant.data.partition import (
@@ -25,6 +26,7 @@ __all__ = [
     "classes_per_client",
     "dirichlet",
     "encode_table",
+    "few_classes",
     "from_table",
     "heterogeneous_logistic",
     "iid",
