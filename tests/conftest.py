@@ -3,6 +3,9 @@
 Compiled programs are kept beside the tests, not in the user's own cache: workers share them. The tests of PyTorch
 clients are collected where PyTorch is installed: the test set-up leaves it out, as it is large.
 
+Programs are small and run for a moment: XLA is told not to spend time on making them fast. It takes its flags from the
+environment when JAX is imported.
+
 Every program that XLA compiles for a CPU takes some of a process's memory maps, of which Linux allows 65,530: JAX
 forgets its programs when there are many.
 """
@@ -13,8 +16,13 @@ import itertools
 import os
 from pathlib import Path
 
-import jax
-import pytest
+QUICK = (
+    "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+)
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {QUICK}".strip()
+
+import jax  # noqa: E402
+import pytest  # noqa: E402
 
 os.environ.setdefault("MAJORANT_COMPILATION_CACHE", str(Path(__file__).parents[1] / ".pytest_cache" / "xla"))
 

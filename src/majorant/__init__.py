@@ -36,8 +36,10 @@ if TYPE_CHECKING:
     from majorant.algorithms import scd_pfl as scd_pfl
     from majorant.algorithms import surrogate_optimization as surrogate_optimization
     from majorant.algorithms import svrcd_pfl as svrcd_pfl
+    from majorant.communication import compressors as compressors
     from majorant.communication import participation as participation
     from majorant.communication import topology as topology
+    from majorant.communication.compression import compressed as compressed
     from majorant.communication.gossip import gossip as gossip
     from majorant.core import Algorithm as Algorithm
     from majorant.core import Server as Server
@@ -100,6 +102,8 @@ _HOME = {
     "lsgd_pfl": "algorithms",
     "scd_pfl": "algorithms",
     "svrcd_pfl": "algorithms",
+    "compressed": "communication.compression",
+    "compressors": "communication",
     "participation": "communication",
     "simulate": "engines.simulator",
     "surrogate_optimization": "algorithms",
@@ -113,7 +117,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'majorant' has no attribute {name!r}")
     home = f"majorant.{_HOME[name]}" if _HOME[name] else "majorant"
-    if name in ("data", "models", "objectives", "participation", "topology", "surrogates"):
+    if name in ("data", "models", "objectives", "compressors", "participation", "topology", "surrogates"):
         value = importlib.import_module(f"{home}.{name}")
     else:
         value = getattr(importlib.import_module(home), name)

@@ -46,6 +46,7 @@ Until = Annotated[
 Seed = Annotated[int | None, typer.Option(help="First seed.")]
 Seeds = Annotated[int | None, typer.Option(help="Number of seeds, run side by side.")]
 Participation = Annotated[str | None, typer.Option(help="full, uniform:0.2, bernoulli:0.2 or cyclic:0.2.")]
+Compression = Annotated[str | None, typer.Option(help="Uploads in fewer bits: quantized:8, natural, top-k:0.05.")]
 Topology = Annotated[str | None, typer.Option(help="No server: peers on a ring, torus, erdos-renyi:0.5, …")]
 Scaling = Annotated[str | None, typer.Option(help="Peers' displacements: by their sizes, or none.")]
 Diagnostics = Annotated[
@@ -97,6 +98,7 @@ def run(
     seed: Seed = None,
     seeds: Seeds = None,
     participation: Participation = None,
+    compression: Compression = None,
     topology: Topology = None,
     scaling: Scaling = None,
     diagnostics: Diagnostics = None,
@@ -163,6 +165,7 @@ def compare(
     seed: Seed = None,
     seeds: Seeds = None,
     participation: Participation = None,
+    compression: Compression = None,
     topology: Topology = None,
     scaling: Scaling = None,
     diagnostics: Diagnostics = None,

@@ -66,6 +66,16 @@ participations.register("uniform", "majorant.communication.participation:uniform
 participations.register("bernoulli", "majorant.communication.participation:bernoulli", "each with a probability")
 participations.register("cyclic", "majorant.communication.participation:cyclic", "groups that take turns")
 
+compressors = Registry("compression")
+for _name, _help in {
+    "quantized": "stochastic quantization: 8 bits a coordinate, or fewer",
+    "natural": "powers of two: 9 bits a coordinate",
+    "random-k": "some coordinates, drawn at random",
+    "top-k": "the largest coordinates, with error feedback",
+    "identity": "everything as it is",
+}.items():
+    compressors.register(_name, f"majorant.communication.compressors:{_name.replace('-', '_')}", _help)
+
 topologies = Registry("topology")
 for _name, _help in {
     "ring": "each node and its two neighbours",
@@ -103,6 +113,7 @@ KINDS = {
     "data": datasets,
     "models": models,
     "participation": participations,
+    "compression": compressors,
     "topologies": topologies,
     "schedules": schedules,
     "optimizers": optimizers,

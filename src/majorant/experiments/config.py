@@ -80,6 +80,7 @@ class RunConfig(BaseModel):
     seed: int = Field(0, ge=0, lt=1 << 32, description="first seed of the training's randomness")
     seeds: int = Field(1, ge=1, description="number of seeds, run side by side in one program")
     participation: str = Field("full", description="who takes part: full, uniform:0.2, bernoulli:0.2, cyclic:0.2")
+    compression: str | None = Field(None, description="uploads in fewer bits: quantized:8, natural, random-k, top-k")
     topology: str | None = Field(None, description="no server, but peers on a network: ring, erdos-renyi:0.5")
     scaling: str = Field("sizes", description="displacements of peers: by their sizes, or none (the released code)")
     diagnostics: bool | None = Field(
@@ -180,6 +181,8 @@ def check_names(config: RunConfig) -> None:
     catalogue.participations.make(config.participation)
     exact = parse(config.local.optimizer)[0] in catalogue.exact_solvers
     (catalogue.exact_solvers if exact else catalogue.optimizers).check(config.local.optimizer)
+    if config.compression is not None:
+        catalogue.compressors.make(config.compression)
     if config.topology is not None:
         catalogue.topologies.check(config.topology)
     elif config.scaling != "sizes":
@@ -240,6 +243,10 @@ def build_algorithm(config: RunConfig, problem: Any, clients: int, nodes: Any) -
         algorithm = build_solver(config, problem, nodes)
     else:
         algorithm = catalogue.algorithms.make(config.algorithm, model, local=config.local.build(), clients=clients)
+    if config.compression is not None:
+        from majorant.communication.compression import compressed
+
+        algorithm = compressed(algorithm, catalogue.compressors.make(config.compression))
     if config.topology is not None:
         from majorant.communication.gossip import gossip
 
