@@ -11,6 +11,7 @@ conjugate gradients. Steps are halved until F does not increase.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -42,9 +43,14 @@ class Reference(NamedTuple):
 def global_value(objective: Objective, data: FederatedData, w: Tree, betas: Tree) -> float:
     """F(w, β) = (1/M) Σ_m f_m(w, β_m) in double precision, over the clients that train and all their samples."""
     with jax.enable_x64(True):
-        batches, ids = training_batches(data)
-        each = jax.vmap(objective.value, in_axes=(None, 0, 0, 0))
-        return float(jax.jit(lambda w, b: each(w, b, batches, ids).mean())(double(w), double(betas)))
+        return float(mean_value(objective)(double(w), double(betas), *training_batches(data)))
+
+
+@functools.lru_cache(maxsize=8)
+def mean_value(objective: Objective) -> Callable:
+    """F as a compiled function of w, all β_m, and the clients' samples and ids."""
+    each = jax.vmap(objective.value, in_axes=(None, 0, 0, 0))
+    return jax.jit(lambda w, betas, batches, ids: each(w, betas, batches, ids).mean())
 
 
 def suboptimality(
@@ -69,24 +75,13 @@ def reference_solution(
     if not objective.convex:
         raise ValueError(f"the objective {objective.name} is not convex: it has no reference solution")
     with jax.enable_x64(True):
-        key = jax.random.key(0)
-        batches, ids = training_batches(data)
-        w, unravel_w = ravel_pytree(double(objective.init(key)))
-        start, unravel_beta = ravel_pytree(double(objective.init_personal(key)))
-        beta = jnp.tile(start, (len(ids), 1))
-
-        def f(joint: jax.Array, batch: Batch, id: jax.Array) -> jax.Array:
-            return objective.value(unravel_w(joint[: w.size]), unravel_beta(joint[w.size :]), batch, id)
-
-        def client_values(w: jax.Array, beta: jax.Array) -> jax.Array:
-            return jax.vmap(lambda b, batch, id: f(jnp.concatenate([w, b]), batch, id))(beta, batches, ids)
-
-        total = lambda w, beta: client_values(w, beta).mean()
-        slope = jax.jit(jax.value_and_grad(total, argnums=(0, 1)))
-        if len(ids) * (w.size + start.size) ** 2 <= LARGEST:
-            direction = arrow_step(jax.jit(jax.vmap(jax.hessian(f))), w.size, batches, ids)
+        flat, samples = functions_of(objective), training_batches(data)
+        w, beta = flat.w, jnp.tile(flat.beta, (len(samples[1]), 1))
+        slope = lambda w, beta: flat.slope(w, beta, *samples)
+        if len(beta) * (w.size + flat.beta.size) ** 2 <= LARGEST:
+            direction = arrow_step(lambda joint: flat.hessians(joint, *samples), w.size)
         else:
-            direction = conjugate_gradient_step(total)
+            direction = lambda *at: flat.conjugate_gradients(*at, *samples)
 
         value, (g_w, g_beta) = slope(w, beta)
         first = norm(g_w, g_beta)
@@ -111,16 +106,54 @@ def reference_solution(
                 f"no minimum of the objective {objective.name} was found: the gradient is still {found:.1e} after "
                 f"Newton's method; a larger l2 makes the minimum exist, or easier to reach"
             )
-        at_w, at_beta = jax.tree.map(np.asarray, (unravel_w(w), jax.vmap(unravel_beta)(beta)))
+        at_w, at_beta = jax.tree.map(np.asarray, (flat.unravel_w(w), jax.vmap(flat.unravel_beta)(beta)))
         return Reference(at_w, at_beta, float(value), found)
 
 
-def arrow_step(hessians: Callable, shared: int, batches: Batch, ids: jax.Array) -> Callable:
+class Flat(NamedTuple):
+    """An objective as functions of vectors (w, and a row of β for each client), in double precision, compiled."""
+
+    w: jax.Array  # starts
+    beta: jax.Array
+    unravel_w: Callable
+    unravel_beta: Callable
+    slope: Callable  # (w, beta, batches, ids) -> F and its gradient
+    hessians: Callable  # (w and β_m in one row for each client, batches, ids) -> second derivatives of the f_m
+    conjugate_gradients: Callable  # (w, beta, their gradients, batches, ids) -> the Newton step
+
+
+@functools.lru_cache(maxsize=8)
+def functions_of(objective: Objective) -> Flat:
+    """Compiles nothing anew for other data of the same shape; call it where double precision is on."""
+    key = jax.random.key(0)
+    w, unravel_w = ravel_pytree(double(objective.init(key)))
+    beta, unravel_beta = ravel_pytree(double(objective.init_personal(key)))
+
+    def f(joint: jax.Array, batch: Batch, id: jax.Array) -> jax.Array:
+        return objective.value(unravel_w(joint[: w.size]), unravel_beta(joint[w.size :]), batch, id)
+
+    def total(w: jax.Array, beta: jax.Array, batches: Batch, ids: jax.Array) -> jax.Array:
+        each = jax.vmap(lambda b, batch, id: f(jnp.concatenate([w, b]), batch, id))
+        return each(beta, batches, ids).mean()
+
+    def newton(
+        w: jax.Array, beta: jax.Array, g_w: jax.Array, g_beta: jax.Array, batches: Batch, ids: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """The Newton step by conjugate gradients, from products with the second derivative alone."""
+        gradient = lambda w, beta: jax.grad(total, argnums=(0, 1))(w, beta, batches, ids)
+        product = lambda v: jax.jvp(gradient, (w, beta), v)[1]
+        return jax.scipy.sparse.linalg.cg(product, (-g_w, -g_beta), tol=1e-6, maxiter=2000)[0]
+
+    slope, hessians = jax.value_and_grad(total, argnums=(0, 1)), jax.vmap(jax.hessian(f))
+    return Flat(w, beta, unravel_w, unravel_beta, jax.jit(slope), jax.jit(hessians), jax.jit(newton))
+
+
+def arrow_step(hessians: Callable, shared: int) -> Callable:
     """The Newton step from the clients' second derivatives, by eliminating the personal block."""
 
     def step(w: jax.Array, beta: jax.Array, g_w: jax.Array, g_beta: jax.Array) -> tuple[np.ndarray, np.ndarray]:
-        joint = jnp.concatenate([jnp.broadcast_to(w, (len(ids), w.size)), beta], axis=1)
-        h = np.asarray(hessians(joint, batches, ids)) / len(ids)
+        joint = jnp.concatenate([jnp.broadcast_to(w, (len(beta), w.size)), beta], axis=1)
+        h = np.asarray(hessians(joint)) / len(beta)
         a, b, c = h[:, :shared, :shared], h[:, :shared, shared:], h[:, shared:, shared:]
         inverse = np.linalg.pinv(c, rcond=1e-13, hermitian=True) if c.size else c
         eliminated = b @ inverse  # (M, shared, personal)
@@ -129,19 +162,6 @@ def arrow_step(hessians: Callable, shared: int, batches: Batch, ids: jax.Array) 
         d_w = -np.linalg.lstsq(schur, right, rcond=1e-13)[0] if shared else np.zeros(0)
         d_beta = -np.einsum("mij,mj->mi", inverse, np.asarray(g_beta) + b.swapaxes(1, 2) @ d_w)
         return d_w, d_beta
-
-    return step
-
-
-def conjugate_gradient_step(total: Callable) -> Callable:
-    """The Newton step by conjugate gradients, from products with the second derivative alone."""
-
-    @jax.jit
-    def step(w: jax.Array, beta: jax.Array, g_w: jax.Array, g_beta: jax.Array) -> tuple[jax.Array, jax.Array]:
-        gradient = jax.grad(total, argnums=(0, 1))
-        product = lambda v: jax.jvp(gradient, (w, beta), v)[1]
-        downhill = (-g_w, -g_beta)
-        return jax.scipy.sparse.linalg.cg(product, downhill, tol=1e-6, maxiter=2000)[0]
 
     return step
 
