@@ -65,3 +65,9 @@ def test_nothing_shared_is_nothing_to_solve_together(name):
 def test_constants_are_numbers(method, wrong):
     with pytest.raises(ValueError, match="needs finite constants"):
         method(mixture(DATA), constants=CONSTANTS._replace(**wrong))
+
+
+@pytest.mark.parametrize("method", COIN.values(), ids=COIN)
+def test_steps_need_constants(method):
+    with pytest.raises(ValueError, match="takes its steps from constants"):
+        method(mixture(DATA), constants=None)

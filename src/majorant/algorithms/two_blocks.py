@@ -214,7 +214,7 @@ def check_coordinate(method: str, objective: Objective, constants: Constants | N
             stacklevel=3,
         )
     if constants is None:
-        return
+        raise ValueError(f"{method} takes its steps from constants: give objective.constants(data), or use LSGD-PFL")
     for name, value in constants._asdict().items():
         if not (math.isfinite(value) and value >= 0):
             raise ValueError(f"{method} needs finite constants of smoothness, but {name} is {value}: use LSGD-PFL")

@@ -31,8 +31,16 @@ def most_side_by_side(algorithm: Algorithm, data: FederatedData, budget: int, ru
     """How many clients fit the budget side by side, by the size of all intermediate results of a prediction."""
     rows = int(max(data.train.sizes.max(), data.test.sizes.max(), 1))
     rows = min(rows, max(64, BLOCK_VALUES // max(1, int(np.prod(data.spec.features)))))
-    values = values_of_a_prediction(algorithm, shapes_of(tiny_client(data)))
-    return int(max(1, budget // 4 // max(1, 4 * values * rows * runs)))
+    one = shapes_of(tiny_client(data))
+    two = one._replace(x=longer(one.x), y=longer(one.y))
+    first = values_of_a_prediction(algorithm, one)
+    each = values_of_a_prediction(algorithm, two) - first  # what a further sample adds: parameters are there once
+    return int(max(1, budget // 4 // max(1, 4 * runs * (first + each * (rows - 1)))))
+
+
+def longer(samples: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+    """The shape of one more sample."""
+    return jax.ShapeDtypeStruct((samples.shape[0] + 1, *samples.shape[1:]), samples.dtype)
 
 
 def shapes_of(client: ClientData) -> ClientData:
@@ -52,7 +60,7 @@ def values_of_a_prediction(algorithm: Algorithm, one: ClientData) -> int:
 
 
 def intermediate_values(jaxpr: Any) -> int:
-    """The number of values that the operations of a program with a leading sample axis of 1 produce, loops once."""
+    """The number of values that the operations of a program produce, loops once."""
     return sum(produced(jaxpr))
 
 

@@ -39,7 +39,6 @@ MODEL: dict[str, Any] = {"l2": 0.0, "bias": False}  # of every objective: softma
 SMOOTH = 1.0  # 𝓛'
 CONVEX = 0.01  # μ'
 ROUNDS, EVALUATIONS, SEEDS = 1000, 25, 5
-AMPLE = 1 << 50  # the engine's estimate of memory takes every parameter for one of each sample; a run needs below 1 GiB
 
 
 class Setting(NamedTuple):
@@ -219,7 +218,6 @@ def simulated(algorithm: Algorithm, data: FederatedData, rounds: int, every: int
         evaluate_every=every,
         diagnostics=True,
         clients="vmap",
-        memory_budget=AMPLE,
         **options,
     )
 
