@@ -123,17 +123,16 @@ def l2sgd_plus(
 
         def gradient_step(i: jax.Array, state: tuple[Tree, Tree, Tree]) -> tuple[Tree, Tree, Tree]:
             x, table, mean = state
-            counts = i < view.coins  # else it is a step of another run beside this one
             row = jax.random.randint(jax.random.fold_in(key, i), (), 0, size)
             x_j, y_j = jax.tree.map(lambda rows: rows[row][None], (data.x, data.y))
             fresh = jax.grad(penalty.value)(x, Batch(x_j, y_j, one_vote(data)[None], jnp.asarray(1)))
-            change = jax.tree.map(lambda new, rows: jnp.where(counts, new - rows[row], 0), fresh, table)
+            change = jax.tree.map(lambda new, rows: new - rows[row], fresh, table)
             g = combine((1 / (1 - p), change), (1, mean), (1, client.psi))
             # Adding the change leaves the table in its place; XLA would copy all of it to write the new row.
             table = jax.tree.map(lambda rows, change: rows.at[row].add(change), table, change)
-            return combine((1, x), (jnp.where(counts, -alpha, 0), g)), table, combine((1, mean), (1 / size, change))
+            return combine((1, x), (-alpha, g)), table, combine((1, mean), (1 / size, change))
 
-        x, table, _ = repeat(longest(view.coins), gradient_step, (client.x, client.table, mean))
+        x, table, _ = repeat(view.coins, gradient_step, (client.x, client.table, mean))
         return Upload(x, one_vote(data)), client._replace(x=x, table=table)
 
     def server_update(server: Server, total: Total) -> Server:
@@ -157,25 +156,11 @@ def l2sgd_plus(
         server_update=server_update,
         onboard=lambda view, data, key: state_at(joining(objective, shared(view), data, key, joining_rate), data),
         needs_everyone=True,
+        uneven_rounds=True,
         sends_points=False,  # a mean over neighbours is not the x̄ of the objective
         log=lambda server: server.state.counts.shown(jnp.ones((), jnp.result_type(float))),
         **deployment(objective, lambda view, client: Blocks(shared(view), client.x)),
     )
-
-
-@jax.custom_batching.custom_vmap
-def longest(count: jax.Array) -> jax.Array:
-    """The largest of the counts of all runs side by side: one number, so that they loop together.
-
-    A loop that ended for each of them on its own would have to choose, in every step, between its old and its new state
-    for the whole table. The steps themselves must then mind the run's own count.
-    """
-    return count
-
-
-@longest.def_vmap
-def _(axis_size: int, batched: list[bool], count: jax.Array) -> tuple[jax.Array, bool]:
-    return longest(count.max(axis=0)) if batched[0] else longest(count), False
 
 
 def penalty_of(objective: Objective) -> Penalty:
