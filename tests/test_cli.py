@@ -153,10 +153,17 @@ def test_help_does_not_load_jax():
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), [("j4-clusters", "clusters recovered"), ("j1-decentralized", "ring"), ("rates", "consensus")]
+    ("name", "words"),
+    [
+        ("fedem/j4-clusters", "clusters recovered"),
+        ("fedem/j1-decentralized", "ring"),
+        ("fedem/rates", "consensus"),
+        ("unified/figure1", "L2SGD+"),
+        ("unified/personalization", "traditional"),
+    ],
 )
 def test_quick_experiments_run(name, words, tmp_path):
-    text = invoke("reproduce", f"fedem/{name}", "--quick", "--seeds", "1", "--out", tmp_path / "e")
+    text = invoke("reproduce", name, "--quick", "--seeds", "1", "--out", tmp_path / "e")
     assert words in text
     assert json.loads((tmp_path / "e" / "results.json").read_text())["quick"] is True
     assert "did you mean" in refused("reproduce", "fedem/table2", "--out", tmp_path / "f")

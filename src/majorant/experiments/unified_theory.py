@@ -16,6 +16,7 @@ techniques*, TMLR 2023, Sections 1 and 4.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -23,7 +24,7 @@ import jax
 import numpy as np
 
 import majorant as mj
-from majorant.algorithms import acd_pfl, ascd_pfl, asvrcd_pfl, lsgd_pfl, scd_pfl, svrcd_pfl
+from majorant.algorithms import acd_pfl, ascd_pfl, asvrcd_pfl, l2sgd_plus, lsgd_pfl, scd_pfl, svrcd_pfl
 from majorant.core import Algorithm
 from majorant.data.federated import FederatedData
 from majorant.engines.run import Run
@@ -214,6 +215,8 @@ LOWEST: dict[str, Made] = {
     "ASCD-PFL": with_sizes(ascd_pfl),
     "SVRCD-PFL": with_sizes(svrcd_pfl),
     "ASVRCD-PFL": with_sizes(asvrcd_pfl),
+    "ASVRCD-PFL, warm start": with_sizes(functools.partial(asvrcd_pfl, warm_up=True)),
+    "L2SGD+": with_sizes(l2sgd_plus),
     "ACD-PFL": acd,
 }
 
