@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 class Result(NamedTuple):
-    """A table with a title and notes; ``curves`` (name → x and y values) make a figure where the paper has one."""
+    """A table with a title and notes; ``curves`` (name → x and y values) make a figure where the paper has one.
+
+    ``bands`` (name → low and high values) are shaded around curves; a curve "panel | name" is drawn in a panel.
+    """
 
     title: str
     columns: list[str]
@@ -22,6 +25,7 @@ class Result(NamedTuple):
     notes: list[str] = []  # noqa: RUF012 - never mutated
     curves: dict[str, tuple[list[float], list[float]]] = {}  # noqa: RUF012
     axes: tuple[str, str] = ("", "")
+    bands: dict[str, tuple[list[float], list[float]]] = {}  # noqa: RUF012
 
 
 class Context(NamedTuple):
@@ -65,6 +69,12 @@ EXPERIMENTS = {
     "fedem/rates": lazily("decentralized", "rates", "the rates of Theorems 3.2 and 3.3, a run for every length"),
     "fedem/digits": lazily("fedem", "digits", "digits with labels Dirichlet(0.4) over clients"),
     "fedem/rotated-digits": lazily("fedem", "rotated_digits", "digits turned by four angles: hidden clusters"),
+    "unified/figure1": lazily("unified", "figure1", "solvers of personalized objectives: mixture, and Table 4's times"),
+    "unified/figure2": lazily("unified", "figure2", "solvers of personalized objectives: weight sharing, and Table 5"),
+    "unified/rates": lazily(
+        "unified_theory", "rates", "linear rates, rounds against L^w/μ, who stalls and who does not"
+    ),
+    "unified/personalization": lazily("unified_theory", "personalization", "fewer rounds the more personal models are"),
 }
 
 
@@ -117,5 +127,5 @@ def draw(results: list[Result], folder: Path) -> None:
 
     for number, result in enumerate(results, 1):
         if result.curves:
-            picture = render(lines(result.curves, *result.axes), "png")
+            picture = render(lines(result.curves, *result.axes, result.bands), "png")
             (folder / f"figure{number}.png").write_bytes(picture)

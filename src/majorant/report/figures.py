@@ -91,15 +91,32 @@ def convergence(records: Sequence[RunRecord], against: str = "rounds") -> Figure
 
 
 @in_style
-def lines(curves: dict[str, tuple[list[float], list[float]]], x_name: str, y_name: str) -> Figure:
-    """Named curves over one axis, for experiments that vary a parameter."""
-    figure, (axes,) = canvas(5.6, 3.9)
-    for place, (name, (x, y)) in enumerate(curves.items()):
-        axes.plot(x, y, label=shown(name, 36), **style_of(place))
-    axes.set_xlabel(x_name)
-    axes.set_ylabel(y_name)
-    figure.legend(loc="outside upper left", ncols=2)
-    figure.set_figheight(figure.get_figheight() + 0.2 * (len(curves) // 2))
+def lines(
+    curves: dict[str, tuple[list[float], list[float]]],
+    x_name: str,
+    y_name: str,
+    bands: dict[str, tuple[list[float], list[float]]] | None = None,
+) -> Figure:
+    """Named curves over one axis, for experiments that vary a parameter; ``bands`` (low and high) lie around them.
+
+    Names such as "left | ours" and "right | ours" put curves in panels side by side.
+    """
+    split = {name: name.rpartition(" | ")[::2] for name in curves}
+    panels, names = (list(dict.fromkeys(parts)) for parts in zip(*split.values(), strict=True))
+    figure, axes = canvas(5.6 if len(panels) == 1 else 3.6 * len(panels), 3.9, len(panels))
+    found = {}
+    for key, (x, y) in curves.items():
+        panel, name = split[key]
+        where, look = axes[panels.index(panel)], style_of(names.index(name)) | {"markevery": max(1, len(x) // 10)}
+        (found[name],) = where.plot(x, y, **look)
+        if bands and key in bands:
+            where.fill_between(x, *bands[key], color=look["color"], alpha=0.2, linewidth=0)
+        where.set_title(panel)
+        where.set_xlabel(x_name)
+    axes[0].set_ylabel(y_name)
+    columns = 2 * len(panels)
+    figure.legend(found.values(), [shown(name, 36) for name in found], loc="outside upper left", ncols=columns)
+    figure.set_figheight(figure.get_figheight() + 0.2 * (len(names) // columns))
     return figure
 
 
