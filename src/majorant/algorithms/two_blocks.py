@@ -108,13 +108,14 @@ def repeat_with_samples(
 ) -> tuple[Any, Batch]:
     """``step(sample, state)`` for count iterations, and the sample of the iteration after them."""
 
-    def block(number: jax.Array, state: Any) -> Any:
+    def block(number: jax.Array, carry: Any) -> Any:
         drawn = draw_samples(data, key, number)
         steps = jnp.minimum(count - number * DRAWN, DRAWN)
-        return repeat(steps, lambda i, state: step(one_sample(drawn, i), state), state)
+        return repeat(steps, lambda i, state: step(one_sample(drawn, i), state), carry[0]), drawn
 
-    state = repeat(-(-count // DRAWN), block, start)
-    return state, one_sample(draw_samples(data, key, count // DRAWN), count % DRAWN)
+    nothing = zeros(jax.eval_shape(draw_samples, data, key, 0))
+    state, drawn = repeat(count // DRAWN + 1, block, (start, nothing))
+    return state, one_sample(drawn, count % DRAWN)
 
 
 class Counts(NamedTuple):

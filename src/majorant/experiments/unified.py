@@ -28,7 +28,6 @@ import majorant as mj
 from majorant.algorithms import ascd_pfl, asvrcd_pfl, l2sgd_plus, lsgd_pfl, p_fed_me
 from majorant.core import Algorithm, Tree
 from majorant.data.federated import FederatedData
-from majorant.engines.replicas import with_own_hyper
 from majorant.experiments.named import Context, Result
 from majorant.experiments.unified_replicas import (
     Method,
@@ -42,6 +41,7 @@ from majorant.experiments.unified_replicas import (
     log_curve,
     make_problem,
     minimum,
+    prepared,
     repeated,
     side_by_side,
     start,
@@ -272,6 +272,10 @@ def curves(
         ("log10 of iterations", "log10 of F − F*"),
         ("communication rounds", "log10 of the estimation error"),
     )
+    if setting is SHARING:
+        told.append(
+            "where all labels of a client agree there is no minimum: F* is the infimum, and β_m goes to infinity"
+        )
     notes: tuple[list[str], ...] = (loss_notes(setting, problems), [], told)
     return [
         Result(titles[i], ["σ_h", "method", *columns[i]], rows[i], notes[i], drawn[i], axes[i], bands[i])
@@ -292,8 +296,7 @@ def loss_notes(setting: Setting, problems: dict[float, Problem]) -> list[str]:
         )
     for sigma, problem in problems.items():
         own = [curvature_at_minimum(problem, i) for i in range(min(5, len(problem.data)))]
-        made = GENERAL["ASVRCD-PFL"][0].make(problem.objective, problem.constants[0], problem.sizes)
-        hyper = {name: float(value) for name, value in made.init(jax.random.key(0)).hyper.items()}
+        hyper = {name: values[0] for name, values in prepared(problem, GENERAL["ASVRCD-PFL"][0])[1].items()}
         notes.append(
             f"σ_h = {sigma:g}: 1/p_w = {1 / hyper['p_w']:.0f}, 1/ρ = {1 / hyper['rho']:,.0f}, θ_1 = "
             f"{hyper['theta_1']:.2g}; μ'/(3M) is {', '.join(f'{c.mu:.1e}' for c in problem.constants[: len(own)])} on "
@@ -307,8 +310,7 @@ def times(setting: Setting, problems: dict[float, Problem], methods: list[str]) 
     rows = []
     for place, (sigma, problem) in enumerate(problems.items()):
         for name in methods:
-            made = [TIMED[name].make(problem.objective, c, problem.sizes) for c in problem.constants]
-            algorithm, hyper = with_own_hyper(made)
+            algorithm, hyper = prepared(problem, TIMED[name])
             rounds = math.ceil(TIMED_ITERATIONS * (hyper["p_w"][0] if "p_w" in hyper else 1 / STEPS[name]))
             single = {key: values[0] for key, values in hyper.items()}
             spent = []
@@ -329,9 +331,9 @@ def times(setting: Setting, problems: dict[float, Problem], methods: list[str]) 
         ["σ_h", "method", *columns],
         rows,
         [
-            "the paper's times are said to be for 1,000 communication rounds; for ASCD and ASVRCD they can only be for "
-            "1,000 iterations: a round has fewer of them the larger σ_h is, yet the times grow. So these are compared "
-            f"with ours for 1,000 iterations (L2SGD+, too), LSGD's with ours for 1,000 rounds of {TAU} iterations, and "
+            "the paper's times are said to be for 1,000 communication rounds; for the coordinate methods those of Table "
+            "4 can only be for 1,000 iterations: a round has fewer of them the larger σ_h is, yet times grow. So these "
+            f"are compared with ours for 1,000 iterations, LSGD's with ours for 1,000 rounds of {TAU} iterations, and "
             f"pFedMe's with ours for 1,000 rounds of {STEPS['pFedMe']}",
             "the paper's computer: a laptop with an Intel i7-9750H; ours: " + machine(),
             "without compiling and evaluating, in double precision",

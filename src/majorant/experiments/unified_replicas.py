@@ -85,12 +85,21 @@ def values_of(objective: Objective) -> Callable:
     return jax.jit(lambda at, samples: jax.lax.map(one, (at, samples)))
 
 
+def prepared(problem: Problem, method: Method) -> tuple[Algorithm, dict[str, list[float]]]:
+    """A method for all data sets, and its hyperparameters on each; made once, so that programs are compiled once."""
+    return _prepared(method, problem.objective, tuple(problem.constants), tuple(problem.sizes.tolist()))
+
+
+@functools.lru_cache(maxsize=32)
+def _prepared(method: Method, objective: Objective, constants: tuple[Constants, ...], sizes: tuple[int, ...]) -> Any:
+    return with_own_hyper([method.make(objective, each, np.array(sizes)) for each in constants])
+
+
 def follow(
     problem: Problem, method: Method, rounds: int, evaluations: int, hyper: dict[str, Any] | None = None
 ) -> Path:
     """Runs a method on every data set of a problem."""
-    made = [method.make(problem.objective, constants, problem.sizes) for constants in problem.constants]
-    algorithm, own = with_own_hyper(made)
+    algorithm, own = prepared(problem, method)
     minima = np.array([best.value for best in problem.minima])
     value, samples = values_of(problem.objective), problem.samples
     found: list[tuple[int, list[float], np.ndarray, np.ndarray]] = []
