@@ -333,8 +333,8 @@ def times(setting: Setting, problems: dict[float, Problem], methods: list[str]) 
         [
             "the paper's times are said to be for 1,000 communication rounds; for the coordinate methods those of "
             "Table 4 can only be for 1,000 iterations: a round has fewer of them the larger σ_h is, yet times grow. So "
-            f"these are compared with ours for 1,000 iterations; LSGD's with 1,000 rounds of {TAU}, pFedMe's with 1,000 "
-            f"rounds of {STEPS['pFedMe']}",
+            f"these are compared with ours for 1,000 iterations; LSGD's with 1,000 rounds of {TAU}, pFedMe's with "
+            f"1,000 rounds of {STEPS['pFedMe']}",
             "the paper's computer: a laptop with an Intel i7-9750H; ours: " + machine(),
             "without compiling and evaluating, in double precision",
         ],
