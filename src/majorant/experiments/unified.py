@@ -52,7 +52,6 @@ REPLICAS, EVALUATIONS, TAU = 30, 50, 5
 RATES = (0.01, 0.03, 0.1, 0.2, 0.3, 1.0, 3.0, 10.0, 30.0)  # for LSGD-PFL; 0.2 makes its step on β the paper's, 0.01
 TUNING_DATA = 5  # data sets on which η is chosen, of other seeds than those that are reported
 LEVELS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)  # of F − F*, whose first iterations are told
-STALLED = 0.25  # of the rounds that ASCD-PFL is run for: it has stalled by then
 TIMED_ITERATIONS = 10_000
 
 
@@ -65,6 +64,7 @@ class Setting(NamedTuple):
     make: Callable[[float], Callable[[FederatedData], Objective]]  # of σ_h
     data: dict[str, Any]
     rounds: dict[float, int]  # for each σ_h
+    ascd: float  # the share of the rounds that ASCD-PFL is run for
     seconds: dict[str, tuple[float, ...]]  # the paper's times
 
 
@@ -75,6 +75,7 @@ MIXTURE = Setting(
     make=lambda sigma: lambda data: mixture(data, lambda_=sigma / 100, l2=0.0, bias=False),
     data={},
     rounds={0.1: 1500, 0.3: 2000, 1.0: 3000},
+    ascd=0.25,
     seconds={"LSGD": (260.98, 256.16, 237.18), "ASCD": (28.79, 51.71, 142.59), "ASVRCD": (47.94, 97.61, 274.60)},
 )
 SHARING = Setting(
@@ -84,6 +85,7 @@ SHARING = Setting(
     make=lambda sigma: lambda data: weight_sharing(data, shared=range(10), l2=0.0, bias=False),
     data={"shared": 10},
     rounds=dict.fromkeys((5.0, 10.0, 15.0), 8000),
+    ascd=1.0,
     seconds={"LSGD": (238.01, 237.67, 234.33), "ASCD": (17.00, 16.55, 16.46), "ASVRCD": (23.35, 22.12, 23.51)},
 )
 
@@ -102,12 +104,12 @@ LSGD = Method(
     lambda f, constants, sizes: lsgd_pfl(f, lr=0.01, tau=TAU, batch_size=1),
     lambda snapshot: (snapshot.server.value, snapshot.clients.beta),
 )
-METHODS: dict[str, tuple[Method, float]] = {  # and the share of the rounds that it is run for
-    "ASCD-PFL (θ of the paper)": (coordinate(ascd_pfl, rule="paper"), STALLED),
-    "ASCD-PFL (θ of Theorem 8)": (coordinate(ascd_pfl), STALLED),
-    "ASVRCD-PFL": (coordinate(asvrcd_pfl), 1.0),
+METHODS = {
+    "ASCD-PFL (θ of the paper)": coordinate(ascd_pfl, rule="paper"),
+    "ASCD-PFL (θ of Theorem 8)": coordinate(ascd_pfl),
+    "ASVRCD-PFL": coordinate(asvrcd_pfl),
 }
-TIMED = {"LSGD": LSGD, "ASCD": METHODS["ASCD-PFL (θ of the paper)"][0], "ASVRCD": METHODS["ASVRCD-PFL"][0]}
+TIMED = {"LSGD": LSGD, "ASCD": METHODS["ASCD-PFL (θ of the paper)"], "ASVRCD": METHODS["ASVRCD-PFL"]}
 
 
 def figure1(context: Context) -> list[Result]:
@@ -136,9 +138,10 @@ def section(context: Context, setting: Setting) -> list[Result]:
 
         def job(sigma: float, name: str) -> Path:
             context.tell(f"{name}, σ_h = {sigma:g}")
-            method, share = METHODS.get(name, (LSGD, 1.0))
+            share = setting.ascd if name.startswith("ASCD") else 1.0
             hyper = {} if name in METHODS else {"lr": lsgd_rates(rates[sigma])[name]}
-            return follow(problems[sigma], method, max(1, round(share * rounds[sigma])), EVALUATIONS, hyper)
+            planned = max(1, round(share * rounds[sigma]))
+            return follow(problems[sigma], METHODS.get(name, LSGD), planned, EVALUATIONS, hyper)
 
         some = list(METHODS)[-1:] if context.quick else list(METHODS)
         jobs = [(sigma, name) for sigma in levels for name in [*lsgd_rates(rates[sigma]), *some]]
@@ -233,11 +236,12 @@ def loss_notes(setting: Setting, problems: dict[float, Problem]) -> list[str]:
     notes: list[str] = [
         setting.says,
         f"LSGD-PFL's η is chosen from {', '.join(f'{rate:g}' for rate in RATES)} on {TUNING_DATA} other data sets",
-        f"ASCD-PFL is run for {STALLED:.0%} of the rounds: it has stalled by then",
     ]
+    if setting.ascd < 1:
+        notes.append(f"ASCD-PFL is run for {setting.ascd:.0%} of the rounds: it has stalled by then")
     for sigma, problem in problems.items():
         own = [curvature_at_minimum(problem, i) for i in range(min(5, len(problem.data)))]
-        hyper = {name: values[0] for name, values in prepared(problem, METHODS["ASVRCD-PFL"][0])[1].items()}
+        hyper = {name: values[0] for name, values in prepared(problem, METHODS["ASVRCD-PFL"])[1].items()}
         notes.append(
             f"σ_h = {sigma:g}: 1/p_w = {1 / hyper['p_w']:.0f}, 1/ρ = {1 / hyper['rho']:,.0f}, θ_1 = "
             f"{hyper['theta_1']:.2g}; μ'/(3M) is {', '.join(f'{c.mu:.1e}' for c in problem.constants[: len(own)])} on "

@@ -160,11 +160,11 @@ def rounds_until(share: np.ndarray, rounds: np.ndarray, level: float) -> np.ndar
 
 def rounds_against_conditioning(context: Context) -> Result:
     """ACD-PFL's rounds to 1e-8 while L^w/μ grows: with a smaller l2, and with larger shared features."""
-    level, seeds = (1e-2 if context.quick else 1e-8), context.seeds or (2 if context.quick else 5)
+    level, seeds = (1e-2 if context.quick else 1e-8), context.seeds or (2 if context.quick else SEEDS)
     series: dict[str, list[tuple[str, FederatedData, Objective]]] = {"l2 falls": [], "shared features grow": []}
     parts: dict[str, Any] = {"shared": (0, 2, 4), "personal": (1, 3, 5)}
     data = regressions(spread=1e-3)
-    for l2 in (1.0, 1e-1, 1e-2, 1e-3, 1e-4)[: 2 if context.quick else None]:
+    for l2 in (1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5)[: 2 if context.quick else None]:
         series["l2 falls"].append((f"l2 = {l2:g}", data, residual(data, **parts, l2=l2)))
     for scale in (1.0, 3.0, 10.0, 30.0, 100.0)[: 0 if context.quick else None]:
         larger = scaled_columns(data, parts["shared"], scale)
@@ -188,7 +188,11 @@ def rounds_against_conditioning(context: Context) -> Result:
                 [name, label, f"{ratio:.3g}", f"{roots[0] / sum(roots):.2g}", with_error(needed), f"{bound:.3g}"]
             )
         x, y = np.array(found).T
-        notes.append(f"{name}: the fitted exponent of L^w/μ is {fitted_slope(x, y):.2f} (theorem: at most 0.5)")
+        all_of_them, steepest = fitted_slope(x, y), fitted_slope(x[-3:], y[-3:])
+        notes.append(
+            f"{name}: rounds grow as (L^w/μ)^{all_of_them:.2f}, over the last three as (L^w/μ)^{steepest:.2f}; the "
+            "theorem has the exponent 0.5"
+        )
         drawn[name] = (np.log10(x).tolist(), np.log10(y).tolist())
     return Result(
         f"ACD-PFL: communication rounds until F − F* is {level:g} of what it is at the start",
@@ -232,7 +236,8 @@ def lowest(context: Context) -> Result:
         first = np.flatnonzero(mean <= 1e-10)
         reached = f"{at[first[0]]:,}" if len(first) else "–"
         done = f"{iterations[:, -1].mean():,.0f}"
-        rows.append([name, done, f"{max(mean.min(), 0):.1e}", f"{late.mean():.1e}", reached, PROMISED[name]])
+        levels = [f"{v:.1e}" if v > 1e-14 else "below 1e-14" for v in (mean.min(), late.mean())]
+        rows.append([name, done, *levels, reached, PROMISED[name]])
         drawn[name] = (at.tolist(), np.log10(mean).tolist())
     return Result(
         f"The lowest F − F* of {rounds:,} rounds, as a share of what it is at the start",
