@@ -158,7 +158,6 @@ def test_help_does_not_load_jax():
         ("fedem/j4-clusters", "clusters recovered"),
         ("fedem/j1-decentralized", "ring"),
         ("fedem/rates", "consensus"),
-        ("unified/figure1", "L2SGD+"),
         ("unified/personalization", "traditional"),
     ],
 )
