@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import majorant as mj
-from majorant.algorithms.two_blocks import coins_of
+from majorant.algorithms.two_blocks import DRAWN, coins_of
 from majorant.core import client_key, round_key
 from majorant.objectives import mixture
 
@@ -56,8 +56,8 @@ def test_asvrcd_in_numpy_does_our_iterations():
     mj.simulate(algorithm, data, rounds=rounds, evaluate_every=1, on_evaluation=record)
     server = jax.tree.map(lambda a: a[0], seen[0].server)
     theirs = Asvrcd(data, 0.5, 0.1, {k: float(v) for k, v in server.hyper.items()}, loop=False)
-    draw = jax.jit(lambda k, m, i: jax.random.randint(sample_key(k, m, i), (1,), 0, 6)[0])
-    sample_key = lambda k, m, i: jax.random.fold_in(client_key(round_key(jax.random.key(0), k), m), i)
+    block_key = lambda k, m, i: jax.random.fold_in(client_key(round_key(jax.random.key(0), k), m), i // DRAWN)
+    draw = jax.jit(lambda k, m, i: jax.random.randint(block_key(k, m, i), (DRAWN,), 0, 6, np.int32)[i % DRAWN])
     coins_in = jax.jit(
         lambda k: coins_of(server._replace(round=k), server.state.coins, server.hyper["p_w"], server.hyper["rho"])
     )
