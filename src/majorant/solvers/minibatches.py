@@ -28,6 +28,11 @@ class Batch(NamedTuple):
         """Σ weight · value, divided by the number of samples in the batch."""
         return (self.weight * values).sum() / jnp.maximum(self.size, 1)
 
+    @property
+    def shares(self) -> jax.Array:
+        """The weights of a mean over the batch, ``(batch,)``: 0 for padding."""
+        return self.weight / jnp.maximum(self.size, 1)
+
 
 def whole(data: ClientData, weights: jax.Array | None = None) -> Batch:
     """All samples of a client as one batch."""

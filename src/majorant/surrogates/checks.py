@@ -27,6 +27,8 @@ from majorant.core import ClientData, Key, Tree, select, squared_norm
 from majorant.data.federated import FederatedData
 from majorant.solvers import whole
 from majorant.surrogates.inputs import check_shapes, pad, samples_of
+from majorant.surrogates.linear.checks import check_linear_surrogate
+from majorant.surrogates.linear.record import LinearSurrogate
 from majorant.surrogates.partial import PartialSurrogate
 from majorant.surrogates.report import Condition, SurrogateReport
 
@@ -58,7 +60,7 @@ class Finding(NamedTuple):
 
 
 def check_surrogate(
-    surrogate: PartialSurrogate,
+    surrogate: PartialSurrogate | LinearSurrogate,
     data: FederatedData | ClientData | tuple[Any, Any],
     *,
     points: int = 4,
@@ -66,7 +68,7 @@ def check_surrogate(
     seed: int = 0,
     tolerance: float = 1e-7,
 ) -> SurrogateReport:
-    """Tries the conditions of Definition 1 on a surrogate, numerically.
+    """Tries the conditions of Definition 1 on a surrogate, numerically, or those of a `LinearSurrogate` (MM-1, MM-2).
 
     ``data`` is federated data, of which the first few ``clients`` with training samples are taken, or one client's
     ``(x, y)``. ``points`` random points are drawn at every scale around every (u⁰, v⁰).
@@ -81,6 +83,8 @@ def check_surrogate(
     """
     if points < 2:
         raise ValueError(f"points must be at least 2, so that the own v and random ones are tried; got {points}")
+    if isinstance(surrogate, LinearSurrogate):
+        return check_linear_surrogate(surrogate, data, points=points, clients=clients, seed=seed, tolerance=tolerance)
     samples = samples_of(data, clients)
     with jax.enable_x64(True):
         longest = max(len(y) for _, y in samples)

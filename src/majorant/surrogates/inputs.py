@@ -16,14 +16,16 @@ from majorant.surrogates.partial import Coefficients, PartialSurrogate
 
 
 def samples_of(data: Any, clients: int | None = None) -> list[tuple[np.ndarray, np.ndarray]]:
-    """The samples of a few clients (None: of all), refused where they cannot be computed with."""
+    """The samples of a few clients (None: of all), with labels 0 where there are none; refused where not numbers."""
     if isinstance(data, FederatedData):
         chosen = np.flatnonzero(data.train.sizes > 0)[:clients]
         samples = [data.train.client(int(t)) for t in chosen]
     elif isinstance(data, ClientData):
         samples = [(np.asarray(data.x)[: int(data.size)], np.asarray(data.y)[: int(data.size)])]
-    else:
+    elif isinstance(data, tuple):
         samples = [(np.asarray(data[0]), np.asarray(data[1]))]
+    else:  # without labels
+        samples = [(np.asarray(data), np.zeros(len(data), np.float32))]
     if not samples or any(len(y) == 0 for _, y in samples):
         raise ValueError("there are no samples")
     for x, y in samples:

@@ -12,16 +12,16 @@ class Condition(NamedTuple):
     name: str
     violation: float
     where: str
-    point: dict[str, Any]  # u0, v0, u, v as NumPy arrays
+    point: dict[str, Any]  # what was tried there, as NumPy arrays: u0, v0, u, v, or tau and theta
 
 
 @dataclass(frozen=True)
 class SurrogateReport:
-    """The conditions of Definition 1 as they were found; printing it gives a table."""
+    """The conditions as they were found; printing it gives a table."""
 
     surrogate: str
     conditions: tuple[Condition, ...]
-    smoothness: float  # the largest curvature of g − f in u that was seen: a lower estimate of its L
+    smoothness: float | None  # the largest curvature of g − f in u that was seen: a lower estimate of its L
     tolerance: float
     points: int  # how many points were looked at
 
@@ -57,11 +57,13 @@ class SurrogateReport:
             f"{c.name:<{width}}  {c.violation:8.1e}  {'ok' if c.violation <= self.tolerance else 'WRONG, ' + c.where}"
             for c in self.conditions
         ]
-        return "\n".join(
-            [
-                f"{self.surrogate} surrogate at {self.points} points: {verdict}",
-                f"{'condition':<{width}}  violation",
-                *rows,
-                f"g − f has curvatures up to {self.smoothness:.3g} in u, as far as seen (its L is at least that)",
-            ]
-        )
+        lines = [
+            f"{self.surrogate} surrogate at {self.points} points: {verdict}",
+            f"{'condition':<{width}}  violation",
+            *rows,
+        ]
+        if self.smoothness is not None:
+            lines.append(
+                f"g − f has curvatures up to {self.smoothness:.3g} in u, as far as seen (its L is at least that)"
+            )
+        return "\n".join(lines)

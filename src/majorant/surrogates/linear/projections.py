@@ -1,0 +1,69 @@
+"""Projections onto convex sets of statistics: Euclidean, or in the geometry of a positive definite matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+
+from majorant.core import Tree
+from majorant.surrogates.linear.symmetric import pack, unpack
+
+
+def positive_semidefinite(packed: jax.Array, floor: float = 0.0) -> jax.Array:
+    """The closest symmetric matrix without eigenvalues below ``floor``; matrices are packed (`symmetric.pack`).
+
+    >>> positive_semidefinite(pack(jnp.array([[1.0, 0.0], [0.0, -1.0]])))
+    Array([1., 0., 0.], dtype=float32)
+    """
+    values, vectors = jnp.linalg.eigh(unpack(packed))
+    raised = jnp.maximum(values, floor)
+    moved = pack(jnp.einsum("...ij,...j,...kj->...ik", vectors, raised - values, vectors))
+    return packed + moved  # inside the set nothing moves, not even by rounding
+
+
+def simplex(vector: jax.Array, total: float = 1.0) -> jax.Array:
+    """The closest vector of numbers at least 0 with the given sum, along the last axis.
+
+    >>> simplex(jnp.array([0.5, 0.75, -1.0]))
+    Array([0.375, 0.625, 0.   ], dtype=float32)
+    """
+    ordered = -jnp.sort(-vector, axis=-1)
+    excess = jnp.cumsum(ordered, axis=-1) - total
+    counts = jnp.arange(1, vector.shape[-1] + 1)
+    support = (ordered - excess / counts > 0).sum(axis=-1, keepdims=True)
+    shift = jnp.take_along_axis(excess, support - 1, axis=-1) / support
+    return jnp.maximum(vector - shift, 0)
+
+
+def in_metric(project: Callable[[Tree], Tree], metric: Callable[[Tree], Tree], point: Tree, steps: int = 500) -> Tree:
+    """argmin (s − point)ᵀ B (s − point) over a convex set, by accelerated projected gradient descent.
+
+    ``project`` is the Euclidean projection onto the set and ``metric(d)`` gives B d for a positive definite B, whose
+    largest eigenvalue is found by power iteration. Where ``project`` leaves the point alone, so does this.
+
+    >>> clip = lambda s: jnp.clip(s, -1.0, 1.0)
+    >>> scale = jnp.array([[2.0, 1.0], [1.0, 2.0]])
+    >>> in_metric(clip, lambda d: scale @ d, jnp.array([3.0, 0.0])).round(3)
+    Array([1., 1.], dtype=float32)
+    """
+    flat, unravel = ravel_pytree(point)
+    times = lambda d: ravel_pytree(metric(unravel(d)))[0]
+    onto = lambda s: ravel_pytree(project(unravel(s)))[0]
+    power = lambda _, d: times(d) / jnp.maximum(jnp.linalg.norm(times(d)), 1e-30)
+    start = jnp.ones_like(flat) + jnp.linspace(0, 1, flat.size, dtype=flat.dtype)  # not orthogonal to the top one
+    top = jax.lax.fori_loop(0, 50, power, start / jnp.linalg.norm(start))
+    largest = 1.05 * jnp.linalg.norm(times(top))
+
+    def step(_: int, state: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
+        here, ahead, t = state
+        new = onto(ahead - times(ahead - flat) / largest)
+        wrong_way = jnp.vdot(ahead - new, new - here) > 0  # then momentum starts anew
+        later = jnp.where(wrong_way, 1.0, (1 + jnp.sqrt(1 + 4 * t * t)) / 2)
+        return new, jnp.where(wrong_way, new, new + (t - 1) / later * (new - here)), later
+
+    first = onto(flat)
+    found = jax.lax.fori_loop(0, steps, step, (first, first, jnp.ones((), flat.dtype)))[0]
+    return unravel(jnp.where(jnp.allclose(first, flat, rtol=0, atol=0), flat, found))
