@@ -16,8 +16,8 @@ import numpy as np
 def pack(matrix: jax.Array) -> jax.Array:
     """``(..., K, K)`` symmetric matrices as ``(..., K (K + 1) / 2)``.
 
-    >>> pack(jnp.array([[1.0, 2.0], [2.0, 3.0]]))[1] ** 2
-    Array(8., dtype=float32)
+    >>> pack(jnp.array([[1.0, 2.0], [2.0, 3.0]])).round(2)
+    Array([1.  , 2.83, 3.  ], dtype=float32)
     """
     rows, columns = np.triu_indices(matrix.shape[-1])
     return matrix[..., rows, columns] * scales(matrix.shape[-1], matrix.dtype)
