@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from majorant import data as data
     from majorant import models as models
     from majorant import objectives as objectives
+    from majorant import steps as steps
     from majorant import surrogates as surrogates
     from majorant.algorithms import acd_pfl as acd_pfl
     from majorant.algorithms import apfl as apfl
@@ -27,12 +28,17 @@ if TYPE_CHECKING:
     from majorant.algorithms import fed_avg as fed_avg
     from majorant.algorithms import fed_avg_plus as fed_avg_plus
     from majorant.algorithms import fed_em as fed_em
+    from majorant.algorithms import fed_mm as fed_mm
     from majorant.algorithms import fed_prox as fed_prox
+    from majorant.algorithms import initial_statistic as initial_statistic
     from majorant.algorithms import l2sgd_plus as l2sgd_plus
     from majorant.algorithms import local as local
     from majorant.algorithms import lsgd_pfl as lsgd_pfl
+    from majorant.algorithms import mm as mm
     from majorant.algorithms import mocha as mocha
     from majorant.algorithms import p_fed_me as p_fed_me
+    from majorant.algorithms import parameter_averaging as parameter_averaging
+    from majorant.algorithms import sa_ssmm as sa_ssmm
     from majorant.algorithms import scd_pfl as scd_pfl
     from majorant.algorithms import surrogate_optimization as surrogate_optimization
     from majorant.algorithms import svrcd_pfl as svrcd_pfl
@@ -80,6 +86,7 @@ _HOME = {
     "fed_avg": "algorithms",
     "fed_avg_plus": "algorithms",
     "fed_em": "algorithms",
+    "fed_mm": "algorithms",
     "fed_prox": "algorithms",
     "gossip": "communication.gossip",
     "local": "algorithms",
@@ -91,7 +98,12 @@ _HOME = {
     "local_optax": "solvers",
     "local_sgd": "solvers",
     "local_torch": "solvers.torch_solver",
+    "initial_statistic": "algorithms",
+    "mm": "algorithms",
     "mocha": "algorithms",
+    "parameter_averaging": "algorithms",
+    "sa_ssmm": "algorithms",
+    "steps": "",
     "multi_step": "schedules",
     "p_fed_me": "algorithms",
     "objectives": "",
@@ -117,7 +129,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'majorant' has no attribute {name!r}")
     home = f"majorant.{_HOME[name]}" if _HOME[name] else "majorant"
-    if name in ("data", "models", "objectives", "compressors", "participation", "topology", "surrogates"):
+    if name in ("data", "models", "objectives", "compressors", "participation", "steps", "topology", "surrogates"):
         value = importlib.import_module(f"{home}.{name}")
     else:
         value = getattr(importlib.import_module(home), name)

@@ -166,11 +166,17 @@ class Algorithm(NamedTuple):
     origin: Callable[[View], Tree] = lambda view: view.value  # the point an upload departs from
     aggregate: Callable[[Server, Stack], Total] | None = None  # None: linear
     server_update: Callable[[Server, Total], Server] = replace_by_mean
+    idle: Callable[[Server], Server] | None = None  # the server's step when nobody took part; None: it waits
     onboard: Callable[[View, ClientData, Key], Tree] | None = None  # a client never seen at training; None: init_client
     adapt: Callable[[View, Tree, ClientData, Key], Tree] | None = None  # a last local step before a model is deployed
     setup_client: Callable[[View, Tree, ClientData, Key], Upload] | None = None  # uploaded once, before round 1 …
     setup_server: Callable[[Server, Total], Server] | None = None  # … what the server makes of the sum, same shapes
+    losses: Callable[[Tree, jax.Array, jax.Array], jax.Array] | None = None  # (model, x, y) -> (n,): without labels, …
+    # … a client's score is the mean of these in place of its predictions' accuracy
     wire: Callable[[Tree], int] = tree_bytes  # bytes of an uploaded value, for compressors to overrule
+    for_compressor: Callable[[Any, bool | None], Algorithm] | None = (
+        None  # (compressor, error feedback): the method for it
+    )
     traffic: Traffic | None = None  # None: every message travels whole
     mixture: Callable[[Tree], jax.Array] | None = None  # the mixture weights in a deployed model, where it has some
     needs_everyone: bool = False  # refuses partial participation

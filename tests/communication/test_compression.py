@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import majorant as mj
-from majorant.communication.compressors import identity, natural, quantized, random_k, top_k
+from majorant.communication.compressors import identity, natural, quantized, random_k, sometimes, top_k
 
 UNBIASED = {
     "identity": identity(),
@@ -20,6 +20,7 @@ UNBIASED = {
     "2 bits of the largest": quantized(2, norm="max"),
     "natural": natural(),
     "random": random_k(0.2),
+    "sometimes": sometimes(0.4, quantized(8)),
 }
 DRAWS = 20_000
 

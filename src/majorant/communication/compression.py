@@ -48,6 +48,8 @@ def compressed(algorithm: Algorithm, compressor: Compressor, *, error_feedback: 
     >>> run.algorithm.name, run.communication[0]["bytes_up"]
     ('fedavg, quantized:8', 90)
     """
+    if algorithm.for_compressor is not None:
+        algorithm = algorithm.for_compressor(compressor, error_feedback)
     remembers = not compressor.unbiased if error_feedback is None else error_feedback
     if not compressor.unbiased and not remembers:
         raise ValueError(f"{compressor.name} is biased: without error feedback it need not converge")

@@ -11,6 +11,7 @@ quantized      ‖x‖ sign(x) ξ/s, ξ = s|x|/‖x‖ rounded up or down by cha
 natural        sign(x) 2^e, the power of two above or below by chance        1/8                         9 d
 random_k       d/k · x on k places drawn at random, else 0                   d/k − 1                     32 k + 32
 top_k          x on the k places where it is largest, else 0                 biased                      (32 + log₂ d) k
+sometimes      Q'(x)/p with probability p, else nothing                      ω' + (1 + ω')(1 − p)/p      p · those of Q'
 =============  ============================================================  ==========================  ===============
 
 A coordinate of b bits has its sign and s = 2^(b−1) − 1 levels. The norm is the Euclidean one (QSGD) or the largest
@@ -132,6 +133,31 @@ def top_k(share: float = 0.1) -> Compressor:
 
     bits = lambda d: (NUMBER + math.ceil(math.log2(max(d, 2)))) * kept(d, share)
     return Compressor(f"top-k:{share:g}", compress, lambda d: math.inf, bits)
+
+
+@functools.cache
+def sometimes(probability: float, compressor: Compressor | None = None) -> Compressor:
+    """Another compressor's vector, scaled up, with a probability, else nothing: how absent clients look to the server.
+
+    FedMM with clients that take part independently with probability p is FedMM with all clients and this compressor
+    (Dieuleveut et al., 2025, Appendix D.2). The bits are those that are sent on average.
+
+    >>> sometimes(0.5, quantized(8)).bits(1000), sometimes(0.5).omega(1000)
+    (4016, 1.0)
+    """
+    check_range("probability", probability, above=0, most=1)
+    inner = identity() if compressor is None else compressor
+
+    def compress(key: Key, x: jax.Array) -> jax.Array:
+        present = jax.random.bernoulli(jax.random.fold_in(key, 1), probability)
+        return jnp.where(present, inner.compress(key, x) / probability, 0)
+
+    return Compressor(
+        f"sometimes:{probability:g},{inner.name}",
+        compress,
+        lambda d: inner.omega(d) + (1 + inner.omega(d)) * (1 - probability) / probability,
+        lambda d: math.ceil(probability * inner.bits(d)),
+    )
 
 
 def kept(length: int, share: float) -> int:

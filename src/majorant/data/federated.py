@@ -100,6 +100,24 @@ class FederatedData:
         unseen = np.zeros(len(names), bool)
         return cls(train, validation, test, unseen, tuple(str(n) for n in names), classes, name)
 
+    @classmethod
+    def unlabelled(
+        cls,
+        x: np.ndarray,
+        clients: np.ndarray,
+        *,
+        split: Sequence[float] = (1.0, 0.0, 0.0),
+        seed: int = 0,
+        name: str = "data",
+    ) -> FederatedData:
+        """Samples without labels, grouped by client id; by default all of them are for training.
+
+        >>> FederatedData.unlabelled(np.eye(4), clients=np.array([0, 0, 0, 1])).train.sizes.tolist()
+        [3, 1]
+        """
+        nothing = np.zeros(len(x), np.float32)
+        return cls.from_arrays(x, nothing, clients, split=split, task="regression", seed=seed, name=name)
+
     def with_unseen(self, fraction: float, *, seed: int = 0) -> FederatedData:
         """Marks a random fraction of the clients as unseen: they take no part in training and join afterwards."""
         return replace(self, unseen=draw_unseen(self.clients, fraction, seed))

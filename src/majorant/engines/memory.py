@@ -54,7 +54,8 @@ def values_of_a_prediction(algorithm: Algorithm, one: ClientData) -> int:
 
     def predict(key: jax.Array, one: ClientData) -> jax.Array:
         view = algorithm.broadcast(algorithm.init(key), key)
-        return algorithm.predict(algorithm.deploy(view, algorithm.join(view, one, key), one, key), one.x)
+        model = algorithm.deploy(view, algorithm.join(view, one, key), one, key)
+        return algorithm.predict(model, one.x) if algorithm.losses is None else algorithm.losses(model, one.x, one.y)
 
     return intermediate_values(jax.make_jaxpr(predict)(jax.random.key(0), one).jaxpr)
 

@@ -39,7 +39,8 @@ def programs(algorithm: Algorithm, participation: Participation, layout: Layout)
             rounds.start_clients(algorithm, server, key, b.train, b.real, chunk)
             for b, chunk in zip(data, layout.chunks, strict=True)
         ]
-        server = rounds.finish_start(algorithm, server, [sums for _, sums in started])
+        inclusion = participation.probability(layout.training)
+        server = rounds.finish_start(algorithm, server, [sums for _, sums in started], inclusion)
         return State(server, tuple(clients for clients, _ in started))
 
     def one_round(state: State, tally: rounds.Tally, key: Key, data: tuple[BucketData, ...]) -> Any:

@@ -6,6 +6,7 @@ up what they send. A value that is not finite is caught on its client: weight 0,
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -29,6 +30,7 @@ from majorant.core import (
     all_finite,
     blockwise,
     client_key,
+    masked_mean,
     round_key,
     select,
     stream_key,
@@ -208,7 +210,10 @@ def end_round(
     total = Total(sums.value, sums.weight, inclusion)
     if algorithm.aggregate is not None and stack is not None:
         total = algorithm.aggregate(server, stack)
-    before, server = server, select(sums.weight > 0, algorithm.server_update(server, total), server)
+    before, waiting = server, server
+    if algorithm.idle is not None:
+        waiting = select(sums.participants == 0, algorithm.idle(server), server)
+    server = select(sums.weight > 0, algorithm.server_update(server, total), waiting)
     messages = sums.participants if total.messages is None else total.messages
     up, down = (1, 1) if algorithm.traffic is None else algorithm.traffic.travelling(before, inclusion < 1)
     barren = (sums.participants > 0) & (sums.rejected == sums.participants)
@@ -281,12 +286,12 @@ def start_clients(
     return clients, add_up(uploads, real, jnp.zeros_like(real), True)
 
 
-def finish_start(algorithm: Algorithm, server: Server, sums: list[Sums | None]) -> Server:
-    """The server after the set-up round, where the method has one."""
+def finish_start(algorithm: Algorithm, server: Server, sums: list[Sums | None], inclusion: float = 1.0) -> Server:
+    """The server after the set-up round, where the method has one; it is told how often clients will take part."""
     if algorithm.setup_server is None:
         return server
     added = add_sums([s for s in sums if s is not None])
-    return algorithm.setup_server(server, Total(added.value, added.weight))
+    return algorithm.setup_server(server, Total(added.value, added.weight, inclusion))
 
 
 def evaluate_client(
@@ -311,8 +316,12 @@ def evaluate_client(
     for part, data in {"train": train, "validation": validation, "test": test}.items():
         if data.y.shape[0] == 0:  # the data has no such part
             continue
-        predictions = blockwise(lambda x: algorithm.predict(model, x), data.x)
-        loss, score = client_scores(predictions, data, classes)
+        if algorithm.losses is not None:
+            each = functools.partial(algorithm.losses, model)
+            loss = score = masked_mean(blockwise(each, data.x, data.y), data)
+        else:
+            predictions = blockwise(lambda x: algorithm.predict(model, x), data.x)
+            loss, score = client_scores(predictions, data, classes)
         scores[f"{part}_loss"], scores[f"{part}_score"] = loss, score
     if algorithm.mixture is not None:
         scores["pi"] = algorithm.mixture(model)

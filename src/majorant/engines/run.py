@@ -35,7 +35,7 @@ class Scores(NamedTuple):
         seen, new = ~self.unseen, self.unseen
         found: dict[str, Any] = {}
         for part, samples in self.samples.items():
-            if f"{part}_score" not in self.values:
+            if f"{part}_score" not in self.values or (metric == "objective" and not samples.any()):
                 continue
             score, loss = self.values[f"{part}_score"], self.values[f"{part}_loss"]
             found[f"{part}_{metric}"] = across_clients(score[seen], samples[seen], metric)
@@ -53,9 +53,10 @@ class Scores(NamedTuple):
             "unseen": self.unseen.astype(int),
             "train_samples": self.samples["train"],
             "test_samples": self.samples["test"],
-            f"train_{metric}": self.values["train_score"],
-            f"test_{metric}": self.values["test_score"],
         }
+        for part in ("train", "test"):
+            if f"{part}_score" in self.values:
+                columns[f"{part}_{metric}"] = self.values[f"{part}_score"]
         for m, weights in enumerate(self.values["pi"].T if "pi" in self.values else []):
             columns[f"pi_{m + 1}"] = weights
         return columns

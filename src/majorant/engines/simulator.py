@@ -199,7 +199,7 @@ class Simulation:
         data, self.data_sets = given[0], given * (len(settings) // len(given))  # those of the runs
         self.algorithm, self.data, self.settings, self.rounds = algorithm, data, settings, rounds
         self.participation, self.target = participation, target or Target()
-        self.metric = metric_name(len(data.classes))
+        self.metric = metric_name(algorithm, len(data.classes))
         self.seconds = {"compile": 0.0, "train": 0.0, "evaluate": 0.0}
         self.history: list[list[dict[str, Any]]] = [[] for _ in settings]
         self.communication = [{"rounds": 0, "bytes_up": 0, "bytes_down": 0} for _ in settings]

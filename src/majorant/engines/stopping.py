@@ -123,7 +123,7 @@ def needs_diagnostics(
     bounds: tuple[Bound, ...], algorithm: Algorithm, data: FederatedData, *, optimum_known: bool
 ) -> bool:
     """Whether the bounds name what only diagnostics measure; names that will not be in the history are refused."""
-    metric = metric_name(len(data.classes))
+    metric = metric_name(algorithm, len(data.classes))
     plain = set(ALWAYS) | scores_of(data, metric)
     wanted = {part for b in bounds for part in MADE_OF.get(b.name, [b.name])}
     if wanted <= plain and not optimum_known:

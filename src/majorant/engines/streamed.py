@@ -30,6 +30,7 @@ class Programs(NamedTuple):
     start_server: Program
     start_clients: Program
     finish_start: Program
+    idle: Program
     begin: Program
     clients: Program
     end: Program
@@ -69,11 +70,14 @@ def programs(algorithm: Algorithm, participation: Participation, layout: Layout)
         return rounds.measure_clients(algorithm, server, key, clients, b.train, b.real, chunk=b.real.shape[0])
 
     start_server = functools.partial(rounds.start_server, algorithm)
-    finish_start = functools.partial(rounds.finish_start, algorithm)
+    finish_start = functools.partial(
+        rounds.finish_start, algorithm, inclusion=participation.probability(layout.training)
+    )
     return Programs(
         start_server=Program(over_runs(start_server, layout, 0, 0, None)),
         start_clients=Program(over_runs(start_clients, layout, 0, 0, None)),
         finish_start=Program(over_runs(finish_start, layout, 0, 0)),
+        idle=Program(over_runs(algorithm.idle or (lambda server: server), layout, 0)),
         begin=Program(over_runs(begin, layout, 0, 0)),
         clients=Program(over_runs(clients, layout, 0, 0, 0, None, 0)),
         end=Program(over_runs(end, layout, 0, 0, 0, None, 0)),
@@ -146,7 +150,8 @@ class Streamed:
                     uploads.append(sent)
                     ids.append(np.where(np.arange(bucket.chunk) < real, bucket.ids[rows], -1))
             if total is None:  # nobody took part
-                self.server = self.server._replace(round=self.server.round + 1)
+                server = self.programs.idle(self.seconds, self.server) if self.algorithm.idle else self.server
+                self.server = server._replace(round=self.server.round + 1)
                 continue
             tally = self.no_tally(total) if tally is None else tally
             sent = uploads if self.algorithm.aggregate is not None else ()

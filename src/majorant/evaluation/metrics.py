@@ -6,14 +6,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from majorant.core import ClientData, masked_mean
+from majorant.core import Algorithm, ClientData, masked_mean
 
-METRICS = {"accuracy": True, "rmse": False}  # name: whether larger is better
+METRICS = {"accuracy": True, "rmse": False, "objective": False}  # name: whether larger is better
 
 
-def metric_name(classes: int) -> str:
-    """What is reported: accuracy for classification, root mean squared error for regression."""
-    return "accuracy" if classes else "rmse"
+def metric_name(algorithm: Algorithm, classes: int) -> str:
+    """What is reported: accuracy for classification, root mean squared error for regression, else the objective."""
+    return "objective" if algorithm.losses is not None else "accuracy" if classes else "rmse"
 
 
 def client_scores(prediction: jax.Array, data: ClientData, classes: int) -> tuple[jax.Array, jax.Array]:
