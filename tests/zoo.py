@@ -17,6 +17,7 @@ from majorant.data.federated import FederatedData, Ragged, offsets_of
 from majorant.models.base import Model, Spec
 from majorant.objectives import Constants, Objective, mixture, multi_task
 from majorant.solvers import LocalSolver
+from majorant.surrogates import regularizers
 
 SIZES = (9, 11, 10, 12, 10, 11)  # one bucket; batches of 4 leave a smaller last one
 CONSTANTS = Constants(mu=0.02, smooth_w=0.6, smooth_beta=0.6, sample_smooth_w=1.2, sample_smooth_beta=1.2)
@@ -106,6 +107,16 @@ ZOO: dict[str, Entry] = {
             lr=0.5,
         ),
         ("lr", 0.5, 0.3),
+        sends_points=False,
+    ),
+    "fed_mm": Entry(
+        lambda model, local: mj.fed_mm(
+            mj.surrogates.proximal_gradient(model, rho=0.3, regularizer=regularizers.elastic_net(0.02, 0.1)),
+            problem(),
+            step=mj.steps.constant(0.5),
+            batch_size=4,
+        ),
+        ("gamma", 0.5, 0.25),
         sends_points=False,
     ),
     "mocha": Entry(

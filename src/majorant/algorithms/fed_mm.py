@@ -67,8 +67,7 @@ class State(NamedTuple):
     variate: Tree  # V
     samples: jax.Array  # of all clients
     inclusion: jax.Array  # p
-    moved: jax.Array  # 𝓔^s = ‖Ŝ_{t+1} − Ŝ_t‖² / γ²
-    moved_params: jax.Array  # 𝓔^p = ‖θ_{t+1} − θ_t‖² / γ²
+    before: Point  # that of the round before
 
 
 class Client(NamedTuple):
@@ -137,7 +136,7 @@ def fed_mm(
             given = surrogate.project(jax.tree.map(lambda a, s: jnp.asarray(a, s.dtype), start, shapes))
             point = Point(given, surrogate.minimize(given))
         number = jnp.ones((), jnp.result_type(float))
-        return Server(point, as_hyper(hyper), State(zeros(), number, number, 0 * number, 0 * number))
+        return Server(point, as_hyper(hyper), State(zeros(), number, number, point))
 
     def variate_step(server: Server) -> jax.Array:
         """α."""
@@ -166,7 +165,8 @@ def fed_mm(
         if start is not None:
             return server._replace(state=state._replace(variate=total.mean()))
         first = surrogate.project(total.mean())
-        return server._replace(value=Point(first, surrogate.minimize(first)), state=state)
+        point = Point(first, surrogate.minimize(first))
+        return server._replace(value=point, state=state._replace(before=point))
 
     def client_update(view: View, client: Client, data: ClientData, key: Key) -> tuple[Upload, Client]:
         own = oracle(surrogate, view.value.params, data, batch_size, key)
@@ -180,20 +180,27 @@ def fed_mm(
 
     def server_update(server: Server, total: Total) -> Server:
         state, here = server.state, server.value
-        gamma = step.at(server.hyper, jnp.asarray(server.round) + 1)
+        gamma = step_size(server, 1)
         scaled = lambda tree, factor: jax.tree.map(lambda a: a * factor.astype(a.dtype), tree)
         delivered = scaled(total.value, 1 / (state.inclusion * state.samples))
         field = jax.tree.map(jnp.add, state.variate, delivered)  # H
         half = jax.tree.map(jnp.add, here.statistic, scaled(field, gamma))
         statistic = onto(half, here.statistic)
+        variate = jax.tree.map(jnp.add, state.variate, scaled(delivered, variate_step(server)))
         new = Point(statistic, surrogate.minimize(statistic))
-        change = lambda a, b: squared_norm(jax.tree.map(jnp.subtract, a, b)) / gamma**2
-        state = state._replace(
-            variate=jax.tree.map(jnp.add, state.variate, scaled(delivered, variate_step(server))),
-            moved=change(new.statistic, here.statistic),
-            moved_params=change(new.params, here.params),
-        )
-        return server._replace(value=new, state=state)
+        return server._replace(value=new, state=state._replace(variate=variate, before=here))
+
+    def step_size(server: Server, ahead: int) -> jax.Array:
+        """γ of the last round, or of one ahead of it."""
+        return step.at(server.hyper, jnp.maximum(jnp.asarray(server.round) + ahead, 1))
+
+    def log(server: Server) -> dict[str, jax.Array]:
+        moved = lambda a, b: squared_norm(jax.tree.map(jnp.subtract, a, b)) / step_size(server, 0) ** 2
+        here, before = server.value, server.state.before
+        return {
+            "surrogate_step": moved(here.statistic, before.statistic),
+            "parameter_step": moved(here.params, before.params),
+        }
 
     def onto(half: Tree, before: Tree) -> Tree:
         """The projection onto 𝒮."""
@@ -264,10 +271,7 @@ def fed_mm(
         sends_points=False,
         for_compressor=for_compressor,
         diagnosis=Diagnosis(measure, conclude),
-        log=lambda server: {
-            "surrogate_step": server.state.moved,
-            "parameter_step": server.state.moved_params,
-        },
+        log=log,
     )
 
 

@@ -282,8 +282,9 @@ def start_clients(
     clients, uploads = map_clients(start, chunk, data)
     if uploads is None:
         return clients, None
-    uploads = uploads._replace(weight=jnp.where(real, uploads.weight, 0))
-    return clients, add_up(uploads, real, jnp.zeros_like(real), True)
+    usable = real & jax.vmap(all_finite)((uploads.value, uploads.weight))
+    mask = lambda a: jnp.where(usable.reshape((-1,) + (1,) * (a.ndim - 1)), a, 0)
+    return clients, add_up(jax.tree.map(mask, uploads), real, real & ~usable, True)
 
 
 def finish_start(algorithm: Algorithm, server: Server, sums: list[Sums | None], inclusion: float = 1.0) -> Server:
