@@ -69,6 +69,10 @@ EXPERIMENTS = {
     "fedem/rates": lazily("decentralized", "rates", "the rates of Theorems 3.2 and 3.3, a run for every length"),
     "fedem/digits": lazily("fedem", "digits", "digits with labels Dirichlet(0.4) over clients"),
     "fedem/rotated-digits": lazily("fedem", "rotated_digits", "digits turned by four angles: hidden clusters"),
+    "fedmm/figure1": lazily("fed_mm", "figure1", "dictionary learning: averages of surrogates against parameters"),
+    "fedmm/figure2": lazily("fed_mm", "figure2", "dictionary learning with control variates on and off"),
+    "fedmm/bits": lazily("fed_mm", "bits", "the objective against bits sent: 32, 8, 4, 2 a number, absent clients"),
+    "fedmm/theorem1": lazily("fed_mm_theory", "theorem1", "mean fields along runs under Theorem 1's bound"),
     "unified/figure1": lazily("unified", "figure1", "solvers of personalized objectives: mixture, and Table 4's times"),
     "unified/figure2": lazily("unified", "figure2", "solvers of personalized objectives: weight sharing, and Table 5"),
     "unified/rates": lazily(
