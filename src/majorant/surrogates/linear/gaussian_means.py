@@ -1,0 +1,97 @@
+"""A mixture of Gaussians with known weights ν and covariances Γ, whose means are learnt, by EM.
+
+::
+
+    ℓ(z, θ) = −log Σ_ℓ ν_ℓ N(z; m_ℓ, Γ_ℓ),      g(θ) = (λ/2) Σ_ℓ ‖m_ℓ‖²
+    S̄(z, τ) = (r_ℓ, r_ℓ z)_ℓ,  r_ℓ = P(ℓ | z, τ)
+    ψ(θ) = 0,  φ(θ) = (−½ m_ℓᵀ Γ_ℓ⁻¹ m_ℓ, Γ_ℓ⁻¹ m_ℓ)_ℓ
+    T(s) = (s⁰_ℓ I + λ Γ_ℓ)⁻¹ s¹_ℓ
+    𝒮: the shares s⁰ on the simplex (each at least ε), s¹ anything
+
+All L blocks are kept. With the L − 1 of the paper's Appendix C.2, ψ holds the mean of all clients' samples, which the
+server does not have; T is the same.
+
+Reference: Dieuleveut et al., 2025, Appendix C.2.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from majorant.core import Key, Tree
+from majorant.solvers import Batch, check_range
+from majorant.surrogates.linear.gaussian_shapes import full_densities
+from majorant.surrogates.linear.latent import (
+    check_margin,
+    floored_simplex,
+    given,
+    given_covariances,
+    given_weights,
+    negative_log,
+    posterior,
+)
+from majorant.surrogates.linear.record import LinearSurrogate
+
+
+def gaussian_means(
+    weights: Any, covariances: Any, *, penalty: float = 0.0, margin: float | None = None, start: Any = None
+) -> LinearSurrogate:
+    """Means ``(L, p)`` of Gaussians with the given weights ``(L,)`` and covariances ``(L, p, p)``.
+
+    ``penalty`` is λ. ``margin`` is the least share of a component: by default 0, or 10⁻⁹ without a penalty, where T
+    divides by shares. Without a ``start`` the means are drawn from N(0, I).
+
+    >>> import majorant as mj
+    >>> x = jnp.array([[-2.0], [-1.5], [1.0], [2.5], [3.0]])
+    >>> mj.check_surrogate(gaussian_means([0.5, 0.5], jnp.ones((2, 1, 1)), penalty=0.1), x, points=2).ok
+    True
+    """
+    shape = np.shape(covariances)
+    if len(shape) != 3 or shape[1] != shape[2] or 0 in shape:
+        raise ValueError(f"covariances must have shape (components, features, features), got {shape}")
+    count, features = shape[:2]
+    nu = given_weights("weights", weights, count)
+    gamma = given_covariances("covariances", covariances, count, features)
+    check_range("penalty", penalty, least=0)
+    least = (0.0 if penalty else 1e-9) if margin is None else margin
+    check_margin(least, 1 / count)
+    if not penalty and not least:
+        raise ValueError("without a penalty T divides by the components' shares: margin must be above 0")
+    first = None if start is None else given("start", start, (count, features))
+
+    def init(key: Key) -> jax.Array:
+        dtype = jnp.result_type(float)
+        return jax.random.normal(key, (count, features), dtype) if first is None else jnp.asarray(first, dtype)
+
+    def joint(means: jax.Array, x: jax.Array) -> jax.Array:
+        known = lambda a: jnp.asarray(a, means.dtype)
+        return jnp.log(known(nu)) + full_densities(means, known(gamma), x.astype(means.dtype))
+
+    def statistic(means: jax.Array, batch: Batch) -> Tree:
+        r = posterior(joint(means, batch.x)) * batch.shares.astype(means.dtype)[:, None]
+        return {"shares": r.sum(axis=0), "first": r.T @ batch.x.astype(means.dtype)}
+
+    def minimize(s: Tree) -> jax.Array:
+        matrices = s["shares"][:, None, None] * jnp.eye(features) + penalty * jnp.asarray(gamma, s["shares"].dtype)
+        return jnp.linalg.solve(matrices, s["first"][..., None])[..., 0]
+
+    def phi(means: jax.Array) -> Tree:
+        natural = jnp.linalg.solve(jnp.asarray(gamma, means.dtype), means[..., None])[..., 0]
+        return {"shares": -0.5 * (means * natural).sum(axis=1), "first": natural}
+
+    return LinearSurrogate(
+        name="gaussian-means",
+        init=init,
+        statistic=statistic,
+        minimize=minimize,
+        losses=lambda means, x, y: negative_log(joint(means, x)),
+        project=lambda s: s | {"shares": floored_simplex(s["shares"], least)},
+        penalty=lambda means: penalty / 2 * (means**2).sum(),
+        psi=lambda means: jnp.zeros((), means.dtype),
+        phi=phi,
+        predict=lambda means, x: posterior(joint(means, x)),
+    )

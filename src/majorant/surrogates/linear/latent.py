@@ -1,0 +1,119 @@
+"""What the Jensen (EM) surrogates share: posteriors of hidden variables, checks of what users give, a simplex."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import logsumexp
+
+from majorant.solvers import check_range
+from majorant.surrogates.linear.projections import simplex
+
+CLOSE = 1e-4  # by which given weights may miss a sum of 1
+
+
+def posterior(joint: jax.Array) -> jax.Array:
+    """P(h | z) of every row, from log p(z, h), ``(n, K)``; a row that is −∞ everywhere gets equal numbers, not NaN.
+
+    >>> posterior(jnp.array([[0.0, jnp.log(3.0)], [-jnp.inf, -jnp.inf]]))
+    Array([[0.25, 0.75],
+           [0.5 , 0.5 ]], dtype=float32)
+    """
+    return jax.nn.softmax(jnp.maximum(joint, jnp.finfo(joint.dtype).min / 4), axis=1)
+
+
+def negative_log(joint: jax.Array) -> jax.Array:
+    """−log p(z) of every row, from log p(z, h), ``(n, K)``."""
+    return -logsumexp(joint, axis=1)
+
+
+def floored_simplex(vector: jax.Array, least: float) -> jax.Array:
+    """The closest vector of numbers at least ``least`` whose sum is 1; a vector that is one already does not move.
+
+    >>> floored_simplex(jnp.array([0.5, 0.75, -1.0]), 0.125)
+    Array([0.3125, 0.5625, 0.125 ], dtype=float32)
+    """
+    moved = simplex(vector - least, 1 - least * vector.shape[-1]) + least
+    rounding = 8 * jnp.finfo(vector.dtype).eps
+    inside = (jnp.abs(vector.sum(-1, keepdims=True) - 1) <= rounding) & (vector >= least).all(-1, keepdims=True)
+    return jnp.where(inside, vector, moved)
+
+
+def check_whole(name: str, value: int, least: int = 1) -> None:
+    """Raises a ValueError unless a number is whole and at least ``least``."""
+    if isinstance(value, bool) or value != int(value) or value < least:
+        raise ValueError(f"{name} must be a whole number, at least {least}; got {value!r}")
+
+
+def given(name: str, value: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """A user's array in double precision; refused unless it has the shape and is finite."""
+    array = np.asarray(value, np.float64)
+    if array.shape != shape:
+        raise ValueError(f"{name} must have shape {shape}, got {array.shape}")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} must be finite, but has NaN or infinite entries")
+    return array
+
+
+def given_weights(name: str, value: Any, count: int) -> np.ndarray:
+    """Positive numbers with sum 1, as a user gave them; divided by their sum, which may be off by rounding.
+
+    >>> given_weights("weights", [0.5, 0.6], 2)
+    Traceback (most recent call last):
+    ValueError: weights must be positive and sum to 1, got a sum of 1.1 and a least of 0.5
+    """
+    weights = given(name, value, (count,))
+    if not (weights > 0).all() or abs(weights.sum() - 1) > CLOSE:
+        raise ValueError(
+            f"{name} must be positive and sum to 1, got a sum of {weights.sum():g} and a least of {weights.min():g}"
+        )
+    return weights / weights.sum()
+
+
+def given_covariances(name: str, value: Any, count: int, features: int) -> np.ndarray:
+    """Symmetric positive definite matrices as a user gave them, ``(K, p, p)``."""
+    matrices = given(name, value, (count, features, features))
+    for k, matrix in enumerate(matrices):
+        if np.abs(matrix - matrix.T).max() > 1e-6 * max(1e-300, np.abs(matrix).max()):
+            raise ValueError(f"{name} must be symmetric; that of component {k} is not")
+        least, most = np.linalg.eigvalsh(matrix)[[0, -1]]
+        if not least > 1e-12 * max(most, 0):
+            raise ValueError(
+                f"{name} must be positive definite; that of component {k} has eigenvalues from {least:g} to {most:g}"
+            )
+    return (matrices + matrices.transpose(0, 2, 1)) / 2
+
+
+def as_tree(start: dict[str, np.ndarray]) -> dict[str, jax.Array]:
+    """Starting parameters in the precision that JAX is set to."""
+    return {name: jnp.asarray(a, jnp.result_type(float)) for name, a in start.items()}
+
+
+def check_start(start: dict[str, Any], names: tuple[str, ...]) -> None:
+    """Raises a ValueError unless a start has exactly these entries."""
+    if not isinstance(start, dict) or set(start) != set(names):
+        what = sorted(start) if isinstance(start, dict) else type(start).__name__
+        raise ValueError(f"start must be a dict with the entries {', '.join(names)}; got {what}")
+
+
+def check_counts(x: Any) -> np.ndarray:
+    """A user's counts, unchanged; refused where negative, broken or not finite.
+
+    >>> check_counts([[1, 2], [0, -1]])
+    Traceback (most recent call last):
+    ValueError: counts must be whole numbers at least 0; 1 of 4 are not, such as -1
+    """
+    counts = np.asarray(x)
+    wrong = ~((counts >= 0) & (counts == np.floor(counts)) & (counts < np.inf))
+    if wrong.any():
+        raise ValueError(
+            f"counts must be whole numbers at least 0; {wrong.sum()} of {counts.size} are not, such as {counts[wrong][0]:g}"
+        )
+    return counts
+
+
+def check_margin(margin: float, most: float = 1.0) -> None:
+    check_range("margin", margin, least=0, below=most)
