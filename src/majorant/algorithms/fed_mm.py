@@ -41,8 +41,6 @@ from majorant.core import (
     Tree,
     Upload,
     View,
-    blockwise,
-    masked_mean,
     select,
     squared_norm,
 )
@@ -51,7 +49,7 @@ from majorant.models.base import Spec
 from majorant.solvers import Batch, as_hyper, check_range, permutation, whole
 from majorant.steps import StepSize, constant
 from majorant.surrogates.linear.projections import in_metric
-from majorant.surrogates.linear.record import LinearSurrogate, in_parameter_space, mean_statistic
+from majorant.surrogates.linear.record import LinearSurrogate, in_parameter_space, mean_statistic, statistic_and_loss
 
 
 class Point(NamedTuple):
@@ -216,13 +214,8 @@ def fed_mm(
         return surrogate.losses(model, x, y) + surrogate.penalty(model)
 
     def measure(view: View, client: Client, data: ClientData, key: Key) -> dict[str, Tree]:
-        params = view.value.params
-        loss = masked_mean(blockwise(lambda x, y: surrogate.losses(params, x, y), data.x, data.y), data)
-        return {
-            "statistic": mean_statistic(surrogate, params, data),
-            "variate": client.variate,
-            "loss": loss,
-        }
+        statistic, loss = statistic_and_loss(surrogate, view.value.params, data)
+        return {"statistic": statistic, "variate": client.variate, "loss": loss}
 
     def conclude(server: Server, mean: dict[str, Tree]) -> dict[str, jax.Array]:
         apart = lambda a, b: jnp.sqrt(squared_norm(jax.tree.map(jnp.subtract, a, b)))

@@ -28,7 +28,7 @@ from majorant.data.federated import FederatedData
 from majorant.solvers import Batch, as_hyper, check_range, permutation
 from majorant.steps import StepSize, averaging
 from majorant.surrogates.inputs import samples_of
-from majorant.surrogates.linear.record import LinearSurrogate, mean_statistic
+from majorant.surrogates.linear.record import LinearSurrogate, mean_statistic, statistic_and_loss
 
 Samples = Any  # an array (n, ...), a pair (x, y), one client's data, or federated data, whose samples are pooled
 
@@ -52,7 +52,7 @@ def mm(
     statistic: Tree | None = None,
     seed: int = 0,
 ) -> Minimised:
-    """Majorize, minimise, repeat, until the objective falls by no more than ``tolerance``.
+    """Majorize, minimise, repeat, until the objective falls by no more than ``tolerance`` (0: all iterations).
 
     Iteration (7) starts from parameters (``start``, by default the surrogate's own), iteration (8) from a
     ``statistic``, whose minimiser is where it begins.
@@ -72,32 +72,40 @@ def mm(
         start = surrogate.minimize(surrogate.project(statistic))
     elif start is None:
         start = surrogate.init(jax.random.key(seed))
-    last, s, values, done = descend(surrogate, iterations, start, pooled, jnp.asarray(tolerance))
-    return Minimised(last, s, np.asarray(values)[: int(done) + 1], int(done) < iterations)
+    last, s, values, done, rests = descend(surrogate, iterations, start, pooled, jnp.asarray(tolerance))
+    return Minimised(last, s, np.asarray(values)[: int(done) + 1], bool(rests))
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def descend(
     surrogate: LinearSurrogate, most: int, start: Tree, data: ClientData, tolerance: jax.Array
-) -> tuple[Tree, Tree, jax.Array, jax.Array]:
-    """All iterations in one program: parameters, statistic, values, and how many iterations were made."""
-    f = lambda params: objective(surrogate, params, data)
-    statistic = lambda params: surrogate.project(mean_statistic(surrogate, params, data))
+) -> tuple[Tree, Tree, jax.Array, jax.Array, jax.Array]:
+    """All iterations in one program: parameters, statistic, values, how many iterations, and whether it has converged.
+
+    The objective at the parameters is found beside their statistic: one pass over the samples for both.
+    """
+    zero = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(lambda: look(surrogate, start, data)[0]))
 
     def unfinished(state: tuple) -> jax.Array:
-        _, _, values, t = state
-        gain = values[jnp.maximum(t - 1, 0)] - values[t]
-        return (t < most) & ((t == 0) | (tolerance == 0) | (gain > tolerance))
+        t, gain = state[3:]
+        return (t < most) & ((t < 2) | (tolerance == 0) | (gain > tolerance))
 
     def iterate(state: tuple) -> tuple:
-        params, _, values, t = state
-        s = statistic(params)
-        new = surrogate.minimize(s)
-        return new, s, values.at[t + 1].set(f(new)), t + 1
+        params, _, values, t, _ = state
+        s, value = look(surrogate, params, data)
+        gain = values[jnp.maximum(t - 1, 0)] - value
+        return surrogate.minimize(s), s, values.at[t].set(value), t + 1, gain
 
-    values = jnp.zeros(most + 1).at[0].set(f(start))
-    zero = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(statistic, start))
-    return jax.lax.while_loop(unfinished, iterate, (start, zero, values, jnp.asarray(0)))
+    state = (start, zero, jnp.zeros(most + 1), jnp.asarray(0), jnp.asarray(jnp.inf, jnp.result_type(float)))
+    params, s, values, t, gain = jax.lax.while_loop(unfinished, iterate, state)
+    values = values.at[t].set(objective(surrogate, params, data))
+    return params, s, values, t, (tolerance > 0) & (t > 1) & (gain <= tolerance)
+
+
+def look(surrogate: LinearSurrogate, params: Tree, data: ClientData) -> tuple[Tree, jax.Array]:
+    """The statistic at some parameters, and the objective there."""
+    statistic, loss = statistic_and_loss(surrogate, params, data)
+    return surrogate.project(statistic), loss + surrogate.penalty(params)
 
 
 def sa_ssmm(

@@ -68,18 +68,33 @@ def inner(tree: Tree, other: Tree) -> jax.Array:
     return jnp.asarray(sum(jnp.vdot(a, b) for a, b in zip(jax.tree.leaves(tree), jax.tree.leaves(other), strict=True)))
 
 
-def mean_statistic(surrogate: LinearSurrogate, params: Tree, data: ClientData, at_once: int | None = None) -> Tree:
+def mean_statistic(surrogate: LinearSurrogate, params: Tree, data: ClientData) -> Tree:
     """The mean statistic of a client's samples, block by block where there are many: memory stays bounded."""
-    rows = at_once or max(256, BLOCK_VALUES // max(1, data.x[0].size))
+    return block_sums(surrogate.statistic, params, data)
+
+
+def statistic_and_loss(surrogate: LinearSurrogate, params: Tree, data: ClientData) -> tuple[Tree, jax.Array]:
+    """The mean statistic of a client's samples and their mean loss; what both compute is computed once."""
+    losses = surrogate.losses
+    both = lambda params, batch: (
+        surrogate.statistic(params, batch),
+        batch.mean(losses(params, batch.x, batch.y)),
+    )
+    return block_sums(both, params, data)
+
+
+def block_sums(function: Callable[[Tree, Batch], Tree], params: Tree, data: ClientData) -> Tree:
+    """A mean over a client's samples as the sum of what its blocks contribute."""
+    rows = max(256, BLOCK_VALUES // max(1, data.x[0].size))
     if data.y.shape[0] <= rows:
-        return surrogate.statistic(params, whole(data))
+        return function(params, whole(data))
     cut = blocks((data.x, data.y, jnp.arange(data.y.shape[0])), rows)
     total = jnp.maximum(data.size, 1)
 
     def part(block: tuple[jax.Array, jax.Array, jax.Array], first: jax.Array) -> Tree:
         x, y, row = block
         real = (row < data.size) & (jnp.arange(row.shape[0]) + first == row)  # repeats of the last row fill up
-        return surrogate.statistic(params, Batch(x, y, real.astype(jnp.result_type(float)), total))
+        return function(params, Batch(x, y, real.astype(jnp.result_type(float)), total))
 
     starts = jnp.arange(cut[1].shape[0]) * cut[1].shape[1]
     first = jax.tree.map(lambda a: a[0], cut)
