@@ -26,13 +26,13 @@ from majorant.core import Key, Tree
 from majorant.solvers import Batch, check_range
 from majorant.surrogates.linear.gaussian_shapes import full_densities
 from majorant.surrogates.linear.latent import (
-    check_margin,
     floored_simplex,
     given,
     given_covariances,
     given_weights,
     negative_log,
     posterior,
+    samples,
 )
 from majorant.surrogates.linear.record import LinearSurrogate
 
@@ -45,10 +45,10 @@ def gaussian_means(
     ``penalty`` is λ. ``margin`` is the least share of a component: by default 0, or 10⁻⁹ without a penalty, where T
     divides by shares. Without a ``start`` the means are drawn from N(0, I).
 
-    >>> import majorant as mj
-    >>> x = jnp.array([[-2.0], [-1.5], [1.0], [2.5], [3.0]])
-    >>> mj.check_surrogate(gaussian_means([0.5, 0.5], jnp.ones((2, 1, 1)), penalty=0.1), x, points=2).ok
-    True
+    >>> surrogate = gaussian_means([0.5, 0.5], jnp.ones((2, 1, 1)), penalty=0.5)
+    >>> surrogate.minimize({"shares": jnp.array([0.25, 0.75]), "first": jnp.array([[1.5], [2.5]])})
+    Array([[2.],
+           [2.]], dtype=float32)
     """
     shape = np.shape(covariances)
     if len(shape) != 3 or shape[1] != shape[2] or 0 in shape:
@@ -58,7 +58,7 @@ def gaussian_means(
     gamma = given_covariances("covariances", covariances, count, features)
     check_range("penalty", penalty, least=0)
     least = (0.0 if penalty else 1e-9) if margin is None else margin
-    check_margin(least, 1 / count)
+    check_range("margin", least, least=0, below=1 / count)
     if not penalty and not least:
         raise ValueError("without a penalty T divides by the components' shares: margin must be above 0")
     first = None if start is None else given("start", start, (count, features))
@@ -69,7 +69,7 @@ def gaussian_means(
 
     def joint(means: jax.Array, x: jax.Array) -> jax.Array:
         known = lambda a: jnp.asarray(a, means.dtype)
-        return jnp.log(known(nu)) + full_densities(means, known(gamma), x.astype(means.dtype))
+        return jnp.log(known(nu)) + full_densities(means, known(gamma), samples(x, features, means.dtype))
 
     def statistic(means: jax.Array, batch: Batch) -> Tree:
         r = posterior(joint(means, batch.x)) * batch.shares.astype(means.dtype)[:, None]

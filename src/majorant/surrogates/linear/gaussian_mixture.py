@@ -8,9 +8,9 @@
     T(s):  π_k = s⁰_k / Σ s⁰,  m_k = s¹_k / s⁰_k,  Γ_k = S²_k / s⁰_k − m_k m_kᵀ + reg_covar · I
     𝒮: every joint moment matrix [[s⁰, s¹ᵀ], [s¹, S²]] at least ε I (`gaussian_shapes`)
 
-One step from T is one iteration of scikit-learn's `GaussianMixture`, to rounding, with its ``reg_covar`` too. That floor
-makes T something else than a minimiser, however slightly, and then ψ and φ are left out: there is nothing to check them
-with. A prior does the same work exactly: with it T(s) adds numbers to the statistic and minimises g + ψ − ⟨s, φ⟩.
+A statistic and T are one iteration of scikit-learn's `GaussianMixture`, to rounding, with its ``reg_covar`` too. With
+that floor T is no minimiser any more, however close to one, and the objective may rise by as little: ψ and φ are left
+out then. A prior does the same work exactly: T adds numbers to the statistic, and minimises g + ψ − ⟨s, φ⟩.
 
 Moments are taken around ``center``. In single precision samples should not be far from it, compared to the components'
 widths: T subtracts squares.
@@ -30,7 +30,6 @@ from majorant.solvers import Batch, check_range
 from majorant.surrogates.linear.gaussian_shapes import ROOT, Shape, shape_of
 from majorant.surrogates.linear.latent import (
     as_tree,
-    check_margin,
     check_start,
     check_whole,
     given,
@@ -38,6 +37,7 @@ from majorant.surrogates.linear.latent import (
     given_weights,
     negative_log,
     posterior,
+    samples,
 )
 from majorant.surrogates.linear.record import LinearSurrogate
 
@@ -84,14 +84,13 @@ def gaussian_mixture(
 ) -> LinearSurrogate:
     """A mixture of Gaussians on samples ``(n, features)``; parameters are ``weights``, ``means`` and ``covariances``.
 
-    ``covariance`` is "full" (K, p, p), "diagonal" (K, p) or "spherical" (K,). ``margin`` is the ε of 𝒮: no component has
-    a smaller share. ``start`` is a dict of parameters; without one, weights are equal, covariances the identity and
-    means drawn from N(center, I). `mixture_parameters` computes a start from responsibilities.
+    ``covariance`` is "full" (K, p, p), "diagonal" (K, p) or "spherical" (K,). ``margin`` is the ε of 𝒮: no component
+    has a smaller share. ``start`` is a dict of parameters; without one, weights are equal, covariances the identity
+    and means drawn from N(center, I). `mixture_parameters` computes a start from responsibilities.
 
-    >>> import majorant as mj
-    >>> x = jnp.array([[-2.0, 1.0], [-1.5, 0.0], [1.0, 0.5], [2.5, 3.0], [3.0, -1.0], [0.0, 2.0]])
-    >>> mj.check_surrogate(gaussian_mixture(2, 1, reg_covar=0, margin=1e-3), x, points=2).ok
-    True
+    >>> surrogate = gaussian_mixture(2, 3, covariance="diagonal")
+    >>> {name: a.shape for name, a in surrogate.init(jax.random.key(0)).items()}
+    {'weights': (3,), 'means': (3, 2), 'covariances': (3, 2)}
     """
     check_whole("features", features)
     check_whole("components", components)
@@ -111,8 +110,8 @@ def gaussian_mixture(
         return {"weights": equal, "means": means, "covariances": shape.identity(components, features).astype(dtype)}
 
     def joint(params: Tree, x: jax.Array) -> jax.Array:
-        x = x.astype(params["means"].dtype)
-        return jnp.log(params["weights"]) + shape.densities(params["means"], params["covariances"], x)
+        z = samples(x, features, params["means"].dtype)
+        return jnp.log(params["weights"]) + shape.densities(params["means"], params["covariances"], z)
 
     def statistic(params: Tree, batch: Batch) -> Tree:
         dtype = params["means"].dtype
@@ -187,10 +186,10 @@ def mixture_parameters(
         raise ValueError(f"give samples (n, p) and responsibilities (n, K); got {np.shape(x)} and {r.shape}")
     if not (r >= 0).all() or np.abs(r.sum(axis=1) - 1).max() > 1e-4:
         raise ValueError("responsibilities must be at least 0, and those of every sample must sum to 1")
-    shape, samples = shape_of(covariance), jnp.asarray(x, jnp.result_type(float))
-    around = np.asarray(samples.mean(axis=0), np.float64)
-    nothing = as_pseudo(None, shape, samples.shape[1], around)
-    s = moments(shape, jnp.asarray(r / len(r), samples.dtype), samples - jnp.asarray(around, samples.dtype))
+    shape, z = shape_of(covariance), jnp.asarray(x, jnp.result_type(float))
+    around = np.asarray(z.mean(axis=0), np.float64)
+    nothing = as_pseudo(None, shape, z.shape[1], around)
+    s = moments(shape, jnp.asarray(r / len(r), z.dtype), z - jnp.asarray(around, z.dtype))
     return minimiser(s, shape, nothing, reg_covar, margin, around)
 
 

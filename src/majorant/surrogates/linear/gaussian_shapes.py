@@ -9,8 +9,8 @@ The moments of a component are its share s⁰ = E r, E r x and E r x xᵀ (of wh
 
 Statistics hold the first moments times √2, as `symmetric.pack` has it off the diagonal: their distances are those of
 the matrices, for "full" and "spherical", so that projections have closed forms. `project` gives the closest moments
-whose matrices have no eigenvalue below ``margin`` ("diagonal": and with margin as identity taken off, stay
-semidefinite); for "diagonal" this is a search for s⁰, with a cubic equation of every coordinate solved inside.
+whose matrices have no eigenvalue below ``margin``; for "diagonal" this is a search for s⁰, with a cubic equation of
+every coordinate solved inside.
 """
 
 from __future__ import annotations
@@ -120,18 +120,19 @@ def diagonal_project(s: Tree, margin: float) -> Tree:
     size = jnp.sqrt(a0**2 + (u0**2 + y0**2).sum(axis=1)) + jnp.finfo(a0.dtype).tiny
     a, u, y = a0 / size, u0 / size[:, None], y0 / size[:, None]
     tiny = jnp.finfo(a0.dtype).tiny ** 0.25
+    flat = jnp.abs(u) <= jnp.finfo(a0.dtype).eps  # as good as 0, and not to be divided by
 
     def onto_parabolas(height: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """The closest points for a given a, and the derivative of half the squared distance in a."""
         wide = height[:, None]
         inside = 2 * wide * y >= u**2
-        square = jnp.where(inside, 1.0, u**2)
+        square = jnp.where(inside | flat, 1.0, u**2)
         p, q = -2 * wide * (y - wide) / square, 2 * wide**2 / square
         root = jnp.cbrt(q)  # of w³ + p w = q, where u = w u₀
         w = jnp.where(p > 0, jnp.minimum(root, q / jnp.where(p > 0, p, 1)), root + jnp.sqrt(jnp.maximum(-p, 0)))
         for _ in range(NEWTON_STEPS):
             w = (2 * w**3 + q) / (3 * w**2 + p)
-        w = jnp.where(inside, 1.0, jnp.clip(w, 0, 1))
+        w = jnp.where(inside, 1.0, jnp.where(flat, 0.0, jnp.clip(w, 0, 1)))
         on = jnp.maximum(y, (u * w) ** 2 / (2 * wide))
         pull = jnp.where(inside, 0.0, (on - y) * on / wide)  # t y, as y − y₀ = a t
         return u * w, on, height - a - pull.sum(axis=1)

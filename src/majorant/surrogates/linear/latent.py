@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import logsumexp
 
-from majorant.solvers import check_range
 from majorant.surrogates.linear.projections import simplex
 
 CLOSE = 1e-4  # by which given weights may miss a sum of 1
@@ -109,11 +108,13 @@ def check_counts(x: Any) -> np.ndarray:
     counts = np.asarray(x)
     wrong = ~((counts >= 0) & (counts == np.floor(counts)) & (counts < np.inf))
     if wrong.any():
-        raise ValueError(
-            f"counts must be whole numbers at least 0; {wrong.sum()} of {counts.size} are not, such as {counts[wrong][0]:g}"
-        )
+        what = f"{wrong.sum()} of {counts.size} are not, such as {counts[wrong][0]:g}"
+        raise ValueError(f"counts must be whole numbers at least 0; {what}")
     return counts
 
 
-def check_margin(margin: float, most: float = 1.0) -> None:
-    check_range("margin", margin, least=0, below=most)
+def samples(x: jax.Array, features: int, dtype: Any) -> jax.Array:
+    """Samples ``(n, features)`` in the precision of the parameters; refused where they have another shape."""
+    if x.ndim != 2 or x.shape[1] != features:
+        raise ValueError(f"the mixture was made for samples (n, {features}), got {x.shape}")
+    return x.astype(dtype)

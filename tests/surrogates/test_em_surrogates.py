@@ -1,0 +1,288 @@
+"""The EM surrogates: their promises, and what they compute beside scikit-learn, SciPy and formulas."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import integrate, stats
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LinearRegression, Ridge
+from sklearn.mixture import GaussianMixture
+
+import majorant as mj
+from majorant.core import ClientData
+from majorant.solvers import whole
+from majorant.surrogates import (
+    MixturePrior,
+    gaussian_means,
+    gaussian_mixture,
+    mixture_parameters,
+    multinomial_mixture,
+    poisson,
+    poisson_constants,
+    regression_mixture,
+)
+from majorant.surrogates.linear.gaussian_shapes import SHAPES
+from majorant.surrogates.linear.latent import check_counts
+
+RNG = np.random.default_rng(0)
+X = np.concatenate([RNG.normal(size=(12, 2)), RNG.normal(size=(8, 2)) * [1, 2] + [4, 1]])
+Y = np.where(np.arange(20) < 10, X[:, 0], 1 - X[:, 0]) + 0.3 * RNG.normal(size=20)
+COUNTS = RNG.poisson(2.0, (20, 3))
+COVARIANCES = np.array([[[1.0, 0.0], [0.0, 1.0]], [[2.0, 0.5], [0.5, 1.0]]])
+SKLEARN = {"full": "full", "diagonal": "diag", "spherical": "spherical"}
+
+
+def prior(**options):
+    return MixturePrior(20, 2.0, location=1.0, strength=1.0, degrees=4.0, scale=0.5)._replace(**options)
+
+
+def batch_of(x, y=None):
+    y = np.zeros(len(x)) if y is None else y
+    return whole(ClientData(jnp.asarray(x), jnp.asarray(y), jnp.asarray(len(y)), jnp.asarray(0)))
+
+
+@pytest.mark.parametrize(
+    ("surrogate", "data"),
+    [
+        (poisson(deviation=0.5), COUNTS[:, :1].astype(float)),
+        (poisson(deviation=0.5, mean=float(COUNTS[:, 0].mean())), COUNTS[:, 0].astype(float)),
+        (gaussian_means([0.3, 0.7], COVARIANCES, penalty=0.1), X),
+        (gaussian_mixture(2, 2, reg_covar=0, prior=prior(), center=0.5), X),
+        (gaussian_mixture(2, 2, covariance="diag", reg_covar=0, prior=prior()), X),
+        (multinomial_mixture(3, 2, weight_smoothing=0.01), COUNTS),
+        (regression_mixture(2, 2, ridge=0.1), (X, Y)),
+    ],
+    ids=["poisson", "poisson, mean", "means", "full", "diagonal", "multinomial", "regression"],
+)
+def test_promises(surrogate, data):
+    mj.check_surrogate(surrogate, data, points=2).raise_if_wrong()
+
+
+@pytest.mark.parametrize("covariance", list(SHAPES))
+def test_iterations_are_those_of_scikit_learn(covariance):
+    shape = SHAPES[covariance]
+    with jax.enable_x64(True):
+        covariances = np.asarray(shape.identity(3, 2))
+        start = {"weights": [0.2, 0.3, 0.5], "means": [[0.0, 0.0], [3.0, 1.0], [1.0, 4.0]], "covariances": covariances}
+        surrogate = gaussian_mixture(2, 3, covariance=SKLEARN[covariance], reg_covar=1e-3, start=start)
+        batch = batch_of(X)
+        step = jax.jit(lambda theta: surrogate.minimize(surrogate.project(surrogate.statistic(theta, batch))))
+        theta = surrogate.init(jax.random.key(0))
+        for _ in range(6):
+            theta = step(theta)
+        loss, shares = float(surrogate.objective(theta, batch)), np.asarray(surrogate.predict(theta, batch.x))
+    model = GaussianMixture(
+        3,
+        covariance_type=SKLEARN[covariance],
+        reg_covar=1e-3,
+        max_iter=6,
+        tol=0,
+        weights_init=start["weights"],
+        means_init=start["means"],
+        precisions_init=covariances,  # the identity
+        init_params="random_from_data",
+    )
+    with pytest.warns(ConvergenceWarning):
+        model.fit(X)
+    np.testing.assert_allclose(theta["weights"], model.weights_, rtol=1e-8)
+    np.testing.assert_allclose(theta["means"], model.means_, rtol=1e-8)
+    np.testing.assert_allclose(theta["covariances"], model.covariances_, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(loss, -model.score(X), rtol=1e-8)
+    np.testing.assert_allclose(shares, model.predict_proba(X), atol=1e-8)
+
+
+def test_a_start_from_clusters():
+    r = np.eye(2)[(np.arange(20) >= 12).astype(int)]
+    theta = mixture_parameters(X, r, reg_covar=0.5)
+    np.testing.assert_allclose(theta["weights"], [0.6, 0.4], rtol=1e-6)
+    np.testing.assert_allclose(theta["means"], [X[:12].mean(axis=0), X[12:].mean(axis=0)], rtol=1e-5)
+    np.testing.assert_allclose(theta["covariances"][1], np.cov(X[12:].T, bias=True) + 0.5 * np.eye(2), rtol=1e-5)
+    with pytest.raises(ValueError, match="sum to 1"):
+        mixture_parameters(X, 2 * r)
+
+
+@pytest.mark.parametrize("covariance", list(SHAPES))
+def test_the_penalty_is_the_log_density_per_sample(covariance):
+    """At two points: their difference is that of SciPy's densities; and T is where the gradient vanishes."""
+    features = 2
+    points = {
+        "full": [np.array([[1.0, 0.2], [0.2, 2.0]]), np.array([[0.5, -0.1], [-0.1, 0.7]])],
+        "diagonal": [np.array([1.0, 2.0]), np.array([0.5, 0.7])],
+        "spherical": [np.array(1.5), np.array(0.6)],
+    }[covariance]
+    given = prior(location=np.array([1.0, -1.0]), scale=0.8, degrees=3.0)
+    mean = np.array([0.3, 0.4])
+
+    def log_density(c):
+        gamma = {"full": c, "diagonal": np.diag(c) if c.ndim else c, "spherical": c * np.eye(2)}[covariance]
+        normal = stats.multivariate_normal(given.location, gamma / given.strength).logpdf(mean)
+        if covariance == "full":
+            return normal + stats.invwishart(3.0, 0.8 * np.eye(2)).logpdf(c)
+        return normal + stats.invgamma(1.5, scale=0.4).logpdf(c).sum()  # inverse-Wishart of one number
+
+    with jax.enable_x64(True):
+        surrogate = gaussian_mixture(features, 1, covariance=covariance, reg_covar=0, prior=given, center=0.7)
+        params = lambda c: {
+            "weights": jnp.ones(1),
+            "means": jnp.asarray(mean)[None],
+            "covariances": jnp.asarray(c)[None],
+        }
+        rise = surrogate.penalty(params(points[1])) - surrogate.penalty(params(points[0]))
+        np.testing.assert_allclose(rise, (log_density(points[0]) - log_density(points[1])) / given.samples, rtol=1e-9)
+        s = surrogate.statistic(params(points[0]), batch_of(X))
+        best = surrogate.minimize(s)
+        slope = jax.grad(lambda theta: surrogate.height(s, theta))(best)
+        for name in ("means", "covariances"):
+            np.testing.assert_allclose(slope[name], 0, atol=1e-9)
+
+
+def wild_moments(shape, features, scale, dtype):
+    count = 40
+    size = SHAPES[shape].outer(jnp.zeros((1, features))).shape[1:]
+    draw = lambda *dims: jnp.asarray(scale * RNG.normal(size=dims), dtype)
+    return {"shares": draw(count), "first": draw(count, features), "second": draw(count, *size)}
+
+
+def flat(s):
+    return np.concatenate([np.asarray(a, np.float64).reshape(len(s["shares"]), -1) for a in s.values()], axis=1)
+
+
+@pytest.mark.parametrize("shape", list(SHAPES))
+def test_projections_give_the_closest_moments(shape):
+    """⟨w − Π(w), z − Π(w)⟩ ≤ 0 for z in the set, and moments of samples stay where they are."""
+    with jax.enable_x64(True):
+        wild = wild_moments(shape, 3, 1.0, jnp.float64)
+        closest = SHAPES[shape].project(wild, 1e-3)
+        w, p = flat(wild), flat(closest)
+        angles = np.einsum("ki,kji->kj", w - p, p[None] - p[:, None])
+        assert angles.max() < 1e-9
+        assert (np.abs(w - p).max(axis=1) > 1e-3).sum() > 20
+        np.testing.assert_allclose(flat(SHAPES[shape].project(closest, 1e-3)), p, atol=1e-12)
+        surrogate = gaussian_mixture(2, 2, covariance=shape)
+        real = surrogate.statistic(surrogate.init(jax.random.key(1)), batch_of(X))
+        jax.tree.map(np.testing.assert_array_equal, surrogate.project(real), real)
+
+
+def test_projections_of_all_shapes_agree_in_one_dimension():
+    with jax.enable_x64(True):
+        wild = wild_moments("diagonal", 1, 1.0, jnp.float64)
+        full, diagonal = (SHAPES[name].project(wild, 1e-3) for name in ("full", "diagonal"))
+        spherical = SHAPES["spherical"].project(wild | {"second": wild["second"][:, 0]}, 1e-3)
+        np.testing.assert_allclose(flat(diagonal), flat(full), atol=1e-12)
+        np.testing.assert_allclose(flat(spherical), flat(full), atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", list(SHAPES))
+@pytest.mark.parametrize("scale", [0.0, 1e-12, 1.0, 1e6])
+def test_wild_statistics_in_single_precision_never_give_nan(shape, scale):
+    wild = wild_moments(shape, 3, scale, jnp.float32)
+    surrogate = gaussian_mixture(3, 40, covariance=shape, reg_covar=1e-6)
+    theta = surrogate.minimize(surrogate.project(wild))
+    assert all(np.isfinite(a).all() for a in theta.values())
+    assert (np.asarray(theta["weights"]) > 0).all()
+    if scale <= 1:
+        losses = surrogate.losses(theta, jnp.asarray(RNG.normal(size=(4, 3)), jnp.float32), jnp.zeros(4))
+        assert np.isfinite(losses).all()
+
+
+def test_a_starved_component_stays_finite():
+    start = {"weights": [0.5, 0.5], "means": [[0.0, 0.0], [1e4, 1e4]], "covariances": np.stack([np.eye(2)] * 2)}
+    surrogate = gaussian_mixture(2, 2, start=start)
+    theta = surrogate.init(jax.random.key(0))
+    for _ in range(2):
+        theta = surrogate.minimize(surrogate.project(surrogate.statistic(theta, batch_of(X.astype(np.float32)))))
+    assert all(np.isfinite(a).all() for a in theta.values())
+    np.testing.assert_allclose(theta["means"][0], X.mean(axis=0), rtol=1e-4)
+
+
+def test_poisson_posterior_is_the_integral():
+    """E[exp h | Z] and the likelihood, by SciPy's quadrature; Proposition 1 (11) for the gradient."""
+    theta, deviation, z = 0.4, 0.8, 3
+    density = lambda h: stats.norm.pdf(h, scale=deviation) * stats.poisson.pmf(z, np.exp(theta + h))
+    whole_mass, above = (
+        integrate.quad(lambda h, k=k: np.exp(k * h) * density(h), -9, 9, epsabs=1e-13)[0] for k in (0, 1)
+    )
+    with jax.enable_x64(True):
+        surrogate = poisson(deviation=deviation, quadrature=60, penalty=0.2)
+        s = surrogate.statistic(jnp.asarray(theta), batch_of(np.array([[z]])))
+        np.testing.assert_allclose(s["effect"], -above / whole_mass, rtol=1e-7)
+        loss = surrogate.losses(jnp.asarray(theta), jnp.array([z]), jnp.zeros(1))[0]
+        np.testing.assert_allclose(loss, -np.log(whole_mass), rtol=1e-8)
+
+        batch, s = batch_of(COUNTS[:, :1]), {"count": jnp.asarray(1.5), "effect": jnp.asarray(-0.7)}
+        at = surrogate.minimize(s)
+        field = jax.tree.map(jnp.subtract, surrogate.statistic(at, batch), s)
+        slope = jax.grad(surrogate.objective)(at, batch)
+        np.testing.assert_allclose(-(field["count"] + jnp.exp(at) * field["effect"]), slope, rtol=1e-10)
+
+
+def test_constants_of_a7():
+    mean, penalty, bound = 1.7, 0.4, 3.0
+    c = poisson_constants(mean=mean, penalty=penalty, bound=bound)
+    surrogate = poisson(mean=mean, penalty=penalty, bound=bound)
+    with jax.enable_x64(True):
+        s, other = jnp.asarray(RNG.uniform(-bound, 0, (2, 500))).at[:, :2].set(jnp.array([[0.0, -bound], [-1e-3, 0.0]]))
+        b = surrogate.metric(s, jnp.ones(500))
+        change, step = surrogate.phi(surrogate.minimize(other)) - surrogate.phi(surrogate.minimize(s)), other - s
+    assert c.v_min * (1 - 1e-9) <= b.min() <= 1.01 * c.v_min
+    assert 0.99 * c.v_max <= b.max() <= c.v_max * (1 + 1e-9)
+    assert (jnp.abs(change - b * step) <= c.c_star * step**2 + 1e-12).all()
+    assert (jnp.abs(change * step) <= c.c_star_star * step**2 + 1e-12).all()
+
+
+def test_one_component_is_the_plain_estimate():
+    with jax.enable_x64(True):
+        fit = lambda s, batch: s.minimize(s.project(s.statistic(s.init(jax.random.key(0)), batch)))
+        plain, model = fit(regression_mixture(2, 1), batch_of(X, Y)), LinearRegression().fit(X, Y)
+        np.testing.assert_allclose(plain["coefficients"][0], [*model.coef_, model.intercept_], rtol=1e-8)
+        np.testing.assert_allclose(plain["variances"], np.mean((Y - model.predict(X)) ** 2), rtol=1e-8)
+        ridge = fit(regression_mixture(2, 1, ridge=0.3, intercept=False), batch_of(X, Y))
+        model = Ridge(alpha=0.3 * len(X), fit_intercept=False).fit(X, Y)
+        np.testing.assert_allclose(ridge["coefficients"][0], model.coef_, rtol=1e-8)
+        words = fit(multinomial_mixture(3, 1, smoothing=1 / 20), batch_of(COUNTS))
+        smoothed = (COUNTS.sum(axis=0) + 1) / (COUNTS.sum() + 3)
+        np.testing.assert_allclose(words["probabilities"][0], smoothed, rtol=1e-10)
+        loss = multinomial_mixture(3, 1).losses(words, jnp.asarray(COUNTS), jnp.zeros(20))
+        np.testing.assert_allclose(loss, -stats.multinomial.logpmf(COUNTS, COUNTS.sum(axis=1), smoothed), rtol=1e-8)
+        means = fit(gaussian_means([1.0], COVARIANCES[1:], penalty=0.2), batch_of(X))
+        np.testing.assert_allclose((np.eye(2) + 0.2 * COVARIANCES[1]) @ means[0], X.mean(axis=0), rtol=1e-10)
+
+
+START = {"weights": [0.5, 0.5], "means": np.zeros((2, 2)), "covariances": COVARIANCES}
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: gaussian_mixture(2, 0), "components must be a whole number"),
+        (lambda: gaussian_mixture(2, 2, covariance="tied"), "covariance must be"),
+        (lambda: gaussian_mixture(2, 2, reg_covar=-1), "reg_covar"),
+        (lambda: gaussian_mixture(2, 2, start=START | {"weights": [0.5, 0.6]}), "sum to 1"),
+        (lambda: gaussian_mixture(2, 2, start=START | {"covariances": np.ones((2, 2, 2))}), "positive definite"),
+        (lambda: gaussian_mixture(2, 2, start=START | {"means": np.zeros((3, 2))}), r"shape \(2, 2\)"),
+        (lambda: gaussian_mixture(2, 2, start={"means": START["means"]}), "entries weights, means, covariances"),
+        (lambda: gaussian_mixture(2, 2, covariance="spherical", start=START | {"covariances": [1, 0]}), "positive"),
+        (lambda: gaussian_mixture(2, 2, prior=MixturePrior(10, strength=1.0)), "needs degrees"),
+        (lambda: gaussian_mixture(2, 2, prior=MixturePrior(10, 0.5)), "concentration"),
+        (lambda: gaussian_mixture(2, 2, prior=MixturePrior(10, degrees=3.0)), "positive definite"),
+        (lambda: gaussian_means([0.5, 0.5], np.ones((2, 2, 2))), "positive definite"),
+        (lambda: gaussian_means([0.9, 0.5], COVARIANCES), "sum to 1"),
+        (lambda: gaussian_means([0.5, 0.5], COVARIANCES, margin=0.0), "margin must be above 0"),
+        (lambda: gaussian_means([1.0], np.eye(2)), "components, features, features"),
+        (lambda: poisson(nodes=[0.0, 1.0]), "both, or neither"),
+        (lambda: poisson(nodes=[0.0, 1.0], weights=[0.5, 0.7]), "sum to 1"),
+        (lambda: poisson(bound=2.0), "give mean too"),
+        (lambda: poisson(mean=0.0), "mean must be"),
+        (lambda: poisson(mean=1.0, penalty=0.0), "known mean"),
+        (lambda: multinomial_mixture(3, 2, smoothing=-1), "smoothing"),
+        (lambda: multinomial_mixture(1, 2), "outcomes"),
+        (lambda: regression_mixture(2, 2, least_variance=0), "least_variance"),
+        (lambda: check_counts([[0.5, 1.0]]), "whole numbers"),
+        (lambda: mj.check_surrogate(gaussian_mixture(3, 2), X), r"samples \(n, 3\), got \(23, 2\)"),
+        (lambda: mj.check_surrogate(poisson(), X), "one count per sample"),
+    ],
+)
+def test_wrong_input_is_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
