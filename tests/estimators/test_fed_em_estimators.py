@@ -16,6 +16,7 @@ from sklearn.utils.estimator_checks import check_estimator
 import majorant as mj
 import zoo
 from majorant.estimators import FedEMClassifier, FedEMRegressor, mixture_training
+from majorant.estimators.base import encode_groups
 from majorant.estimators.fed_em import fit_weights
 from majorant.estimators.step_size import stable_step
 
@@ -49,18 +50,15 @@ def fitted():
     return FedEMClassifier(2, max_iter=40, random_state=3).fit(*problem()[0])
 
 
-def simulated(X, y, groups, estimator, **options):
-    """The same training by the simulator, through no code of the estimators."""
-    names = np.unique(groups)
-    codes = np.unique(y, return_inverse=True)[1].astype(np.int32) if y.dtype.kind == "U" else y.astype(np.float32)
-    parts = [(X[groups == name].astype(np.float32), codes[groups == name]) for name in names]
-    data = zoo.federated(parts, classes=2 if y.dtype.kind == "U" else 0)
-    local = mj.local_sgd(estimator.learning_rate_, epochs=estimator.local_epochs, batch_size=estimator.batch_size)
-    algorithm = mj.fed_em(mj.models.linear(data), components=estimator.n_components, local=local)
-    return mj.simulate(algorithm, data, rounds=estimator.max_iter, seed=estimator.random_state, **options)
-
-
-def same_numbers(estimator, run):
+def test_padded_programs_give_the_simulators_numbers():
+    """Where a part of the clients takes part, too, which is drawn among the real ones. None of our code is in `run`."""
+    X, y, names = problem()[0]
+    estimator = FedEMClassifier(2, max_iter=5, participation=0.5, random_state=7).fit(X, y, names)
+    codes = (y == "yes").astype(np.int32)
+    data = zoo.federated([(X[names == t].astype(np.float32), codes[names == t]) for t in np.unique(names)])
+    local = mj.local_sgd(estimator.learning_rate_, epochs=1, batch_size=32)
+    algorithm = mj.fed_em(mj.models.linear(data), components=2, local=local)
+    run = mj.simulate(algorithm, data, rounds=5, seed=7, participation=mj.participation.uniform(0.5))
     (layer,) = run.server.value
     close = functools.partial(np.testing.assert_allclose, rtol=1e-3, atol=1e-4)
     close(estimator.component_coef_, np.swapaxes(layer["weight"], 1, 2))
@@ -68,40 +66,43 @@ def same_numbers(estimator, run):
     close(estimator.mixture_weights_, run.snapshot.clients.pi[0])
     assert [line["round"] for line in estimator.history_] == [line["round"] for line in run.history]
     close([line["loss"] for line in estimator.history_], [line["loss"] for line in run.history])
-
-
-def test_padded_programs_give_the_simulators_numbers():
-    """Also where a part of the clients takes part, which is drawn among the real ones."""
-    data = problem()[0]
-    estimator = FedEMClassifier(2, max_iter=5, participation=0.5, random_state=7).fit(*data)
-    run = simulated(*data, estimator, participation=mj.participation.uniform(0.5))
-    same_numbers(estimator, run)
     X, y, names = problem()[1]
     new = names == "clinic 03"
-    np.testing.assert_allclose(
-        estimator.personalize(X[new], y[new]).mixture_weights_[0],
-        run.personalize((X[new], (y[new] == "yes").astype(int))).mixture_weights,
-        atol=1e-3,
-    )
+    expected = run.personalize((X[new], (y[new] == "yes").astype(int))).mixture_weights
+    close(estimator.personalize(X[new], y[new]).mixture_weights_[0], expected, atol=1e-3)
 
 
-def test_without_groups_there_is_one_client(monkeypatch):
-    """FedEM with one client is a mixture that is trained centrally. Large data goes through the simulator: the same."""
+def test_without_groups_a_mixture_is_trained_centrally():
+    """With all rows in one batch, a round is an E-step, the new weights, and a gradient step on each component."""
     X, y, _ = problem("value")[0]
-    estimator = FedEMRegressor(2, max_iter=4, random_state=1)
-    small = clone(estimator).fit(X, y)
+    first, second = (FedEMRegressor(2, max_iter=k, batch_size=None, random_state=1).fit(X, y) for k in (1, 2))
+    w, b, (pi,) = first.component_coef_[:, 0], first.component_intercept_[:, 0], first.mixture_weights_
+    gap = X @ w.T + b - y[:, None]  # (n, M)
+    joint = pi * np.exp(-0.5 * gap**2 + 0.5 * (gap**2).min(axis=1, keepdims=True))
+    q = joint / joint.sum(axis=1, keepdims=True)
+    lr = first.learning_rate_
+    np.testing.assert_allclose(second.mixture_weights_[0], q.mean(axis=0), atol=1e-4)
+    np.testing.assert_allclose(second.component_coef_[:, 0], w - lr * (q * gap).T @ X / len(y), atol=1e-4)
+    np.testing.assert_allclose(second.component_intercept_[:, 0], b - lr * (q * gap).mean(axis=0), atol=1e-4)
+    assert second.groups_.tolist() == [0]
+    np.testing.assert_array_equal(second.predict(X), second.predict(X, groups=np.zeros(len(X))))
+
+
+def test_large_data_goes_through_the_simulator(monkeypatch):
+    """With the same result; what counts as large is made small here."""
+    X, y, names = problem("value")[0]
+    estimator = FedEMRegressor(2, max_iter=4, local_epochs=2, random_state=1)
+    small = clone(estimator).fit(X, y, groups=names)
     monkeypatch.setattr(mixture_training, "SMALL", 0)
-    large = clone(estimator).fit(X, y)
-    one = simulated(X, y, np.zeros(len(y)), large)
-    same_numbers(large, one)
-    same_numbers(small, one)
-    assert small.groups_.tolist() == [0]
-    np.testing.assert_array_equal(small.predict(X), small.predict(X, groups=np.zeros(len(X))))
+    large = clone(estimator).fit(X, y, groups=names)
+    for name in ("component_coef_", "component_intercept_", "mixture_weights_"):
+        np.testing.assert_allclose(getattr(small, name), getattr(large, name), rtol=1e-3, atol=1e-4)
+    assert [line["round"] for line in small.history_] == [line["round"] for line in large.history_]
 
 
 def test_groups_help():
     """The classifier of each client is nearly as good as the truth; one for all cannot be much better than a coin."""
-    (X, y, names), (X_test, y_test, names_test) = problem()
+    (X, y, _), (X_test, y_test, names_test) = problem()
     shared = LogisticRegression().fit(X, y).score(X_test, y_test)
     own = fitted().score(X_test, y_test, groups=names_test)
     assert shared < 0.65
@@ -146,7 +147,7 @@ def test_new_clients():
     model.add_group("clinic 00", X[new], y[new])
     np.testing.assert_array_equal(model.mixture_weights_[0], own.mixture_weights_[0])
     assert len(model.groups_) == len(model.mixture_weights_) == CLIENTS + 1
-    with pytest.raises(ValueError, match="'maybe'.* were not there at training"):
+    with pytest.raises(ValueError, match=r"'maybe'.* were not there at training"):
         model.personalize(X[:2], ["maybe", "no"])
 
 
@@ -161,9 +162,8 @@ def test_weights_maximise_the_likelihood():
 def test_the_automatic_step_follows_the_scale():
     X, y, names = problem()[0]
     order = np.argsort(names, kind="stable")
-    samples = mj.data.Ragged(X[order], y[order], np.arange(CLIENTS + 1) * 0)
     sizes = np.unique(names, return_counts=True)[1]
-    samples = samples._replace(offsets=np.concatenate([[0], np.cumsum(sizes)]))
+    samples = mj.data.Ragged(X[order], y[order], np.concatenate([[0], np.cumsum(sizes)]))
     rows = np.split(np.column_stack([samples.x, np.ones(len(y))]), samples.offsets[1:-1])
     steepest = max(np.linalg.eigvalsh(part.T @ part / len(part))[-1] for part in rows)
     np.testing.assert_allclose(stable_step(samples, 0.5, None), 2 / steepest, rtol=0.05)
@@ -182,7 +182,7 @@ def test_pipeline_and_grid_search_with_groups():
         search.fit(100 * X + 7, y, groups=names)
         assert search.best_params_ == {"fedemclassifier__n_components": 2}
         assert search.best_estimator_[-1].groups_.tolist() == np.unique(names).tolist()
-        assert (search.predict(100 * X + 7, groups=names) == y).mean() > 0.75
+        assert (search.best_estimator_.predict(100 * X + 7, groups=names) == y).mean() > 0.75
 
 
 def test_splitting_by_groups_needs_no_routing():
@@ -199,6 +199,27 @@ def test_a_fitted_estimator_is_plain_arrays():
     np.testing.assert_array_equal(again.predict(X, groups=names), fitted().predict(X, groups=names))
     arrays = {name for name, value in vars(fitted()).items() if name.endswith("_") and isinstance(value, np.ndarray)}
     assert arrays >= {"classes_", "groups_", "mixture_weights_", "average_weights_", "component_coef_"}
+
+
+def test_groups_may_be_anything_hashable():
+    """Ids of several types, or tuples, name the same clients as numbers would."""
+    numbers = np.array([2, 0, 1, 0, 2])
+    for names in (["a", "b", "c"], [(1, "x"), (1, "y"), (2, "x")], [1, "b", (3, "c")], [0.5, 1.5, 2.5]):
+        groups = [names[k] for k in numbers]
+        found, owner = encode_groups(groups, 5)
+        assert [found.tolist()[k] for k in owner] == groups
+        assert len(found) == 3
+    with pytest.raises(ValueError, match="not hashable"):
+        encode_groups([[1], [2]], 2)
+
+
+def test_random_states():
+    X, y, _ = problem()[0]
+    fit = lambda state: FedEMClassifier(2, max_iter=5, random_state=state).fit(X, y).component_coef_
+    np.testing.assert_array_equal(fit(5), fit(5))
+    np.testing.assert_array_equal(fit(np.random.RandomState(5)), fit(np.random.RandomState(5)))
+    assert np.abs(fit(5) - fit(6)).max() > 1e-3
+    assert np.abs(fit(None) - fit(None)).max() > 1e-3
 
 
 @pytest.mark.parametrize(

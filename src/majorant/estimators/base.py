@@ -11,7 +11,7 @@ features to multiples of 16. Padding has no effect on results.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Sized
 from typing import Any, NamedTuple
 
 import jax
@@ -82,7 +82,7 @@ def encode_groups(groups: Any, rows: int) -> tuple[np.ndarray, np.ndarray]:
     Traceback (most recent call last):
     ValueError: groups has 1 missing values, the first in row 1: every row needs the name of its client
     """
-    if isinstance(groups, (str, bytes)) or np.ndim(groups) == 0:
+    if isinstance(groups, (str, bytes)) or not isinstance(groups, Sized) or getattr(groups, "shape", (1,)) == ():
         raise ValueError(f"groups must have one entry for each row of X, got {groups!r}")
     names = as_names(groups)
     if len(names) != rows:
@@ -102,16 +102,16 @@ def encode_groups(groups: Any, rows: int) -> tuple[np.ndarray, np.ndarray]:
         return as_names(distinct), np.array([place[name] for name in names.tolist()])
 
 
-def as_names(groups: Sequence[Hashable] | np.ndarray) -> np.ndarray:
+def as_names(groups: Any) -> np.ndarray:
     """Names as an array of one dimension. Lists of several types, or of tuples, keep their entries as they are."""
     plain = np.asarray(groups) if hasattr(groups, "dtype") or len({type(g) for g in groups}) == 1 else np.zeros(0)
     if plain.ndim == 1 and len(plain) == len(groups):
         return plain
     if hasattr(groups, "dtype"):
         raise ValueError(f"groups must be an array of one dimension, got one of shape {plain.shape}")
-    kept = np.empty(len(groups), object)
-    kept[:] = groups
-    return kept
+    if not all(isinstance(group, Hashable) for group in groups):
+        raise ValueError("groups must be names of clients, such as numbers or texts: some entries are not hashable")
+    return np.fromiter(groups, object, len(groups))
 
 
 def is_missing(names: np.ndarray) -> np.ndarray:
@@ -123,7 +123,9 @@ def is_missing(names: np.ndarray) -> np.ndarray:
     if names.dtype.kind != "O":
         return np.zeros(len(names), bool)
     none = lambda name: name is None or type(name).__name__ in ("NAType", "NaTType")
-    return np.array([none(name) or (isinstance(name, float) and math.isnan(name)) for name in names], bool)
+    return np.array(
+        [none(name) or (isinstance(name, (float, np.floating)) and math.isnan(name)) for name in names], bool
+    )
 
 
 def seed_of(random_state: int | np.random.RandomState | None) -> int:
@@ -138,7 +140,7 @@ def seed_of(random_state: int | np.random.RandomState | None) -> int:
 
 def key_of(random_state: int | np.random.RandomState | None) -> jax.Array:
     """A key for JAX from what scikit-learn takes as ``random_state``."""
-    return jax.random.key(seed_of(random_state))
+    return jax.random.key(np.uint32(seed_of(random_state)))
 
 
 def round_rows(rows: int) -> int:

@@ -72,7 +72,7 @@ class FedEM(GroupedEstimator):
     def _train(self, X: np.ndarray, codes: np.ndarray, groups: Any, classes: int) -> Self:
         """Trains the mixture and keeps it; ``codes`` are class numbers, or values for regression (0 classes)."""
         self._check_parameters()
-        data = grouped(single_precision(X), codes, groups)
+        data = grouped(single_precision(X, "X"), codes, groups)
         automatic = isinstance(self.learning_rate, str)
         curvature = {0: 1.0, 2: 0.25}.get(classes, 0.5)  # the largest second derivative of the loss in its outputs
         lr = stable_step(data.samples, curvature, self.batch_size) if automatic else float(self.learning_rate)
@@ -256,7 +256,7 @@ class FedEMRegressor(RegressorMixin, FedEM):
     def fit(self, X: Any, y: Any, groups: Any = None) -> Self:
         """Trains on rows X with values y; ``groups`` names the client of each row, None is a single client."""
         X, y = self._checked(X, y, reset=True, y_numeric=True)
-        return self._train(X, y.astype(np.float32), groups, 0)
+        return self._train(X, single_precision(y, "y"), groups, 0)
 
     def predict(self, X: Any, groups: Any = None) -> np.ndarray:
         """The predicted value of each row.
@@ -277,11 +277,11 @@ class FedEMRegressor(RegressorMixin, FedEM):
         return 0.5 * np.square(outputs[..., 0] - codes)
 
 
-def single_precision(X: np.ndarray) -> np.ndarray:
-    """Features as float32, or an error where they are too large for it."""
-    if np.abs(X).max(initial=0) > np.finfo(np.float32).max:
-        raise ValueError("X has values above 3.4e38, too large for single precision: scale the features")
-    return X.astype(np.float32, copy=False)
+def single_precision(values: np.ndarray, name: str) -> np.ndarray:
+    """Numbers as float32, or an error where they are too large for it."""
+    if np.abs(values).max(initial=0) > np.finfo(np.float32).max:
+        raise ValueError(f"{name} has values above 3.4e38, too large for single precision: scale it")
+    return values.astype(np.float32, copy=False)
 
 
 def fit_weights(losses: np.ndarray, *, steps: int = 1000, tolerance: float = 1e-6) -> np.ndarray:
