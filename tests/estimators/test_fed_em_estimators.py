@@ -15,6 +15,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import majorant as mj
 import zoo
+from majorant.engines import programs
 from majorant.estimators import FedEMClassifier, FedEMRegressor, mixture_training
 from majorant.estimators.base import encode_groups
 from majorant.estimators.fed_em import fit_weights
@@ -98,6 +99,18 @@ def test_large_data_goes_through_the_simulator(monkeypatch):
     for name in ("component_coef_", "component_intercept_", "mixture_weights_"):
         np.testing.assert_allclose(getattr(small, name), getattr(large, name), rtol=1e-3, atol=1e-4)
     assert [line["round"] for line in small.history_] == [line["round"] for line in large.history_]
+
+
+def test_similar_data_shares_compiled_programs(monkeypatch):
+    """Fewer rows, fewer clients, more features: nothing is compiled anew."""
+    X, y, names = problem()[0]
+    fitted()
+    largest = max(np.unique(names), key=lambda name: (names == name).sum())
+    some = (names == largest) | (names > "clinic 03")
+    monkeypatch.setattr(programs, "compiled", lambda lowered: pytest.fail("compiles"))
+    again = clone(fitted()).fit(np.tile(X[some], 3), y[some], groups=names[some])
+    assert len(again.groups_) < CLIENTS
+    assert again.component_coef_.shape == (2, 1, 9)
 
 
 def test_groups_help():
