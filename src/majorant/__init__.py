@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from majorant import data as data
+    from majorant import estimators as estimators
     from majorant import models as models
     from majorant import objectives as objectives
     from majorant import steps as steps
@@ -71,6 +72,7 @@ __version__ = "0.1.0"
 # Names are imported when they are first used, so that `majorant --help` answers without loading JAX.
 _HOME = {
     "data": "",
+    "estimators": "",
     "models": "",
     "surrogates": "",
     "Algorithm": "core",
@@ -129,7 +131,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'majorant' has no attribute {name!r}")
     home = f"majorant.{_HOME[name]}" if _HOME[name] else "majorant"
-    if name in ("data", "models", "objectives", "compressors", "participation", "steps", "topology", "surrogates"):
+    if not _HOME[name] or name in ("compressors", "participation", "topology"):
         value = importlib.import_module(f"{home}.{name}")
     else:
         value = getattr(importlib.import_module(home), name)
