@@ -1,0 +1,284 @@
+"""Gaussian mixtures of rows that stay with their groups, with scikit-learn's conventions."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from numbers import Integral, Real
+from typing import Any, Self
+
+import numpy as np
+from scipy.linalg import solve_triangular
+from scipy.special import logsumexp
+from sklearn.base import DensityMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.mixture import GaussianMixture
+from sklearn.utils import check_scalar
+from sklearn.utils.validation import check_is_fitted
+
+from majorant.estimators.base import Grouped, grouped
+from majorant.estimators.starts import one_shot_centers
+from majorant.estimators.surrogate import FEDERATED, SurrogateEstimator
+from majorant.surrogates.linear.gaussian_mixture import gaussian_mixture, mixture_parameters
+from majorant.surrogates.linear.record import LinearSurrogate
+
+KINDS = {"full": "full", "diag": "diagonal", "spherical": "spherical"}
+
+
+class FederatedGaussianMixture(DensityMixin, SurrogateEstimator):
+    __doc__ = f"""A Gaussian mixture by federated EM: groups send expected moments, never rows.
+
+    With the defaults, and whatever the groups, it is EM on all rows: with one group it equals
+    ``sklearn.mixture.GaussianMixture``.
+
+    Parameters
+    ----------
+    n_components : int, default 1
+    covariance_type : "full", "diag" or "spherical", default "full"
+    tol : float, default 1e-3
+        Stops when the mean log-likelihood of a row rises by no more.
+    reg_covar : float, default 1e-6
+        Added to the variances.
+    max_iter : int, default 100
+    init_params : "kmeans" or "random", default "kmeans"
+        "kmeans": groups cluster their own rows and send centres (`majorant.estimators.starts`); "random":
+        responsibilities are drawn at random.
+    weights_init, means_init, precisions_init : arrays or None
+        Where to start instead; precisions as in scikit-learn.
+    random_state : int, RandomState or None, default None
+{FEDERATED}
+    Attributes
+    ----------
+    weights_, means_, covariances_, precisions_cholesky_ : as in scikit-learn
+    group_weights_ : array (n_groups, n_components), each group's own shares of the components
+    groups_ : array (n_groups,)
+    converged_, n_iter_, lower_bound_, lower_bounds_, n_features_in_, feature_names_in_
+
+    Examples
+    --------
+    >>> X = np.concatenate([np.random.default_rng(0).normal(m, 1.0, (50, 2)) for m in (-3, 3)])
+    >>> model = FederatedGaussianMixture(2, random_state=0).fit(X, groups=np.repeat(["a", "b"], 50))
+    >>> model.group_weights_.round(2).max(axis=1)
+    array([1., 1.])
+    """
+
+    def __init__(
+        self,
+        n_components: int = 1,
+        *,
+        covariance_type: str = "full",
+        tol: float = 1e-3,
+        reg_covar: float = 1e-6,
+        max_iter: int = 100,
+        init_params: str = "kmeans",
+        weights_init: Any = None,
+        means_init: Any = None,
+        precisions_init: Any = None,
+        random_state: Any = None,
+        participation: float = 1.0,
+        batch_size: int | None = None,
+        bits: int | None = None,
+        step_size: float | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.covariance_type = covariance_type
+        self.tol = tol
+        self.reg_covar = reg_covar
+        self.max_iter = max_iter
+        self.init_params = init_params
+        self.weights_init = weights_init
+        self.means_init = means_init
+        self.precisions_init = precisions_init
+        self.random_state = random_state
+        self.participation = participation
+        self.batch_size = batch_size
+        self.bits = bits
+        self.step_size = step_size
+
+    def fit(self, X: Any, y: Any = None, groups: Any = None) -> Self:
+        """Fits to rows X; ``groups`` names the client of each row, None is a single client. There is no y."""
+        X = self._checked(X, reset=True, ensure_min_samples=2)
+        self._check_parameters(X)
+        data = grouped(X, groups=groups)
+        start = self._start(data)
+        found = self._minimise(self._surrogate(X.shape[1]), data, start, self.tol)
+        self._keep(found.params)
+        self.statistic_, self.n_batches_ = found.statistic, 1
+        self.converged_, self.n_iter_ = found.converged, found.iterations
+        self.lower_bounds_ = (-found.values).tolist()
+        self.lower_bound_ = self.lower_bounds_[-1]
+        self.groups_ = data.names
+        self.group_weights_ = self._own_weights(data)
+        if self._exact and not found.converged and self.tol > 0:
+            warnings.warn(
+                f"EM did not converge in {self.max_iter} iterations: raise max_iter or tol, or look at the data",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        return self
+
+    def partial_fit(self, X: Any, y: Any = None, groups: Any = None) -> Self:
+        """One step of online EM along new rows; the first call starts from them."""
+        first = not hasattr(self, "means_")
+        X = self._checked(X, reset=first)
+        if first:
+            self._check_parameters(X)
+            self._keep(self._start(grouped(X, groups=groups)))
+            self.statistic_, self.n_batches_ = None, 0
+            self.converged_ = False
+        self.n_batches_ += 1
+        at = {"weights": self.weights_, "means": self.means_, "covariances": self.covariances_}
+        surrogate = self._surrogate(X.shape[1])
+        params, self.statistic_ = self._approach(surrogate, X, at, self.statistic_, self.n_batches_)
+        self._keep(params)
+        data = grouped(X, groups=groups)
+        self.groups_, self.group_weights_ = data.names, self._own_weights(data)
+        self.n_iter_ = self.n_batches_
+        self.lower_bound_ = float(self.score(X))
+        return self
+
+    def predict(self, X: Any, groups: Any = None) -> np.ndarray:
+        """The most probable component of each row."""
+        return self.predict_proba(X, groups).argmax(axis=1)
+
+    def predict_proba(self, X: Any, groups: Any = None) -> np.ndarray:
+        """The probability of each component, ``(n, n_components)``; rows of a known group with its own weights."""
+        check_is_fitted(self)
+        X = self._checked(X, reset=False)
+        joint = self._joint(X, groups)
+        return np.exp(joint - logsumexp(joint, axis=1, keepdims=True))
+
+    def score_samples(self, X: Any) -> np.ndarray:
+        """The log-likelihood of each row."""
+        check_is_fitted(self)
+        return logsumexp(self._joint(self._checked(X, reset=False), None), axis=1)
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """The mean log-likelihood of a row."""
+        return float(self.score_samples(X).mean())
+
+    def sample(self, n_samples: int = 1) -> tuple[np.ndarray, np.ndarray]:
+        """Draws rows and their components."""
+        return self._scikit_learns().sample(n_samples)
+
+    def aic(self, X: Any) -> float:
+        """Akaike's information criterion."""
+        return float(self._scikit_learns().aic(X))
+
+    def bic(self, X: Any) -> float:
+        """The Bayesian information criterion."""
+        return float(self._scikit_learns().bic(X))
+
+    def _check_parameters(self, X: np.ndarray) -> None:
+        self._check_federated()
+        check_scalar(self.n_components, "n_components", Integral, min_val=1)
+        check_scalar(self.reg_covar, "reg_covar", Real, min_val=0)
+        if self.covariance_type not in KINDS:
+            raise ValueError(f"covariance_type must be one of {', '.join(KINDS)}, got {self.covariance_type!r}")
+        if self.init_params not in ("kmeans", "random"):
+            raise ValueError(f"init_params must be 'kmeans' or 'random', got {self.init_params!r}")
+        if len(X) < self.n_components:
+            raise ValueError(f"n_components={self.n_components} needs as many rows, but n_samples = {len(X)}")
+
+    def _surrogate(self, features: int) -> LinearSurrogate:
+        return surrogate_for(features, self.n_components, KINDS[self.covariance_type], float(self.reg_covar))
+
+    def _start(self, data: Grouped) -> dict[str, np.ndarray]:
+        """Parameters to start from."""
+        x, random = data.samples.x, self._random()
+        if self.init_params == "random":
+            responsibilities = random.uniform(size=(len(x), self.n_components))
+            responsibilities /= responsibilities.sum(axis=1, keepdims=True)
+        else:
+            centers = one_shot_centers(data.samples, self.n_components, random)
+            responsibilities = np.eye(self.n_components)[nearest(x, centers)]
+        kind = KINDS[self.covariance_type]
+        start = mixture_parameters(x, responsibilities, covariance=kind, reg_covar=float(self.reg_covar))
+        start = {name: np.asarray(value, np.float64) for name, value in start.items()}
+        shapes = {name: value.shape for name, value in start.items()}
+        given = {"weights": self.weights_init, "means": self.means_init}
+        if self.precisions_init is not None:
+            given["covariances"] = inverse(np.asarray(self.precisions_init, float), self.covariance_type)
+        for name, value in given.items():
+            if value is not None:
+                array = np.asarray(value, float)
+                if array.shape != shapes[name] or not np.isfinite(array).all():
+                    raise ValueError(
+                        f"the initial {name} must be finite and of shape {shapes[name]}, got {array.shape}"
+                    )
+                start[name] = array
+        return start
+
+    def _keep(self, params: dict[str, np.ndarray]) -> None:
+        self.weights_, self.means_ = (np.asarray(params[name]) for name in ("weights", "means"))
+        self.covariances_ = np.asarray(params["covariances"])
+        self.precisions_cholesky_ = precisions_cholesky(self.covariances_, self.covariance_type)
+
+    def _own_weights(self, data: Grouped) -> np.ndarray:
+        """Each group's mean responsibilities."""
+        joint = self._joint(data.samples.x, None)
+        responsibilities = np.exp(joint - logsumexp(joint, axis=1, keepdims=True))
+        sums = np.add.reduceat(responsibilities, data.samples.offsets[:-1], axis=0)
+        return sums / data.samples.sizes[:, None]
+
+    def _joint(self, X: np.ndarray, groups: Any) -> np.ndarray:
+        """log of weight times density, ``(n, K)``."""
+        weights = self.weights_[None]
+        if groups is not None:
+            weights = np.vstack([self.group_weights_, self.weights_])[self._clients_of(groups, len(X))]
+        with np.errstate(divide="ignore"):
+            return log_densities(X, self.means_, self.precisions_cholesky_, self.covariance_type) + np.log(weights)
+
+    def _scikit_learns(self) -> GaussianMixture:
+        """The same mixture as scikit-learn has it."""
+        check_is_fitted(self)
+        same = GaussianMixture(self.n_components, covariance_type=self.covariance_type, random_state=self.random_state)
+        for name in ("weights_", "means_", "covariances_", "precisions_cholesky_", "n_features_in_"):
+            setattr(same, name, getattr(self, name))
+        return same
+
+
+@functools.lru_cache(maxsize=32)
+def surrogate_for(features: int, components: int, kind: str, reg_covar: float) -> LinearSurrogate:
+    """One object for each set of options, as compiled programs are remembered by it."""
+    return gaussian_mixture(features, components, covariance=kind, reg_covar=reg_covar)
+
+
+def nearest(x: np.ndarray, centers: np.ndarray) -> np.ndarray:
+    """The number of each row's nearest centre."""
+    return ((centers**2).sum(axis=1) - 2 * x @ centers.T).argmin(axis=1)
+
+
+def precisions_cholesky(covariances: np.ndarray, covariance_type: str) -> np.ndarray:
+    """Factors of the precisions, as scikit-learn keeps them; a singular covariance is refused."""
+    try:
+        if covariance_type != "full":
+            if not (covariances > 0).all():
+                raise np.linalg.LinAlgError
+            return 1 / np.sqrt(covariances)
+        identity = np.eye(covariances.shape[1])
+        factors = [solve_triangular(np.linalg.cholesky(c), identity, lower=True).T for c in covariances]
+        return np.stack(factors).astype(covariances.dtype)
+    except np.linalg.LinAlgError:
+        raise ValueError("a component's covariance is singular: raise reg_covar, or use fewer components") from None
+
+
+def inverse(precisions: np.ndarray, covariance_type: str) -> np.ndarray:
+    """Covariances from precisions."""
+    try:
+        return np.linalg.inv(precisions) if covariance_type == "full" else 1 / precisions
+    except np.linalg.LinAlgError:
+        raise ValueError("precisions_init has a singular matrix") from None
+
+
+def log_densities(X: np.ndarray, means: np.ndarray, factors: np.ndarray, covariance_type: str) -> np.ndarray:
+    """The log-density of each component at each row, ``(n, K)``."""
+    features = X.shape[1]
+    if covariance_type == "full":
+        half_log_det = np.log(np.diagonal(factors, axis1=1, axis2=2)).sum(axis=1)
+        squares = np.stack([(((X - m) @ f) ** 2).sum(axis=1) for m, f in zip(means, factors, strict=True)], axis=1)
+    else:
+        scale = factors if covariance_type == "diag" else np.repeat(factors[:, None], features, axis=1)
+        half_log_det = np.log(scale).sum(axis=1)
+        squares = np.stack([(((X - m) * f) ** 2).sum(axis=1) for m, f in zip(means, scale, strict=True)], axis=1)
+    return -0.5 * (features * np.log(2 * np.pi) + squares) + half_log_det

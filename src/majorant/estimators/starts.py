@@ -1,0 +1,83 @@
+"""Where estimators start: centres by one-shot federated k-means, and dictionaries by principal directions.
+
+In one-shot k-means every client clusters its own rows and sends centres and counts; the server clusters the centres,
+weighted by the counts: rows stay where they are. With one client it is k-means on its rows, as scikit-learn starts its
+own estimators. Where there are many clients, some of them, drawn at random, are asked.
+
+Reference: Dennis, Li, Smith, *Heterogeneity for the win: one-shot federated clustering*, ICML 2021.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+from sklearn.cluster import KMeans, kmeans_plusplus
+from sklearn.exceptions import ConvergenceWarning
+
+from majorant.data.federated import Ragged
+
+ASKED = 100  # clients
+
+
+def one_shot_centers(
+    samples: Ragged, clusters: int, random: np.random.RandomState, *, refine: bool = True
+) -> np.ndarray:
+    """K centres ``(K, p)``; without ``refine`` clients send the rows that k-means++ would start from.
+
+    >>> rows = np.array([[0.0], [0.1], [5.0], [5.1], [0.2], [4.9]])
+    >>> centers = one_shot_centers(Ragged(rows, rows[:, 0], np.array([0, 4, 6])), 2, np.random.RandomState(0))
+    >>> np.sort(centers[:, 0]).round(1).tolist()
+    [0.1, 5.0]
+    """
+    able = np.flatnonzero(samples.sizes > 0)
+    asked = able if len(able) <= ASKED else np.sort(random.choice(able, ASKED, replace=False))
+    centers, counts = [], []
+    for client in asked:
+        x, _ = samples.client(int(client))
+        found, count = cluster(x, min(clusters, len(x)), np.ones(len(x)), random, refine)
+        centers.append(found)
+        counts.append(count)
+    if len(asked) == 1 and len(centers[0]) == clusters:
+        return centers[0]
+    points, weights = np.concatenate(centers), np.concatenate(counts)
+    if len(points) < clusters:  # few clients with few rows were asked: repeat what there is, a little moved
+        more = random.choice(len(points), clusters - len(points))
+        spread = points.std(axis=0) + 1e-3
+        points = np.concatenate(
+            [points, points[more] + 0.01 * spread * random.normal(size=(len(more), points.shape[1]))]
+        )
+        weights = np.concatenate([weights, np.ones(len(more))])
+    return cluster(points, clusters, weights, random, refine=True)[0]
+
+
+def cluster(
+    x: np.ndarray, clusters: int, weights: np.ndarray, random: np.random.RandomState, refine: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Centres and the weight of the rows that are nearest to each."""
+    if not refine:
+        centers, _ = kmeans_plusplus(x, clusters, sample_weight=weights, random_state=random)
+        nearest = ((x[:, None] - centers) ** 2).sum(axis=2).argmin(axis=1) if len(x) * clusters < 1e7 else None
+        return centers, np.ones(clusters) if nearest is None else np.bincount(nearest, weights, clusters)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct rows than clusters: centres repeat
+        found = KMeans(clusters, n_init=1, random_state=random).fit(x, sample_weight=weights)
+    return found.cluster_centers_, np.bincount(found.labels_, weights, clusters)
+
+
+def principal_directions(x: np.ndarray, count: int, random: np.random.RandomState) -> np.ndarray:
+    """Unit vectors ``(p, count)`` along which rows vary most around zero, and random ones where that is not enough.
+
+    All that is needed of the rows is Σ x xᵀ, which clients can add up.
+
+    >>> principal_directions(np.array([[2.0, 0.0], [0.0, 1.0]]), 1, np.random.RandomState(0)).round(3).tolist()
+    [[1.0], [0.0]]
+    """
+    features = x.shape[1]
+    values, vectors = np.linalg.eigh(x.T @ x / len(x))
+    order = np.argsort(-values)
+    kept = [k for k in order if values[k] > 1e-10 * max(values.max(), 1e-300)][:count]
+    found = vectors[:, kept]
+    found = found * np.where(found[np.abs(found).argmax(axis=0), np.arange(len(kept))] < 0, -1.0, 1.0)
+    more = random.normal(size=(features, count - len(kept)))
+    return np.concatenate([found, more / np.linalg.norm(more, axis=0)], axis=1)
