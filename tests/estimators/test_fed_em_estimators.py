@@ -116,7 +116,7 @@ def test_similar_data_shares_compiled_programs(monkeypatch):
 def test_groups_help():
     """The classifier of each client is nearly as good as the truth; one for all cannot be much better than a coin."""
     (X, y, _), (X_test, y_test, names_test) = problem()
-    shared = LogisticRegression().fit(X, y).score(X_test, y_test)
+    shared = LogisticRegression(solver="newton-cholesky").fit(X, y).score(X_test, y_test)
     own = fitted().score(X_test, y_test, groups=names_test)
     assert shared < 0.65
     assert own > shared + 0.2
@@ -162,6 +162,8 @@ def test_new_clients():
     assert len(model.groups_) == len(model.mixture_weights_) == CLIENTS + 1
     with pytest.raises(ValueError, match=r"'maybe'.* were not there at training"):
         model.personalize(X[:2], ["maybe", "no"])
+    with pytest.raises(ValueError, match="missing"):
+        model.add_group(None, X[new], y[new])
 
 
 def test_weights_maximise_the_likelihood():
@@ -170,6 +172,23 @@ def test_weights_maximise_the_likelihood():
     pi = fit_weights(losses)
     assert (pi > 0.05).all()
     np.testing.assert_allclose((np.exp(-losses) / (np.exp(-losses) @ pi)[:, None]).mean(axis=0), 1, atol=1e-4)
+
+
+def test_three_classes():
+    """Probabilities are a mixture of softmax regressions; new weights maximise the likelihood of labels of any kind."""
+    X, _, names = problem()[0]
+    y = np.array([10, 20, 30])[np.argmax(X * np.where(names > "clinic 05", 1, -1)[:, None], axis=1)]
+    model = FedEMClassifier(2, max_iter=30, random_state=0).fit(X, y, groups=names)
+    assert model.score(X, y, groups=names) > 0.9
+    some = np.flatnonzero((names == "clinic 00") | (names == "clinic 11"))
+    raised = np.exp(np.einsum("nd,mkd->nmk", X[some], model.component_coef_) + model.component_intercept_)
+    probabilities = raised / raised.sum(axis=-1, keepdims=True)
+    own = model.personalize(X[some], y[some])
+    pi = own.mixture_weights_[0]
+    np.testing.assert_allclose(own.predict_proba(X[some]), np.einsum("m,nmk->nk", pi, probabilities), atol=1e-12)
+    likely = probabilities[np.arange(len(some)), :, y[some] // 10 - 1]
+    assert (pi > 0.2).all()
+    np.testing.assert_allclose((likely / (likely @ pi)[:, None]).mean(axis=0), 1, atol=1e-3)
 
 
 def test_the_automatic_step_follows_the_scale():

@@ -1,15 +1,16 @@
 """What all estimators share: rows sorted by client, seeds, and shapes that few compiled programs serve.
 
 A *group* is a client: ``groups`` has one entry for each row of X, as in scikit-learn's splitters, and the entries may
-be numbers, texts or anything that can be compared for equality. Without groups all rows belong to one client.
+be numbers, texts or anything hashable. Without groups all rows belong to one client.
 
 JAX compiles a program for each shape of its arguments. Estimators are fitted often to data of slightly different
 shapes (folds, grids), so small data is padded to round shapes: rows to 64, 256, 1024, …, clients to powers of two,
-features to multiples of 16. Padding has no effect on results.
+features to multiples of 16. Padding has no effect on results, beyond rounding.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Hashable, Sized
 from typing import Any, NamedTuple
@@ -143,13 +144,24 @@ def key_of(random_state: int | np.random.RandomState | None) -> jax.Array:
     return jax.random.key(np.uint32(seed_of(random_state)))
 
 
+def precision_of(X: np.ndarray) -> contextlib.AbstractContextManager[Any]:
+    """Computes in the precision of X for the time of a ``with`` block, whatever is switched on outside.
+
+    >>> with precision_of(np.zeros(1)):
+    ...     print(jax.numpy.ones(1).dtype)
+    float64
+    """
+    return jax.enable_x64(X.dtype == np.float64)
+
+
 def round_rows(rows: int) -> int:
     """The next of 64, 256, 1024, …: powers of four, so that few programs are compiled.
 
-    >>> [round_rows(n) for n in (1, 64, 65, 1000)]
-    [64, 64, 256, 1024]
+    >>> [round_rows(n) for n in (1, 64, 65, 1000, 1025)]
+    [64, 64, 256, 1024, 4096]
     """
-    return LEAST_ROWS * 4 ** max(0, math.ceil(math.log(rows / LEAST_ROWS, 4)))
+    blocks = -(-rows // LEAST_ROWS)
+    return LEAST_ROWS * 4 ** (((blocks - 1).bit_length() + 1) // 2)
 
 
 def round_clients(clients: int) -> int:
@@ -176,6 +188,8 @@ def padded(samples: Ragged, *, features: bool = True) -> ClientData:
     >>> data = padded(Ragged(np.ones((3, 2)), np.ones(3), np.array([0, 1, 3])))
     >>> data.x.shape, data.size.tolist()
     ((2, 64, 16), [1, 2])
+
+    ``features=False`` leaves the features alone, for models in which columns of zeros would count.
     """
     clients, width = len(samples.sizes), samples.x.shape[1]
     ids = np.concatenate([np.arange(clients), np.full(round_clients(clients) - clients, -1)])

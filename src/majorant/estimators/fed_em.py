@@ -22,7 +22,7 @@ from sklearn.utils import check_scalar
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from majorant.estimators.base import GroupedEstimator, as_names, grouped, seed_of
+from majorant.estimators.base import GroupedEstimator, as_names, encode_groups, grouped, seed_of
 from majorant.estimators.mixture_training import Plan, train
 from majorant.estimators.step_size import stable_step
 
@@ -148,6 +148,7 @@ class FedEM(GroupedEstimator):
         A group that is known already gets new weights. The average that rows of unknown groups use stays that of
         training.
         """
+        encode_groups([group], 1)
         weights = self._new_weights(X, y)
         known = self.groups_.tolist()
         if group in known:

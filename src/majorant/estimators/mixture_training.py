@@ -24,7 +24,7 @@ from majorant.engines.programs import Layout, enable_compilation_cache
 from majorant.engines.resident import positions, programs
 from majorant.engines.rounds import BucketData, State
 from majorant.engines.simulator import Diverged, simulate
-from majorant.estimators.base import Grouped, padded, padded_size
+from majorant.estimators.base import Grouped, padded, padded_size, precision_of
 from majorant.models import Spec, linear
 from majorant.solvers import local_sgd
 
@@ -55,7 +55,7 @@ class Trained(NamedTuple):
 def train(data: Grouped, classes: int, plan: Plan) -> Trained:
     """Trains on rows of float32 with labels as codes (0 classes: regression)."""
     enable_compilation_cache()
-    with jax.enable_x64(False):
+    with precision_of(data.samples.x):
         return (train_small if padded_size(data.samples) <= SMALL else train_large)(data.samples, classes, plan)
 
 

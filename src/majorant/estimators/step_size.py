@@ -14,12 +14,12 @@ def stable_step(samples: Ragged, curvature: float, batch_size: int | None) -> fl
     """1/L(b), the smoothness that a minibatch of b rows is expected to have on the steepest client.
 
     With rows x̃ = (x, 1) and λ the largest eigenvalue of a client's (1/n) Σ x̃ x̃ᵀ, L(b) = curvature · (λ + (n − b) /
-    (b (n − 1)) · max ‖x̃‖²), as in Gower et al., *SGD: general analysis and improved rates*, ICML 2019, Proposition 3.8.
-    A step of 2/L would still be stable for whole batches. ``curvature`` bounds the loss's second derivative in the
-    model's output.
+    (b (n − 1)) · max ‖x̃‖²). It bounds the expected smoothness of minibatches without replacement in Gower et al., *SGD:
+    general analysis and improved rates*, ICML 2019, where λ has the factor n (b − 1) / (b (n − 1)) ≤ 1. A step of 2/L
+    would still be stable for whole batches. ``curvature`` bounds the loss's second derivative in the model's output.
 
     >>> x = np.array([[3.0], [3.0]])
-    >>> stable_step(Ragged(x, np.zeros(2), np.array([0, 2])), 1.0, None).__round__(6)
+    >>> round(stable_step(Ragged(x, np.zeros(2), np.array([0, 2])), 1.0, None), 6)
     0.1
     """
     x, sizes = thinned(samples)
