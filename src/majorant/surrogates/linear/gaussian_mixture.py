@@ -6,7 +6,10 @@
     S̄(z, τ) = (r_k, √2 r_k z, r_k z zᵀ)_k,  r_k = P(k | z, τ)
     ψ(θ) = 0,  φ(θ) = (log π_k − ½ log|Γ_k| − ½ m_kᵀ Γ_k⁻¹ m_k, Γ_k⁻¹ m_k / √2, −½ Γ_k⁻¹)_k
     T(s):  π_k = s⁰_k / Σ s⁰,  m_k = s¹_k / s⁰_k,  Γ_k = S²_k / s⁰_k − m_k m_kᵀ + reg_covar · I
-    𝒮: every joint moment matrix [[s⁰, s¹ᵀ], [s¹, S²]] at least ε I (`gaussian_shapes`)
+    𝒮: every joint moment matrix [[s⁰, s¹ᵀ], [s¹, S²]] positive semidefinite (`gaussian_shapes`), and at least ε I where
+       neither reg_covar nor a prior keeps covariances from being singular
+
+A component starves when its share vanishes: T counts it as ε, and everything stays finite.
 
 A statistic and T are one iteration of scikit-learn's `GaussianMixture`, to rounding, with its ``reg_covar`` too. With
 that floor T is no minimiser any more, however close to one, and the objective may rise by as little: ψ and φ are left
@@ -84,9 +87,9 @@ def gaussian_mixture(
 ) -> LinearSurrogate:
     """A mixture of Gaussians on samples ``(n, features)``; parameters are ``weights``, ``means`` and ``covariances``.
 
-    ``covariance`` is "full" (K, p, p), "diagonal" (K, p) or "spherical" (K,). ``margin`` is the ε of 𝒮: no component
-    has a smaller share. ``start`` is a dict of parameters; without one, weights are equal, covariances the identity
-    and means drawn from N(center, I). `mixture_parameters` computes a start from responsibilities.
+    ``covariance`` is "full" (K, p, p), "diagonal" (K, p) or "spherical" (K,). ``margin`` is ε: no component has a
+    smaller share. ``start`` is a dict of parameters; without one, weights are equal, covariances the identity and
+    means drawn from N(center, I). `mixture_parameters` computes a start from responsibilities.
 
     >>> surrogate = gaussian_mixture(2, 3, covariance="diagonal")
     >>> {name: a.shape for name, a in surrogate.init(jax.random.key(0)).items()}
@@ -131,6 +134,8 @@ def gaussian_mixture(
         pulls = pseudo.mass * (means * tilt).sum() + pseudo.degrees * (volume / per_volume).sum() + spread
         return pulls / 2 - pseudo.weight * jnp.log(params["weights"]).sum()
 
+    proper = reg_covar > 0 or (prior is not None and prior.degrees is not None)
+    least = 0.0 if proper else margin
     per_volume = features if shape.name == "spherical" else 1
     exact = reg_covar == 0
     return LinearSurrogate(
@@ -139,7 +144,7 @@ def gaussian_mixture(
         statistic=statistic,
         minimize=lambda s: minimiser(s, shape, pseudo, reg_covar, margin, around),
         losses=lambda params, x, y: negative_log(joint(params, x)),
-        project=lambda s: shape.project(s, margin),
+        project=lambda s: shape.project(s, least),
         penalty=penalty if prior is not None else lambda params: jnp.zeros((), params["means"].dtype),
         psi=(lambda params: jnp.zeros((), params["means"].dtype)) if exact else None,
         phi=phi if exact else None,
@@ -165,7 +170,8 @@ def minimiser(s: Tree, shape: Shape, pseudo: Pseudo, reg_covar: float, margin: f
     column = lambda a: a.reshape((-1,) + (1,) * (second.ndim - 1))
     counted = shares * (features if shape.name == "spherical" else 1) + pseudo.degrees
     spread = (second - column(mass) * shape.outer(means)) / column(counted)
-    rounding = 4 * jnp.finfo(dtype).eps * jnp.abs(shape.total(second, features)) / counted
+    size = (jnp.abs(shape.total(second)) + mass * (means**2).sum(axis=1)) / counted
+    rounding = 8 * features * jnp.finfo(dtype).eps * size
     covariances = shape.covariances(spread, rounding + jnp.finfo(dtype).tiny)
     ridge = reg_covar * shape.identity(*means.shape).astype(dtype)
     return {"weights": weights, "means": means + jnp.asarray(around, dtype), "covariances": covariances + ridge}
@@ -186,11 +192,11 @@ def mixture_parameters(
         raise ValueError(f"give samples (n, p) and responsibilities (n, K); got {np.shape(x)} and {r.shape}")
     if not (r >= 0).all() or np.abs(r.sum(axis=1) - 1).max() > 1e-4:
         raise ValueError("responsibilities must be at least 0, and those of every sample must sum to 1")
-    shape, z = shape_of(covariance), jnp.asarray(x, jnp.result_type(float))
-    around = np.asarray(z.mean(axis=0), np.float64)
-    nothing = as_pseudo(None, shape, z.shape[1], around)
-    s = moments(shape, jnp.asarray(r / len(r), z.dtype), z - jnp.asarray(around, z.dtype))
-    return minimiser(s, shape, nothing, reg_covar, margin, around)
+    shape, dtype = shape_of(covariance), jnp.result_type(float)
+    around = np.asarray(x, np.float64).mean(axis=0)
+    nothing = as_pseudo(None, shape, around.size, around)
+    parameters = lambda r, z: minimiser(moments(shape, r, z), shape, nothing, reg_covar, margin, around)
+    return jax.jit(parameters)(jnp.asarray(r / len(r), dtype), jnp.asarray(np.asarray(x) - around, dtype))
 
 
 def located(name: str, value: Any, features: int) -> np.ndarray:

@@ -28,7 +28,7 @@ from majorant.surrogates.linear.projections import positive_semidefinite
 from majorant.surrogates.linear.symmetric import pack, unpack
 
 ROOT = math.sqrt(2)
-NEWTON_STEPS = 8  # from within a factor of two of the root of a cubic: enough for double precision
+NEWTON_STEPS = 6  # from within a factor of two of the root of a cubic: enough for double precision
 HALVINGS = 64
 
 
@@ -43,7 +43,7 @@ class Shape(NamedTuple):
     natural: Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array, jax.Array]]  # Γ⁻¹m, Γ⁻¹ like second, log|Γ|
     project: Callable[[Tree, float], Tree]
     identity: Callable[[int, int], jax.Array]  # (K, p) -> covariances I
-    total: Callable[[jax.Array, int], jax.Array]  # (second moments, p) -> their trace, (K,)
+    total: Callable[[jax.Array], jax.Array]  # second moments -> their trace, (K,)
 
 
 def full_densities(means: jax.Array, covariances: jax.Array, x: jax.Array) -> jax.Array:
@@ -188,7 +188,7 @@ SHAPES = {
         natural=full_natural,
         project=full_project,
         identity=lambda count, features: jnp.broadcast_to(jnp.eye(features), (count, features, features)),
-        total=lambda second, features: jnp.trace(unpack(second), axis1=1, axis2=2),
+        total=lambda second: jnp.trace(unpack(second), axis1=1, axis2=2),
     ),
     "diagonal": Shape(
         name="diagonal",
@@ -199,7 +199,7 @@ SHAPES = {
         natural=lambda m, c: (m / c, 1 / c, jnp.log(c).sum(axis=1)),
         project=diagonal_project,
         identity=lambda count, features: jnp.ones((count, features)),
-        total=lambda second, features: second.sum(axis=1),
+        total=lambda second: second.sum(axis=1),
     ),
     "spherical": Shape(
         name="spherical",
@@ -210,7 +210,7 @@ SHAPES = {
         natural=lambda m, c: (m / c[:, None], 1 / c, m.shape[1] * jnp.log(c)),
         project=spherical_project,
         identity=lambda count, features: jnp.ones(count),
-        total=lambda second, features: second,
+        total=lambda second: second,
     ),
 }
 
