@@ -3,7 +3,16 @@
 from majorant.surrogates.basic import Minimized, minimize_by_surrogates
 from majorant.surrogates.checks import SurrogateReport, check_surrogate
 from majorant.surrogates.em import em_surrogate
-from majorant.surrogates.linear import LinearSurrogate, proximal_gradient
+from majorant.surrogates.linear import (
+    LinearSurrogate,
+    dictionary_learning,
+    huber_regression,
+    k_means,
+    lasso_codes,
+    matrix_factorization,
+    nonnegative_factorization,
+    proximal_gradient,
+)
 from majorant.surrogates.logistic_bounds import logistic_bound
 from majorant.surrogates.partial import Coefficients, PartialSurrogate
 from majorant.surrogates.proximal import proximal_surrogate
@@ -16,9 +25,15 @@ __all__ = [
     "PartialSurrogate",
     "SurrogateReport",
     "check_surrogate",
+    "dictionary_learning",
     "em_surrogate",
+    "huber_regression",
+    "k_means",
+    "lasso_codes",
     "logistic_bound",
+    "matrix_factorization",
     "minimize_by_surrogates",
+    "nonnegative_factorization",
     "proximal_gradient",
     "proximal_surrogate",
     "quadratic_surrogate",
