@@ -43,12 +43,10 @@ def sparse_codes(
     total = samples * clients if heterogeneous else samples
     places = np.argsort(rng.random((total, atoms)), axis=1) < max(round(density * atoms), 1)
     x = (np.where(places, rng.normal(size=(total, atoms)), 0) @ theta.T).astype(np.float32)
-    if heterogeneous:
-        x = x[np.argsort(balanced_kmeans(x, clients, seed), kind="stable")]
-    else:
-        x = np.tile(x, (clients, 1))
+    rows = np.argsort(balanced_kmeans(x, clients, seed), kind="stable") if heterogeneous else np.arange(samples)
+    rows = rows if heterogeneous else np.tile(rows, clients)
     name = "sparse-codes, heterogeneous" if heterogeneous else "sparse-codes"
-    return without_labels(x, np.full(clients, samples), name, theta)
+    return without_labels(x[rows], np.full(clients, samples), name, theta)
 
 
 def without_labels(x: np.ndarray, sizes: np.ndarray, name: str, theta: np.ndarray | None = None) -> FederatedData:

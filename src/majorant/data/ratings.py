@@ -1,7 +1,7 @@
 """MovieLens 100K: 100,000 ratings, from 1 to 5, of 1,682 films by 943 users, as rows of users.
 
-The file ``u.data`` is looked for in ``movielens-100k/`` under ``$MAJORANT_DATA`` (by default ``~/.cache/majorant``), and
-downloaded once where that is possible. GroupLens allows research use, and no redistribution.
+The file ``u.data`` is looked for in ``movielens-100k/`` under ``$MAJORANT_DATA`` (by default ``~/.cache/majorant``),
+and downloaded once where that is possible. GroupLens allows research use, and no redistribution.
 
 The experiments of Dieuleveut et al., 2025, Section 6, take MovieLens 1M, 5,000 users and 500 films, spread over 20
 clients by k-means with constrained cluster sizes. The paper does not say which films, nor what it does about missing
@@ -31,7 +31,7 @@ MISSING = ("zero", "mask")
 
 
 def movielens_100k(*, items: int = 500, clients: int = 20, missing: str = "zero", seed: int = 0) -> FederatedData:
-    """The 943 users' ratings of the ``items`` films with most ratings, on clients of like users and equal sizes, up to 1.
+    """The 943 users' ratings of the ``items`` films with most ratings, on equally large clients of like users.
 
     ``missing="zero"`` gives rows (items,) with 0 where there is no rating; ``"mask"`` samples (2, items), ratings and
     which there are, as `with_missing` does. Everything is training data, without labels.

@@ -22,6 +22,7 @@ EVERY = 5  # iterations between two looks at the tolerance
 EXACT = jax.lax.Precision.HIGHEST  # else some accelerators round factors to 10 bits, and no tolerance is ever met
 
 Prox = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]  # (point, step, scales of the columns) -> point
+State = tuple[jax.Array, jax.Array, jax.Array, jax.Array]  # H, where momentum leads, its clock, is it moving still
 
 
 def solve_quadratic(
@@ -49,10 +50,9 @@ def solve_quadratic(
     gram, linear = gram * scales[:, None] * scales, linear * scales
     smoothness = jnp.maximum(jnp.linalg.eigvalsh(gram)[-1] * 1.0001, 1e-3)
     largest = jnp.abs(linear).max(axis=axis, keepdims=True)
-    State = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
 
     def iteration(_: int, state: State) -> State:
-        here, ahead, t, _ = state
+        here, ahead, t, _moving = state
         slope = jnp.matmul(ahead, gram, precision=EXACT) - linear
         new = prox(ahead - slope / smoothness, 1 / smoothness, scales)
         uphill = ((ahead - new) * (new - here)).sum(axis=axis, keepdims=True) > 0
@@ -72,7 +72,7 @@ def solve_quadratic(
     return found * scales
 
 
-def soft_threshold(weight: float, *, positive: bool = False) -> Prox:
+def soft_threshold(weight: float | jax.Array, *, positive: bool = False) -> Prox:
     """r = weight · ‖H‖₁, over non-negative H where ``positive``."""
 
     def prox(point: jax.Array, step: jax.Array, scales: jax.Array) -> jax.Array:

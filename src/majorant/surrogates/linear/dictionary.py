@@ -57,11 +57,10 @@ def dictionary_learning(
     that span fewer than K directions. ``tolerance`` and ``iterations`` are those of `lasso_codes` and of T where it has
     no formula.
 
-    >>> import majorant as mj
-    >>> data = mj.data.sparse_codes(clients=2, samples=20, atoms=3, features=4)
-    >>> surrogate = dictionary_learning(4, 3, sparsity=0.1, l2=0.2)
-    >>> mj.check_surrogate(surrogate, data, clients=1).ok
-    True
+    >>> surrogate = dictionary_learning(2, 1, sparsity=0.1, constraint="unit-ball")
+    >>> surrogate.minimize({"gram": jnp.array([2.0]), "cross": jnp.array([[3.0], [4.0]])}).round(3)
+    Array([[0.6],
+           [0.8]], dtype=float32)
     """
     check_counts(features=features, atoms=atoms)
     for name, value in {"sparsity": sparsity, "l2": l2, "code_l2": code_l2, "floor": floor}.items():

@@ -31,7 +31,7 @@ def k_means(
     prior: np.ndarray | None = None,
     start: np.ndarray | None = None,
 ) -> LinearSurrogate:
-    """Centres (K, p) of clusters; η = ``l2``, c⁰ = ``prior`` (K, p) or (p,). ``predict`` gives the nearest one's number.
+    """Centres (K, p) of clusters; η = ``l2``, c⁰ = ``prior``, (K, p) or (p,). ``predict`` numbers the nearest one.
 
     ``start`` are centres to begin with, by default standard normal ones: good ones, such as samples far apart, matter.
 

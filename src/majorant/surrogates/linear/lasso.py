@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 
 from majorant.surrogates.linear.accelerated import EXACT, soft_threshold, solve_quadratic
 
 
+@partial(jax.jit, static_argnames=("positive", "tolerance", "iterations"))
 def lasso_codes(
     dictionary: jax.Array,
     x: jax.Array,
-    l1: float,
+    l1: float | jax.Array,
     *,
-    l2: float = 0.0,
+    l2: float | jax.Array = 0.0,
     positive: bool = False,
     tolerance: float | None = None,
     iterations: int = 5000,
@@ -24,7 +27,7 @@ def lasso_codes(
     method and for ``tolerance`` and ``iterations``. Gradients do not pass through the codes: that of the minimal value
     in θ is that at fixed codes (Danskin).
 
-    >>> lasso_codes(jnp.eye(2), jnp.array([[3.0, -0.5], [-2.0, 1.0]]), 1.0)
+    >>> lasso_codes(jnp.eye(2), jnp.array([[3.0, -0.5], [-2.0, 1.0]]), 1.0).round(3)
     Array([[ 2.,  0.],
            [-1.,  0.]], dtype=float32)
     """

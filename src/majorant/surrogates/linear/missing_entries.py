@@ -48,9 +48,9 @@ def matrix_factorization(
     >>> import numpy as np
     >>> import majorant as mj
     >>> ratings = mj.data.with_missing(np.array([[5, np.nan, 1], [4, 2, np.nan], [np.nan, 2, 1], [5, 3, 1]]))
-    >>> surrogate = matrix_factorization(3, 2, code_l2=0.1, l2=0.1)
-    >>> mj.check_surrogate(surrogate, ratings).ok
-    True
+    >>> surrogate = matrix_factorization(3, 1, code_l2=0.1, l2=0.1)
+    >>> surrogate.predict(jnp.array([[2.0], [1.0], [0.5]]), ratings[:1]).round()
+    Array([[5., 2., 1.]], dtype=float32)
     """
     check_counts(features=features, rank=rank)
     check_range("code_l2", code_l2, above=0)
