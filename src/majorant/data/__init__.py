@@ -1,9 +1,11 @@
 """Data that is spread over clients: generators, image sets, tables, and ways to partition samples."""
 
+from majorant.data.dictionary import sparse_codes
 from majorant.data.federated import FederatedData, Ragged, warn_thin_clients
 from majorant.data.few_classes import few_classes
 from majorant.data.images import Rotated, load_cifar10, load_digits, load_fashion_mnist, load_mnist, rotated
 from majorant.data.logistic import heterogeneous_logistic
+from majorant.data.missing import with_missing
 from majorant.data.partition import (
     balanced_kmeans,
     by_column,
@@ -13,6 +15,7 @@ from majorant.data.partition import (
     pachinko,
     partitioned,
 )
+from majorant.data.ratings import movielens_100k
 from majorant.data.synthetic import synthetic_mixture
 from majorant.data.tabular import Encoding, encode_table, from_table
 
@@ -34,9 +37,12 @@ __all__ = [
     "load_digits",
     "load_fashion_mnist",
     "load_mnist",
+    "movielens_100k",
     "pachinko",
     "partitioned",
     "rotated",
+    "sparse_codes",
     "synthetic_mixture",
     "warn_thin_clients",
+    "with_missing",
 ]
