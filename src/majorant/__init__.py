@@ -15,6 +15,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from majorant import criteria as criteria
     from majorant import data as data
     from majorant import estimators as estimators
     from majorant import models as models
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from majorant.algorithms import scd_pfl as scd_pfl
     from majorant.algorithms import surrogate_optimization as surrogate_optimization
     from majorant.algorithms import svrcd_pfl as svrcd_pfl
+    from majorant.algorithms import weighted_sum as weighted_sum
+    from majorant.algorithms import with_criteria as with_criteria
     from majorant.communication import compressors as compressors
     from majorant.communication import participation as participation
     from majorant.communication import topology as topology
@@ -71,6 +74,7 @@ __version__ = "0.1.0"
 
 # Names are imported when they are first used, so that `majorant --help` answers without loading JAX.
 _HOME = {
+    "criteria": "",
     "data": "",
     "estimators": "",
     "models": "",
@@ -122,6 +126,8 @@ _HOME = {
     "simulate": "engines.simulator",
     "surrogate_optimization": "algorithms",
     "topology": "communication",
+    "weighted_sum": "algorithms",
+    "with_criteria": "algorithms",
 }
 
 __all__ = sorted(_HOME)

@@ -16,6 +16,7 @@ from majorant.algorithms.mm import mm, sa_ssmm
 from majorant.algorithms.mocha import mocha
 from majorant.algorithms.p_fed_me import p_fed_me
 from majorant.algorithms.surrogate_optimization import surrogate_optimization
+from majorant.algorithms.weighted_sum import weighted_sum, with_criteria
 
 __all__ = [
     "acd_pfl",
@@ -41,4 +42,6 @@ __all__ = [
     "surrogate_optimization",
     "svrcd_pfl",
     "tuned",
+    "weighted_sum",
+    "with_criteria",
 ]
