@@ -20,16 +20,20 @@ if TYPE_CHECKING:
     from majorant import estimators as estimators
     from majorant import models as models
     from majorant import objectives as objectives
+    from majorant import pareto as pareto
     from majorant import steps as steps
     from majorant import surrogates as surrogates
     from majorant.algorithms import acd_pfl as acd_pfl
+    from majorant.algorithms import agnostic as agnostic
     from majorant.algorithms import apfl as apfl
     from majorant.algorithms import ascd_pfl as ascd_pfl
     from majorant.algorithms import asvrcd_pfl as asvrcd_pfl
+    from majorant.algorithms import chebyshev as chebyshev
     from majorant.algorithms import clustered_fl as clustered_fl
     from majorant.algorithms import fed_avg as fed_avg
     from majorant.algorithms import fed_avg_plus as fed_avg_plus
     from majorant.algorithms import fed_em as fed_em
+    from majorant.algorithms import fed_mgda as fed_mgda
     from majorant.algorithms import fed_mm as fed_mm
     from majorant.algorithms import fed_prox as fed_prox
     from majorant.algorithms import initial_statistic as initial_statistic
@@ -40,6 +44,7 @@ if TYPE_CHECKING:
     from majorant.algorithms import mocha as mocha
     from majorant.algorithms import p_fed_me as p_fed_me
     from majorant.algorithms import parameter_averaging as parameter_averaging
+    from majorant.algorithms import q_ffl as q_ffl
     from majorant.algorithms import sa_ssmm as sa_ssmm
     from majorant.algorithms import scd_pfl as scd_pfl
     from majorant.algorithms import surrogate_optimization as surrogate_optimization
@@ -78,6 +83,7 @@ _HOME = {
     "data": "",
     "estimators": "",
     "models": "",
+    "pareto": "",
     "surrogates": "",
     "Algorithm": "core",
     "FederatedData": "data.federated",
@@ -126,6 +132,10 @@ _HOME = {
     "simulate": "engines.simulator",
     "surrogate_optimization": "algorithms",
     "topology": "communication",
+    "agnostic": "algorithms",
+    "chebyshev": "algorithms",
+    "fed_mgda": "algorithms",
+    "q_ffl": "algorithms",
     "weighted_sum": "algorithms",
     "with_criteria": "algorithms",
 }
