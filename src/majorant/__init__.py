@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from majorant.core import View as View
     from majorant.data.federated import FederatedData as FederatedData
     from majorant.engines.simulator import simulate as simulate
+    from majorant.pareto.front import pareto_front as pareto_front
     from majorant.schedules import constant as constant
     from majorant.schedules import cosine as cosine
     from majorant.schedules import multi_step as multi_step
@@ -128,6 +129,7 @@ _HOME = {
     "svrcd_pfl": "algorithms",
     "compressed": "communication.compression",
     "compressors": "communication",
+    "pareto_front": "pareto.front",
     "participation": "communication",
     "simulate": "engines.simulator",
     "surrogate_optimization": "algorithms",
