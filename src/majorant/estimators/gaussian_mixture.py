@@ -137,6 +137,10 @@ class FederatedGaussianMixture(DensityMixin, SurrogateEstimator):
         self.lower_bound_ = float(self.score(X))
         return self
 
+    def fit_predict(self, X: Any, y: Any = None, groups: Any = None) -> np.ndarray:
+        """``fit(X, groups=groups).predict(X)``."""
+        return self.fit(X, y, groups=groups).predict(X)
+
     def predict(self, X: Any, groups: Any = None) -> np.ndarray:
         """The most probable component of each row."""
         return self.predict_proba(X, groups).argmax(axis=1)
@@ -212,6 +216,10 @@ class FederatedGaussianMixture(DensityMixin, SurrogateEstimator):
     def _keep(self, params: dict[str, np.ndarray]) -> None:
         self.weights_, self.means_ = (np.asarray(params[name]) for name in ("weights", "means"))
         self.covariances_ = np.asarray(params["covariances"])
+        least = np.linalg.eigvalsh(self.covariances_)[:, 0] if self.covariance_type == "full" else self.covariances_
+        size = np.square(self.means_).max() + np.abs(self.covariances_).max()
+        if least.min() <= 100 * np.finfo(self.covariances_.dtype).eps * size:  # no more than rounding errors
+            raise ValueError("a component's covariance is singular: raise reg_covar, or use fewer components")
         self.precisions_cholesky_ = precisions_cholesky(self.covariances_, self.covariance_type)
 
     def _own_weights(self, data: Grouped) -> np.ndarray:
@@ -250,17 +258,12 @@ def nearest(x: np.ndarray, centers: np.ndarray) -> np.ndarray:
 
 
 def precisions_cholesky(covariances: np.ndarray, covariance_type: str) -> np.ndarray:
-    """Factors of the precisions, as scikit-learn keeps them; a singular covariance is refused."""
-    try:
-        if covariance_type != "full":
-            if not (covariances > 0).all():
-                raise np.linalg.LinAlgError
-            return 1 / np.sqrt(covariances)
-        identity = np.eye(covariances.shape[1])
-        factors = [solve_triangular(np.linalg.cholesky(c), identity, lower=True).T for c in covariances]
-        return np.stack(factors).astype(covariances.dtype)
-    except np.linalg.LinAlgError:
-        raise ValueError("a component's covariance is singular: raise reg_covar, or use fewer components") from None
+    """Factors of the precisions, as scikit-learn keeps them."""
+    if covariance_type != "full":
+        return 1 / np.sqrt(covariances)
+    identity = np.eye(covariances.shape[1])
+    factors = [solve_triangular(np.linalg.cholesky(c), identity, lower=True).T for c in covariances]
+    return np.stack(factors).astype(covariances.dtype)
 
 
 def inverse(precisions: np.ndarray, covariance_type: str) -> np.ndarray:

@@ -176,7 +176,7 @@ def figure2(context: Context) -> list[Result]:
     for setting in settings(context.quick):
         algorithm = mj.fed_mm(setting.surrogate, setting.data, step=mj.steps.square_root(), alpha=ALPHA)
         context.tell(setting.name)
-        beta = best_beta(lambda algorithm=algorithm: algorithm, setting, rounds, context)
+        beta = best_beta(functools.partial(same, algorithm), setting, rounds, context)
         paths = {
             f"α = {alpha:g}": follow(
                 algorithm, setting, rounds=rounds, seeds=seeds, hyper={"beta": beta, "alpha": alpha}
@@ -189,6 +189,11 @@ def figure2(context: Context) -> list[Result]:
         "on the heterogeneous and the ratings data."
     )
     return results
+
+
+def same(algorithm: Algorithm) -> Algorithm:
+    """The algorithm as it is."""
+    return algorithm
 
 
 def result(title: str, paths: dict[str, Path]) -> Result:
