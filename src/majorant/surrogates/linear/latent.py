@@ -17,9 +17,10 @@ CLOSE = 1e-4  # by which given weights may miss a sum of 1
 def posterior(joint: jax.Array) -> jax.Array:
     """P(h | z) of every row, from log p(z, h), ``(n, K)``; a row that is −∞ everywhere gets equal numbers, not NaN.
 
-    >>> posterior(jnp.array([[0.0, jnp.log(3.0)], [-jnp.inf, -jnp.inf]]))
-    Array([[0.25, 0.75],
-           [0.5 , 0.5 ]], dtype=float32)
+    >>> posterior(jnp.array([[0.0, 0.0], [-jnp.inf, -jnp.inf], [0.0, -jnp.inf]]))
+    Array([[0.5, 0.5],
+           [0.5, 0.5],
+           [1. , 0. ]], dtype=float32)
     """
     return jax.nn.softmax(jnp.maximum(joint, jnp.finfo(joint.dtype).min / 4), axis=1)
 

@@ -67,8 +67,9 @@ def poisson(
     value that the statistic can have. ``margin`` is the ε of the first form.
 
     >>> surrogate = poisson(deviation=0.0, penalty=0.5)
-    >>> surrogate.minimize({"count": jnp.array(3.0), "effect": jnp.array(-1.0)}).round(4)  # log 2
-    Array(0.6931, dtype=float32)
+    >>> theta = surrogate.minimize({"count": jnp.array(3.0), "effect": jnp.array(-1.0)})
+    >>> round(float(jnp.exp(theta)), 3)  # 3 / (0.5 + 1)
+    2.0
     """
     check_range("penalty", penalty, least=0)
     check_range("margin", margin, above=0)
