@@ -32,6 +32,7 @@ from majorant.surrogates.linear.latent import (
     given_weights,
     negative_log,
     posterior,
+    precise,
     samples,
 )
 from majorant.surrogates.linear.record import LinearSurrogate
@@ -89,7 +90,7 @@ def gaussian_means(
         natural = jnp.einsum("lij,lj->li", jnp.asarray(precisions, means.dtype), means)
         return {"shares": -0.5 * (means * natural).sum(axis=1), "first": natural}
 
-    return LinearSurrogate(
+    surrogate = LinearSurrogate(
         name="gaussian-means",
         init=init,
         statistic=statistic,
@@ -101,3 +102,4 @@ def gaussian_means(
         phi=phi,
         predict=lambda means, x: posterior(joint(means, x)),
     )
+    return precise(surrogate)

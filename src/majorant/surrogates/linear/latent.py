@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -10,8 +12,27 @@ import numpy as np
 from jax.scipy.special import logsumexp
 
 from majorant.surrogates.linear.projections import simplex
+from majorant.surrogates.linear.record import LinearSurrogate
 
 CLOSE = 1e-4  # by which given weights may miss a sum of 1
+
+
+def precise(surrogate: LinearSurrogate) -> LinearSurrogate:
+    """The surrogate with all products of matrices in full precision.
+
+    Accelerators round what they multiply in single precision to some ten bits unless they are told not to, and moments
+    from which T subtracts squares would not survive that.
+    """
+
+    def in_full(function: Callable) -> Callable:
+        @functools.wraps(function)
+        def called(*args: Any) -> Any:
+            with jax.default_matmul_precision("highest"):
+                return function(*args)
+
+        return called
+
+    return LinearSurrogate(*[in_full(field) if callable(field) else field for field in surrogate])
 
 
 def posterior(joint: jax.Array) -> jax.Array:
