@@ -93,6 +93,14 @@ def test_iterations_are_those_of_scikit_learn(covariance):
     np.testing.assert_allclose(shares, model.predict_proba(X), atol=1e-8)
 
 
+def test_products_are_in_full_precision():
+    """Else accelerators round the factors, and T subtracts squares of what is left."""
+    surrogate = gaussian_mixture(2, 2)
+    theta = surrogate.init(jax.random.key(0))
+    program = str(jax.make_jaxpr(surrogate.statistic)(theta, batch_of(X.astype(np.float32))))
+    assert program.count("dot_general") == program.count("Precision.HIGHEST,") > 2
+
+
 def test_a_start_from_clusters():
     r = np.eye(2)[(np.arange(20) >= 12).astype(int)]
     theta = mixture_parameters(X, r, reg_covar=0.5)
