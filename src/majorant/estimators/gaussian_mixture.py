@@ -22,6 +22,7 @@ from majorant.estimators.surrogate import FEDERATED, SurrogateEstimator
 from majorant.surrogates.linear.gaussian_mixture import gaussian_mixture, mixture_parameters
 from majorant.surrogates.linear.record import LinearSurrogate
 
+MARGIN = 1e-9  # of the surrogate: smaller variances than this are made up
 KINDS = {"full": "full", "diag": "diagonal", "spherical": "spherical"}
 
 
@@ -217,9 +218,13 @@ class FederatedGaussianMixture(DensityMixin, SurrogateEstimator):
         self.weights_, self.means_ = (np.asarray(params[name]) for name in ("weights", "means"))
         self.covariances_ = np.asarray(params["covariances"])
         least = np.linalg.eigvalsh(self.covariances_)[:, 0] if self.covariance_type == "full" else self.covariances_
+        least = least.reshape(len(self.weights_), -1).min(axis=1)
         size = np.square(self.means_).max() + np.abs(self.covariances_).max()
-        if least.min() <= 100 * np.finfo(self.covariances_.dtype).eps * size:  # no more than rounding errors
-            raise ValueError("a component's covariance is singular: raise reg_covar, or use fewer components")
+        rounding = 100 * np.finfo(self.covariances_.dtype).eps * size
+        if (least <= np.maximum(rounding, 5 * MARGIN / self.weights_)).any():
+            raise ValueError(
+                "a component's covariance is singular, or nearly: raise reg_covar, use fewer components, or scale X"
+            )
         self.precisions_cholesky_ = precisions_cholesky(self.covariances_, self.covariance_type)
 
     def _own_weights(self, data: Grouped) -> np.ndarray:
@@ -249,7 +254,7 @@ class FederatedGaussianMixture(DensityMixin, SurrogateEstimator):
 @functools.lru_cache(maxsize=32)
 def surrogate_for(features: int, components: int, kind: str, reg_covar: float) -> LinearSurrogate:
     """One object for each set of options, as compiled programs are remembered by it."""
-    return gaussian_mixture(features, components, covariance=kind, reg_covar=reg_covar)
+    return gaussian_mixture(features, components, covariance=kind, reg_covar=reg_covar, margin=MARGIN)
 
 
 def nearest(x: np.ndarray, centers: np.ndarray) -> np.ndarray:

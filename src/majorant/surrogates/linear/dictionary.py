@@ -96,7 +96,7 @@ def dictionary_learning(
         x = as_vectors(x, features, params.dtype)
         h = codes(params, x)
         penalty = sparsity * jnp.abs(h).sum(axis=1) + code_l2 / 2 * (h**2).sum(axis=1)
-        return ((x - h @ params.T) ** 2).sum(axis=1) / 2 + penalty
+        return ((x - jnp.matmul(h, params.T, precision=EXACT)) ** 2).sum(axis=1) / 2 + penalty
 
     def statistic(params: jax.Array, batch: Batch) -> dict[str, jax.Array]:
         x = as_vectors(batch.x, features, params.dtype)
