@@ -32,7 +32,8 @@ def precise(surrogate: LinearSurrogate) -> LinearSurrogate:
 
         return called
 
-    return LinearSurrogate(*[in_full(field) if callable(field) else field for field in surrogate])
+    fields: dict[str, Any] = {name: in_full(f) for name, f in surrogate._asdict().items() if callable(f)}
+    return surrogate._replace(**fields)
 
 
 def posterior(joint: jax.Array) -> jax.Array:
