@@ -191,9 +191,9 @@ def test_both_majorants_of_missing_entries_rest_at_the_same_point():
 @pytest.mark.parametrize("scale", [0.0, 1e-6, 1e6])
 def test_projected_garbage_in_single_precision_has_a_finite_minimiser(scale):
     """The ridge is far below the rounding errors of large statistics."""
-    surrogate = matrix_factorization(30, 4, code_l2=1.0, l2=1e-6)
+    surrogate = matrix_factorization(100, 4, code_l2=1.0, l2=1e-6)
     rng = np.random.default_rng(0)
-    garbage = {"gram": rng.normal(size=(30, 10)) * scale, "cross": rng.normal(size=(30, 4)) * scale}
+    garbage = {"gram": rng.normal(size=(100, 10)) * scale, "cross": rng.normal(size=(100, 4)) * scale}
     garbage = {name: jnp.asarray(a, jnp.float32) for name, a in garbage.items()}
     assert np.isfinite(jax.jit(lambda s: surrogate.minimize(surrogate.project(s)))(garbage)).all()
 
