@@ -144,7 +144,7 @@ def with_ridge(gram: jax.Array, weight: float | np.ndarray) -> jax.Array:
     >>> with_ridge(jnp.array([[1e9, 0.0], [0.0, -1.0]]), 1e-3).round()[1, 1] > 0
     Array(True, dtype=bool)
     """
-    swallowed = 4 * jnp.finfo(gram.dtype).eps * jnp.trace(gram, axis1=-2, axis2=-1)[..., None]
+    swallowed = 8 * jnp.finfo(gram.dtype).eps * jnp.trace(gram, axis1=-2, axis2=-1)[..., None]
     return gram + jnp.maximum(weight, swallowed)[..., None] * jnp.eye(gram.shape[-1], dtype=gram.dtype)
 
 
