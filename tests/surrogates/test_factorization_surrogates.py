@@ -188,6 +188,16 @@ def test_both_majorants_of_missing_entries_rest_at_the_same_point():
     assert np.abs(np.asarray(params)).max() > 0.1
 
 
+@pytest.mark.parametrize("scale", [0.0, 1e-6, 1e6])
+def test_projected_garbage_in_single_precision_has_a_finite_minimiser(scale):
+    """The ridge is far below the rounding errors of large statistics."""
+    surrogate = matrix_factorization(100, 4, code_l2=1.0, l2=1e-6)
+    rng = np.random.default_rng(0)
+    garbage = {"gram": rng.normal(size=(100, 10)) * scale, "cross": rng.normal(size=(100, 4)) * scale}
+    garbage = {name: jnp.asarray(a, jnp.float32) for name, a in garbage.items()}
+    assert np.isfinite(jax.jit(lambda s: surrogate.minimize(surrogate.project(s)))(garbage)).all()
+
+
 def test_rows_without_entries_say_nothing():
     surrogate = matrix_factorization(5, 2, **FACTORIZATION)
     empty = batch(with_missing(np.full((3, 5), np.nan)))

@@ -30,7 +30,7 @@ import jax.numpy as jnp
 from majorant.core import Key
 from majorant.solvers import Batch, check_range
 from majorant.surrogates.linear.accelerated import EXACT
-from majorant.surrogates.linear.dictionary import check_counts, gram_and_cross
+from majorant.surrogates.linear.dictionary import check_counts, gram_and_cross, with_ridge
 from majorant.surrogates.linear.projections import positive_semidefinite
 from majorant.surrogates.linear.record import LinearSurrogate
 from majorant.surrogates.linear.symmetric import pack, unpack
@@ -57,7 +57,6 @@ def matrix_factorization(
     check_range("l2", l2, above=0)
     if kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(map(repr, KINDS))}, got {kind!r}")
-    ridge = lambda gram, weight: gram + weight * jnp.eye(rank, dtype=gram.dtype)
     times = lambda a, b: jnp.matmul(a, b, precision=EXACT)
     outer = lambda a: pack(a[..., :, None] * a[..., None, :])
 
@@ -66,7 +65,7 @@ def matrix_factorization(
         params = jax.lax.stop_gradient(params)
         gram = unpack(times(seen, outer(params)))  # (n, K, K)
         right = times(seen * z, params)
-        return jnp.linalg.solve(ridge(gram, code_l2), right[..., None])[..., 0]
+        return jnp.linalg.solve(with_ridge(gram, code_l2), right[..., None])[..., 0]
 
     def losses(params: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
         z, seen = entries(x, features, params.dtype)
@@ -82,7 +81,7 @@ def matrix_factorization(
         return {"gram": times(seen.T, share * outer(h)), "cross": times((seen * z).T, share * h)}
 
     def minimize(s: dict[str, jax.Array]) -> jax.Array:
-        gram = ridge(unpack(s["gram"]), 2 * l2)
+        gram = with_ridge(unpack(s["gram"]), 2 * l2)
         if kind == "imputation":
             return jnp.linalg.solve(gram, s["cross"].T).T
         return jnp.linalg.solve(gram, s["cross"][..., None])[..., 0]
