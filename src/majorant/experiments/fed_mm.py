@@ -272,7 +272,10 @@ def bits_result(paths: dict[tuple[float, str], tuple[float, Path]], rounds: int,
                 "–" if here is None or most is None else f"{most / here:.1f}",
             ]
         )
-        curves[f"p = {share:g} | {name}"] = (np.log10(path.bits / 1e6).tolist(), path.objective.mean(axis=0).tolist())
+        curves[f"p = {share:g} | {name}"] = (
+            np.log10(path.bits / 1e6).tolist(),
+            np.log10(path.objective.mean(axis=0)).tolist(),
+        )
     return Result(
         f"Objective against bits, heterogeneous dictionary learning, {rounds:,} rounds, {seeds} seeds",
         ["uploads", "β", "objective at the end", "Mbit in all", f"Mbit until {level:.4g}", "times fewer"],
@@ -282,7 +285,7 @@ def bits_result(paths: dict[tuple[float, str], tuple[float, Path]], rounds: int,
             "α = 1/(1 + ω_p), β the best of 0.01, 0.02, 0.05 for each row, on the reported seeds.",
         ],
         curves,
-        ("log₁₀ of Mbit sent up", "objective"),
+        ("log₁₀ of Mbit sent up", "log₁₀ of the objective"),
     )
 
 
