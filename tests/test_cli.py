@@ -356,6 +356,7 @@ def test_resume_refuses_other_settings_and_damage(place, tmp_path):
     assert "is not a run folder" in refused("run", "--resume", tmp_path)
 
 
+@pytest.mark.usefixtures("as_users_compile")
 def test_a_run_killed_at_any_moment_resumes_bit_for_bit(tmp_path):
     """Kills a real process in the middle, resumes it, and compares every array with an undisturbed run's."""
     command = [
