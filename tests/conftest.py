@@ -39,6 +39,14 @@ MAPS, MANY_MAPS = Path("/proc/self/maps"), 45_000
 finished = itertools.count(1)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of the protocol on one algorithm follow each other, while its programs are remembered."""
+    places = [i for i, item in enumerate(items) if item.path.name == "test_protocol.py"]
+    by_algorithm = sorted((items[i] for i in places), key=lambda item: item.name.partition("[")[2])
+    for i, item in zip(places, by_algorithm, strict=True):
+        items[i] = item
+
+
 def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()

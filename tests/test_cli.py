@@ -362,7 +362,7 @@ def test_a_run_killed_at_any_moment_resumes_bit_for_bit(tmp_path):
     command = [
         sys.executable, "-c", "import majorant.experiments.execute as e; e.CHECKPOINT_SECONDS = 0; "
         "e.run_in_folder.__kwdefaults__['checkpoint_seconds'] = 0; from majorant.cli import main; main()",
-        "run", "fedem:components=2", "--data", "synthetic:clients=8,dimension=6", "--rounds", "4000",
+        "run", "fedem:components=2", "--data", "synthetic:clients=8,dimension=6", "--rounds", "2000",
         "--evaluate-every", "20", "--participation", "uniform:0.5", "--out",
     ]  # fmt: skip
     whole, cut = tmp_path / "whole", tmp_path / "cut"
