@@ -113,8 +113,7 @@ def rounds_of(algorithm: Algorithm, data: FederatedData, rounds: int, seed: int 
         server = engine.start_server(algorithm, key, {}, jnp.int32(rounds))
         clients, sums = engine.start_clients(algorithm, server, key, stacked, everyone, len(sizes))
         server = engine.finish_start(algorithm, server, [sums])
-        one = jax.tree.map(lambda a: a[0], (clients, stacked))
-        tally = engine.empty_tally(algorithm, server, *one)
+        tally = engine.empty_tally({})
 
         def step(state: Any, _: None) -> Any:
             server, clients, tally = state
@@ -136,8 +135,7 @@ def central_path(
     pooled = pool(data)
 
     def step(params: Tree, _: None) -> Any:
-        statistic, _ = look(surrogate, params, pooled)
-        new = surrogate.minimize(statistic)
+        new = surrogate.minimize(look(surrogate, params, pooled)[0])
         return new, (new, objective(surrogate, new, pooled))
 
     path, values = jax.jit(lambda p: jax.lax.scan(step, p, length=iterations)[1])(start)
