@@ -17,7 +17,7 @@ check: $(VENV)/.installed-dev
 	$(BIN)/mypy
 
 unit: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 format: $(VENV)/.installed-dev  ## put the code into the project's format
 	$(BIN)/ruff format .

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-NAMES = ("fedem_round", "cnn_round", "convolution", "scaling", "gossip_round", "unified_solvers")
+NAMES = ("fedem_round", "cnn_round", "convolution", "scaling", "gossip_round", "unified_solvers", "fed_mm")
 
 if __name__ == "__main__":
     for name in NAMES:

@@ -3,11 +3,13 @@
 Compiled programs are kept beside the tests, not in the user's own cache: workers share them. The tests of PyTorch
 clients are collected where PyTorch is installed: the test set-up leaves it out, as it is large.
 
-Programs are small and run for a moment: XLA is told not to spend time on making them fast. It takes its flags from the
-environment when JAX is imported.
+Programs are small and run for a moment: XLA is told not to spend time on making them fast, nor on sharing the work out
+to threads. It takes its flags from the environment when JAX is imported; the engines' own programs have options that
+overrule the flags, and are given the same ones here. A test that has the fixture ``as_users_compile`` takes theirs.
 
 Every program that XLA compiles for a CPU takes some of a process's memory maps, of which Linux allows 65,530: JAX
-forgets its programs when there are many.
+forgets its programs when there are many. Tracing them makes many objects, nearly all of which die without help: the
+garbage collector looks less often, and not at what was there before the first test.
 """
 
 import gc
@@ -16,20 +18,44 @@ import itertools
 import os
 from pathlib import Path
 
-QUICK = (
-    "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
-)
-os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {QUICK}".strip()
+from compiling import QUICK
+
+FLAGS = " ".join(f"--{name}={str(value).lower()}" for name, value in QUICK.items())
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}".strip()
 
 import jax  # noqa: E402
 import pytest  # noqa: E402
+
+from majorant.engines import programs  # noqa: E402
+
+OPTIONS_OF_USERS, programs.QUICK_COMPILATION = programs.QUICK_COMPILATION, QUICK
 
 os.environ.setdefault("MAJORANT_COMPILATION_CACHE", str(Path(__file__).parents[1] / ".pytest_cache" / "xla"))
 
 collect_ignore = [] if importlib.util.find_spec("torch") else ["models/test_torch_adapter.py"]
 
+gc.set_threshold(50_000, 20)
 MAPS, MANY_MAPS = Path("/proc/self/maps"), 45_000
 finished = itertools.count(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of the protocol on one algorithm follow each other, while its programs are remembered."""
+    places = [i for i, item in enumerate(items) if item.path.name == "test_protocol.py"]
+    by_algorithm = sorted((items[i] for i in places), key=lambda item: item.name.partition("[")[2])
+    for i, item in zip(places, by_algorithm, strict=True):
+        items[i] = item
+
+
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture
+def as_users_compile(monkeypatch):
+    """Programs are compiled with the library's own options, as in another process."""
+    monkeypatch.setattr(programs, "QUICK_COMPILATION", OPTIONS_OF_USERS)
 
 
 @pytest.fixture(autouse=True)

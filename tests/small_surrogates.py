@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
 import majorant as mj
@@ -19,20 +18,6 @@ class Case(NamedTuple):
 
     surrogate: LinearSurrogate
     data: FederatedData
-
-
-def remark_1() -> LinearSurrogate:
-    """ℓ(z, θ) = z θ + 1/θ for θ > 0, the toy example of Remark 1: T(s) = 1/√s."""
-    return LinearSurrogate(
-        name="remark 1",
-        init=lambda key: jnp.ones(()),
-        statistic=lambda params, batch: batch.shares @ batch.x[:, 0],
-        minimize=lambda s: 1 / jnp.sqrt(s),
-        losses=lambda params, x, y: x[:, 0] * params + 1 / params,
-        project=lambda s: jnp.maximum(s, 1e-6),
-        psi=lambda params: 1 / params,
-        phi=lambda params: -params,
-    )
 
 
 def positive_numbers() -> FederatedData:

@@ -356,12 +356,13 @@ def test_resume_refuses_other_settings_and_damage(place, tmp_path):
     assert "is not a run folder" in refused("run", "--resume", tmp_path)
 
 
+@pytest.mark.usefixtures("as_users_compile")
 def test_a_run_killed_at_any_moment_resumes_bit_for_bit(tmp_path):
     """Kills a real process in the middle, resumes it, and compares every array with an undisturbed run's."""
     command = [
         sys.executable, "-c", "import majorant.experiments.execute as e; e.CHECKPOINT_SECONDS = 0; "
         "e.run_in_folder.__kwdefaults__['checkpoint_seconds'] = 0; from majorant.cli import main; main()",
-        "run", "fedem:components=2", "--data", "synthetic:clients=8,dimension=6", "--rounds", "4000",
+        "run", "fedem:components=2", "--data", "synthetic:clients=8,dimension=6", "--rounds", "2000",
         "--evaluate-every", "20", "--participation", "uniform:0.5", "--out",
     ]  # fmt: skip
     whole, cut = tmp_path / "whole", tmp_path / "cut"

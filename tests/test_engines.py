@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 
 import jax
@@ -12,7 +13,7 @@ import pytest
 import majorant as mj
 from majorant.core import blockwise
 from majorant.data.federated import FederatedData
-from majorant.engines import population
+from majorant.engines import population, programs
 from majorant.engines.population import bucket_edges, build_buckets
 from majorant.evaluation.metrics import across_clients, bottom_decile
 from majorant.solvers import permutation
@@ -27,6 +28,7 @@ def buckets_for_small_data():
         yield
 
 
+@functools.cache
 def problem() -> FederatedData:
     rng = np.random.default_rng(0)
     owner = np.repeat(np.arange(len(SIZES)), SIZES)
@@ -35,12 +37,17 @@ def problem() -> FederatedData:
     return FederatedData.from_arrays(x, y, owner).with_unseen(0.2, seed=1)
 
 
-def train(**options):
-    data = problem()
+@functools.cache
+def algorithm_and_participation():
+    """Once, so that runs share what they have compiled."""
     local = mj.local_sgd(0.3, batch_size=16, momentum=0.5)
-    algorithm = mj.fed_em(mj.models.linear(data), components=2, local=local)
-    some = mj.participation.bernoulli(0.7)
-    return mj.simulate(algorithm, data, rounds=6, evaluate_every=2, seeds=2, participation=some, **options)
+    algorithm = mj.fed_em(mj.models.linear(problem()), components=2, local=local)
+    return algorithm, mj.participation.bernoulli(0.7)
+
+
+def train(**options):
+    algorithm, some = algorithm_and_participation()
+    return mj.simulate(algorithm, problem(), rounds=6, evaluate_every=2, seeds=2, participation=some, **options)
 
 
 def assert_same(one, two, tolerance=1e-6):
@@ -51,6 +58,12 @@ def assert_same(one, two, tolerance=1e-6):
 @pytest.fixture(scope="module")
 def reference():
     return train()
+
+
+@pytest.mark.usefixtures("as_users_compile")
+def test_the_installed_compiler_knows_the_options():
+    lowered = jax.jit(lambda x: jnp.tanh(x @ x.T).sum()).lower(jnp.ones((3, 2)))
+    assert float(lowered.compile(programs.QUICK_COMPILATION)(jnp.ones((3, 2)))) == pytest.approx(9 * np.tanh(2))
 
 
 def test_there_are_several_buckets():

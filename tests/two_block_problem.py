@@ -17,6 +17,7 @@ import scipy.optimize
 from compiling import quickly
 from majorant.core import Algorithm, ClientData, Server
 from majorant.engines import rounds as pure
+from majorant.engines.memory import message_shapes
 from majorant.objectives.base import Constants, Objective
 from majorant.solvers import whole
 
@@ -134,7 +135,7 @@ def _play(algorithm: Algorithm, rounds: int, data: ClientData, key: jax.Array, h
     server = pure.start_server(algorithm, key, hyper, jnp.asarray(rounds))
     clients, sums = pure.start_clients(algorithm, server, key, data, everyone, count)
     server = pure.finish_start(algorithm, server, [sums])
-    tally = pure.empty_tally(algorithm, server, *jax.tree.map(lambda a: a[0], (clients, data)))
+    tally = pure.empty_tally(message_shapes(algorithm, jax.tree.map(lambda a: a[0], data))[0].info)
 
     def step(state, _):
         server, clients = state

@@ -150,6 +150,11 @@ ZOO: dict[str, Entry] = {
 }
 
 
+# One for each way in which rounds need the engines: plain sums, a network, all uploads side by side (points, others),
+# a set-up round, and messages of several parts.
+MECHANISMS = ("fed_em", "gossip:ring", "clustered_fl", "mocha", "lsgd_pfl", "asvrcd_pfl")
+
+
 def failing() -> Topology:
     """Random pairs, half of which fail to meet."""
     return mj.topology.matching(link_failure=0.5)

@@ -14,7 +14,8 @@ from majorant.communication.compression import COMPRESSION_STREAM
 from majorant.communication.compressors import Compressor, quantized, sometimes, top_k
 from majorant.communication.participation import Participation
 from majorant.core import Total, client_key, round_key
-from small_surrogates import SIZES, positive_numbers, remark_1, sparse_regression
+from majorant.experiments.fed_mm_equivalence import cases, distance, remark_1
+from small_surrogates import SIZES, positive_numbers, sparse_regression
 
 
 def test_all_clients_and_full_steps_are_the_centralized_algorithm():
@@ -29,6 +30,13 @@ def test_all_clients_and_full_steps_are_the_centralized_algorithm():
         run.snapshot.server.value.params,
         central.params,
     )
+
+
+@pytest.mark.parametrize("name", cases())
+def test_every_surrogate_is_its_centralized_algorithm_step_by_step(name):
+    far, rise = distance(cases()[name], rounds=3)
+    assert far < 1e-6
+    assert rise < 1e-9
 
 
 def test_surrogates_average_exactly_and_parameters_by_the_amount_of_remark_1():

@@ -7,6 +7,7 @@ import pytest
 
 import majorant as mj
 import zoo
+from compiling import quickly
 from majorant.core import ClientData, View
 from majorant.surrogates import em_surrogate, logistic_bound, minimize_by_surrogates, quadratic_surrogate
 
@@ -45,13 +46,13 @@ def test_diagnosis_measures_gradient_gain_and_distance():
     clients, sizes = [client(0), client(1)], np.array([zoo.SIZES[0], zoo.SIZES[1]])
     view, _ = start(algorithm, clients[0])
     states = [start(algorithm, c)[1]._replace(v=jnp.array([0.3, 0.7])) for c in clients]
-    measured = [
-        algorithm.diagnosis.measure(view, s, c, jax.random.key(0)) for s, c in zip(states, clients, strict=True)
-    ]
+    measure = quickly(algorithm.diagnosis.measure)
+    measured = [measure(view, s, c, jax.random.key(0)) for s, c in zip(states, clients, strict=True)]
     weights = sizes / sizes.sum()
     mean = jax.tree.map(lambda *leaves: sum(w * leaf for w, leaf in zip(weights, leaves, strict=True)), *measured)
     concluded = algorithm.diagnosis.conclude(None, mean)
 
+    @jax.jit
     def likelihood(theta, pi, c):
         losses = jnp.stack([mj.models.linear(data).losses(component, c.x, c.y) for component in theta])
         return -jnp.log((pi[:, None] * jnp.exp(-losses)).sum(0)).mean()
@@ -66,7 +67,7 @@ def test_diagnosis_measures_gradient_gain_and_distance():
         before, after = (likelihood(unstack(view.value), p, c) for p in (pi, new))
         f, gain = f + w * before, gain + w * (before - after)
         distance = distance + w * (new * np.log(new / pi)).sum()
-    gradient = sum(float((g**2).sum()) for g in jax.tree.leaves(jax.grad(total)(view.value)))
+    gradient = sum(float((g**2).sum()) for g in jax.tree.leaves(quickly(jax.grad(total))(view.value)))
     np.testing.assert_allclose(concluded["objective"], f, rtol=1e-5)
     np.testing.assert_allclose(concluded["v_gain"], gain, atol=1e-6)
     np.testing.assert_allclose(concluded["v_distance"], distance, atol=1e-6)
@@ -81,10 +82,10 @@ def test_alpha_is_known_for_the_quadratic_surrogate():
         local = mj.local_sgd(share / 4.0, epochs=1, batch_size=None)
         algorithm = mj.surrogate_optimization(surrogate, local=local)
         data = client(padding=3)
-        alpha = jax.jit(algorithm.diagnosis.probe)(*start(algorithm, data), data, jax.random.key(0))["alpha"]
+        alpha = quickly(algorithm.diagnosis.probe)(*start(algorithm, data), data, jax.random.key(0))["alpha"]
         np.testing.assert_allclose(alpha, (1 - share) ** 2, atol=1e-4)
     exact = mj.surrogate_optimization(surrogate)
-    assert float(exact.diagnosis.probe(*start(exact, data), data, jax.random.key(0))["alpha"]) < 1e-4
+    assert float(quickly(exact.diagnosis.probe)(*start(exact, data), data, jax.random.key(0))["alpha"]) < 1e-4
 
 
 def test_more_local_steps_solve_better():
@@ -92,7 +93,8 @@ def test_more_local_steps_solve_better():
     for steps in (1, 10, 100):
         algorithm = mj.surrogate_optimization(em(), local=mj.local_sgd(0.5, steps=steps, batch_size=None))
         data = client()
-        alphas.append(float(algorithm.diagnosis.probe(*start(algorithm, data), data, jax.random.key(0))["alpha"]))
+        probe = quickly(algorithm.diagnosis.probe)
+        alphas.append(float(probe(*start(algorithm, data), data, jax.random.key(0))["alpha"]))
     assert 1 > alphas[0] > alphas[1] > alphas[2] >= 0
 
 
@@ -118,7 +120,7 @@ def test_a_client_without_samples_sends_the_broadcast_with_weight_0():
         algorithm = mj.surrogate_optimization(surrogate, local=local)
         data = client()._replace(size=jnp.int32(0))
         view, state = start(algorithm, data)
-        upload, after = algorithm.client_update(view, state, data, jax.random.key(0))
+        upload, after = quickly(algorithm.client_update)(view, state, data, jax.random.key(0))
         jax.tree.map(np.testing.assert_array_equal, (upload.value, after.v), (view.value, state.v))
         assert upload.weight == 0
         assert np.isfinite(upload.info["loss"])

@@ -199,11 +199,10 @@ def test_a_rejected_upload_does_not_move_the_mean_of_one_sided_links():
 
 
 def test_messages_of_many_rounds_are_counted_in_pieces():
-    small = rounds_that_count(mj.gossip(zoo.algorithm("fed_avg"), mj.topology.ring(), 10_000), 10_000)
-    dense = rounds_that_count(mj.gossip(zoo.algorithm("fed_avg"), mj.topology.complete(), 2_000), 2_000)
-    assert dense * 2_000 * 1_999 < 1 << 31
-    assert small * 20_000 < 1 << 31
-    assert dense >= 500
+    small = rounds_that_count(mj.gossip(zoo.algorithm("fed_avg"), mj.topology.ring(), 3_000), 3_000)
+    dense = rounds_that_count(mj.gossip(zoo.algorithm("fed_avg"), mj.topology.complete(), 400), 400)
+    for rounds, messages in ((small, 2 * 3_000), (dense, 400 * 399)):
+        assert 0.9 * (1 << 31) < rounds * messages < 1 << 31
 
 
 def test_pieces_of_a_block_add_up(monkeypatch):

@@ -139,13 +139,13 @@ def test_multi_task_tends_to_ditto(data, common):
 
 
 def test_limits(data, alone, common):
-    none, little, much = (mixture(data, lambda_=x, l2=L2) for x in (1e-12, 0.1, 1e6))
+    none, little, much = (mixture(data, lambda_=x, l2=L2) for x in (1e-12, 0.1, 1e5))
     mean = jax.tree.map(lambda a: 3**0.5 * a.mean(axis=0), alone)
     assert steepness(none, data, mean, alone) < 1e-9
     assert steepness(little, data, mean, alone) > 1e-3
     assert steepness(multi_task(data, lambda_=0.0, l2=L2), data, times(3**0.5, common), alone) < 1e-9
     one = rows(deployed(much, data))
-    np.testing.assert_allclose(one, np.tile(rows(common), (3, 1)), atol=1e-5)
+    np.testing.assert_allclose(one, np.tile(rows(common), (3, 1)), atol=1e-4)
     assert np.abs(rows(alone) - rows(common)).max() > 0.1
 
 

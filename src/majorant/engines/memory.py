@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from majorant.communication.participation import Participation
-from majorant.core import BLOCK_VALUES, Algorithm, ClientData, Stack, tree_bytes
+from majorant.core import BLOCK_VALUES, Algorithm, ClientData, Stack, Upload, tree_bytes
 from majorant.data.federated import FederatedData
 from majorant.engines.population import Bucket
 
@@ -102,22 +102,22 @@ def runs_one_at_a_time(algorithm: Algorithm, clients: str) -> bool:
 def message_bytes(algorithm: Algorithm, data: FederatedData, bucket: Bucket) -> tuple[int, int, int]:
     """Bytes that a client sends and is sent in a round, and bytes of its private state."""
     up, down, client = message_shapes(algorithm, jax.tree.map(lambda a: a[0], bucket.train(data, np.array([0]))))
-    return algorithm.wire(up), tree_bytes(down), tree_bytes(client)
+    return algorithm.wire(up.value), tree_bytes(down), tree_bytes(client)
 
 
-def message_shapes(algorithm: Algorithm, one: ClientData) -> tuple[Any, Any, Any]:
-    """The shapes of what a client sends, is sent and keeps. Tracing a round brings out a method's complaints, too."""
+def message_shapes(algorithm: Algorithm, one: ClientData) -> tuple[Upload, Any, Any]:
+    """The shapes of what a client uploads, is sent and keeps. Tracing a round brings out a method's complaints, too."""
     return traced_message(algorithm, shapes_of(one), jnp.result_type(float))
 
 
 @functools.lru_cache(maxsize=64)
-def traced_message(algorithm: Algorithm, one: ClientData, precision: Any) -> tuple[Any, Any, Any]:
+def traced_message(algorithm: Algorithm, one: ClientData, precision: Any) -> tuple[Upload, Any, Any]:
     """`message_shapes` for a client of this shape, in this precision."""
 
     def message(data: ClientData, key: jax.Array) -> Any:
         view = algorithm.address(algorithm.broadcast(algorithm.init(key), key), data.id)
         client = algorithm.init_client(view, data, key)
-        return algorithm.client_update(view, client, data, key)[0].value, view.value, client
+        return algorithm.client_update(view, client, data, key)[0], view.value, client
 
     return jax.eval_shape(message, one, jax.random.key(0))
 
@@ -141,10 +141,9 @@ def refuse_too_large_stack(algorithm: Algorithm, clients: int, padded: ClientDat
         stacked = jax.tree.map(lambda a: jnp.zeros((clients, *a.shape), a.dtype), (upload.value, upload.weight))
         return server, stacked, aggregate(server, Stack(*stacked))
 
-    arguments = jax.random.key(0), jax.tree.map(lambda a: a[0], padded)
-    kept = tree_bytes(jax.eval_shape(whole, *arguments)[:2])
-    largest = 4 * largest_value(jax.make_jaxpr(whole)(*arguments).jaxpr)
-    needed = runs * (2 * kept + largest)
+    one = jax.tree.map(lambda a: a[0], padded)
+    traced, shapes = jax.make_jaxpr(whole, return_shape=True)(jax.random.key(0), one)
+    needed = runs * (2 * tree_bytes(shapes[:2]) + 4 * largest_value(traced.jaxpr))
     if needed > budget:
         raise ValueError(
             f"{algorithm.name} holds the uploads of all {clients} clients side by side, which takes about "

@@ -14,6 +14,7 @@ from majorant.communication.participation import Participation
 from majorant.core import Algorithm, Key, Server, Tree
 from majorant.data.federated import FederatedData
 from majorant.engines import rounds
+from majorant.engines.memory import message_shapes
 from majorant.engines.population import Bucket
 from majorant.engines.programs import Layout, Program, compile_together, over_runs
 from majorant.engines.rounds import BucketData, State
@@ -68,8 +69,8 @@ def programs(algorithm: Algorithm, participation: Participation, layout: Layout)
         return State(server, clients), tally
 
     def block(state: State, key: Key, count: jax.Array, data: tuple[BucketData, ...]) -> Any:
-        one = lambda tree: jax.tree.map(lambda a: a[0], tree)
-        tally = rounds.empty_tally(algorithm, state.server, one(state.clients[0]), one(data[0].train))
+        upload, *_ = message_shapes(algorithm, jax.tree.map(lambda a: a[0], data[0].train))
+        tally = rounds.empty_tally(upload.info)
         return jax.lax.fori_loop(0, count, lambda _, s: one_round(s[0], s[1], key, data), (state, tally))
 
     def evaluate(state: State, key: Key, data: tuple[BucketData, ...], unseen: tuple[BucketData, ...]) -> Any:

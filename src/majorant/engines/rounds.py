@@ -35,6 +35,7 @@ from majorant.core import (
     select,
     stream_key,
 )
+from majorant.engines.memory import message_shapes
 from majorant.evaluation.metrics import client_scores
 
 
@@ -162,8 +163,10 @@ def bucket_pass(
         return step(clients, data, active)
     piece = lambda t, rows: jax.tree.map(lambda a: a[rows], t)
     first = jnp.arange(chunk)
-    shapes = jax.eval_shape(step, piece(clients, first), piece(data, first), active[:chunk])
-    zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes[0])
+    upload, *_ = message_shapes(algorithm, piece(data, 0))
+    nothing = lambda rows: jax.tree.map(lambda s: jnp.zeros((rows, *s.shape), s.dtype), upload)
+    linear, nobody = algorithm.aggregate is None, jnp.zeros(1, bool)
+    zeros = add_up(nothing(1), nobody, nobody, linear)
     if everyone:
 
         def body(sums: Sums, args: Any) -> tuple[Sums, Any]:
@@ -176,7 +179,7 @@ def bucket_pass(
     order = jnp.argsort(~active, stable=True)  # active clients first
     order = jnp.concatenate([order, jnp.zeros(-count % chunk, order.dtype)])
     total = active.sum()
-    empty = jax.tree.map(lambda s: jnp.zeros((count, *s.shape[1:]), s.dtype), shapes[2])
+    empty = None if linear else (nothing(count).value, nothing(count).weight)
 
     def gathered(state: Any) -> Any:
         i, sums, clients, uploads = state
@@ -246,18 +249,10 @@ def stack_uploads(uploads: Sequence[Any], ids: Sequence[jax.Array], clients: int
     return Stack(*jax.tree.map(place, *uploads))
 
 
-def empty_tally(algorithm: Algorithm, server: Server, client: Tree, data: ClientData) -> Tally:
-    """A tally of nothing, with the right fields: shapes from one (abstract) client."""
-
-    def info(server: Server, client: Tree, data: ClientData) -> dict[str, jax.Array]:
-        view, key = begin_round(algorithm, server, jax.random.key(0))
-        return algorithm.client_update(algorithm.address(view, data.id), client, data, key)[0].info
-
-    shapes = jax.eval_shape(info, server, client, data)
+def empty_tally(info: dict[str, Any]) -> Tally:
+    """A tally of nothing, for clients that log scalars of these shapes."""
     zero = jnp.asarray(0)
-    return Tally(
-        jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes), jnp.zeros(()), zero, zero, zero, zero, zero
-    )
+    return Tally(jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), info), jnp.zeros(()), zero, zero, zero, zero, zero)
 
 
 def start_server(algorithm: Algorithm, run_key: Key, hyper: dict[str, jax.Array], planned: jax.Array) -> Server:

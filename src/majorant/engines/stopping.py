@@ -24,7 +24,7 @@ import numpy as np
 from majorant.core import Algorithm, ClientData
 from majorant.data.federated import PARTS, FederatedData
 from majorant.engines import rounds
-from majorant.engines.memory import tiny_client
+from majorant.engines.memory import message_shapes, tiny_client
 from majorant.evaluation.metrics import metric_name
 
 SIGNS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
@@ -170,7 +170,7 @@ def names_of(algorithm: Algorithm, data: FederatedData) -> tuple[set[str], set[s
         several, real = jax.tree.map(lambda a: a[None], one), jnp.ones(1, bool)
         clients, sums = rounds.start_clients(algorithm, server, key, several, real, 1)
         server, client = rounds.finish_start(algorithm, server, [sums]), jax.tree.map(lambda a: a[0], clients)
-        logged = rounds.empty_tally(algorithm, server, client, one).info | rounds.conclude(algorithm, server, None)
+        logged = rounds.conclude(algorithm, server, None)
         if algorithm.diagnosis is None:
             return logged, {}
         sums = rounds.measure_clients(algorithm, server, key, clients, several, real, chunk=1)
@@ -179,5 +179,6 @@ def names_of(algorithm: Algorithm, data: FederatedData) -> tuple[set[str], set[s
             diagnosed = diagnosed | rounds.probe_client(algorithm, server, key, client, one)
         return logged, diagnosed
 
-    logged, diagnosed = jax.eval_shape(numbers, jax.random.key(0), tiny_client(data))
-    return set(logged), set(diagnosed)
+    one = tiny_client(data)
+    logged, diagnosed = jax.eval_shape(numbers, jax.random.key(0), one)
+    return {*logged, *message_shapes(algorithm, one)[0].info}, set(diagnosed)

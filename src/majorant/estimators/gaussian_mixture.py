@@ -22,6 +22,7 @@ from majorant.estimators.surrogate import FEDERATED, SurrogateEstimator
 from majorant.surrogates.linear.gaussian_mixture import gaussian_mixture, mixture_parameters
 from majorant.surrogates.linear.record import LinearSurrogate
 
+MARGIN = 1e-9  # of the surrogate: smaller variances than this are made up
 KINDS = {"full": "full", "diag": "diagonal", "spherical": "spherical"}
 
 
@@ -137,6 +138,10 @@ class FederatedGaussianMixture(DensityMixin, SurrogateEstimator):
         self.lower_bound_ = float(self.score(X))
         return self
 
+    def fit_predict(self, X: Any, y: Any = None, groups: Any = None) -> np.ndarray:
+        """``fit(X, groups=groups).predict(X)``."""
+        return self.fit(X, y, groups=groups).predict(X)
+
     def predict(self, X: Any, groups: Any = None) -> np.ndarray:
         """The most probable component of each row."""
         return self.predict_proba(X, groups).argmax(axis=1)
@@ -212,6 +217,14 @@ class FederatedGaussianMixture(DensityMixin, SurrogateEstimator):
     def _keep(self, params: dict[str, np.ndarray]) -> None:
         self.weights_, self.means_ = (np.asarray(params[name]) for name in ("weights", "means"))
         self.covariances_ = np.asarray(params["covariances"])
+        least = np.linalg.eigvalsh(self.covariances_)[:, 0] if self.covariance_type == "full" else self.covariances_
+        least = least.reshape(len(self.weights_), -1).min(axis=1)
+        size = np.square(self.means_).max() + np.abs(self.covariances_).max()
+        rounding = 100 * np.finfo(self.covariances_.dtype).eps * size
+        if (least <= np.maximum(rounding, 5 * MARGIN / self.weights_)).any():
+            raise ValueError(
+                "a component's covariance is singular, or nearly: raise reg_covar, use fewer components, or scale X"
+            )
         self.precisions_cholesky_ = precisions_cholesky(self.covariances_, self.covariance_type)
 
     def _own_weights(self, data: Grouped) -> np.ndarray:
@@ -241,7 +254,7 @@ class FederatedGaussianMixture(DensityMixin, SurrogateEstimator):
 @functools.lru_cache(maxsize=32)
 def surrogate_for(features: int, components: int, kind: str, reg_covar: float) -> LinearSurrogate:
     """One object for each set of options, as compiled programs are remembered by it."""
-    return gaussian_mixture(features, components, covariance=kind, reg_covar=reg_covar)
+    return gaussian_mixture(features, components, covariance=kind, reg_covar=reg_covar, margin=MARGIN)
 
 
 def nearest(x: np.ndarray, centers: np.ndarray) -> np.ndarray:
@@ -250,17 +263,12 @@ def nearest(x: np.ndarray, centers: np.ndarray) -> np.ndarray:
 
 
 def precisions_cholesky(covariances: np.ndarray, covariance_type: str) -> np.ndarray:
-    """Factors of the precisions, as scikit-learn keeps them; a singular covariance is refused."""
-    try:
-        if covariance_type != "full":
-            if not (covariances > 0).all():
-                raise np.linalg.LinAlgError
-            return 1 / np.sqrt(covariances)
-        identity = np.eye(covariances.shape[1])
-        factors = [solve_triangular(np.linalg.cholesky(c), identity, lower=True).T for c in covariances]
-        return np.stack(factors).astype(covariances.dtype)
-    except np.linalg.LinAlgError:
-        raise ValueError("a component's covariance is singular: raise reg_covar, or use fewer components") from None
+    """Factors of the precisions, as scikit-learn keeps them."""
+    if covariance_type != "full":
+        return 1 / np.sqrt(covariances)
+    identity = np.eye(covariances.shape[1])
+    factors = [solve_triangular(np.linalg.cholesky(c), identity, lower=True).T for c in covariances]
+    return np.stack(factors).astype(covariances.dtype)
 
 
 def inverse(precisions: np.ndarray, covariance_type: str) -> np.ndarray:

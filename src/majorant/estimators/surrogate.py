@@ -8,7 +8,7 @@ the simulator.
 from __future__ import annotations
 
 from numbers import Integral, Real
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -134,14 +134,6 @@ class SurrogateEstimator(GroupedEstimator):
             at = (params, jax.tree.map(number, statistic))
             gamma = step.at(as_hyper(step.hyper), t)
             return jax.tree.map(np.asarray, approach(surrogate, at, batch, gamma, jnp.asarray(t == 1)))
-
-    def fit_predict(self, X: Any, y: Any = None, groups: Any = None) -> np.ndarray:
-        """``fit(X, groups=groups).predict(X)``."""
-        return self.fit(X, y, groups=groups).predict(X)  # type: ignore[attr-defined]
-
-    def fit(self, X: Any, y: Any = None, groups: Any = None) -> Self:
-        """Fits to rows X; ``groups`` names the client of each row, None is a single client. There is no y."""
-        raise AttributeError("fit belongs to the estimators")
 
 
 def pooled(x: np.ndarray) -> ClientData:

@@ -176,7 +176,7 @@ def figure2(context: Context) -> list[Result]:
     for setting in settings(context.quick):
         algorithm = mj.fed_mm(setting.surrogate, setting.data, step=mj.steps.square_root(), alpha=ALPHA)
         context.tell(setting.name)
-        beta = best_beta(lambda algorithm=algorithm: algorithm, setting, rounds, context)
+        beta = best_beta(functools.partial(same, algorithm), setting, rounds, context)
         paths = {
             f"α = {alpha:g}": follow(
                 algorithm, setting, rounds=rounds, seeds=seeds, hyper={"beta": beta, "alpha": alpha}
@@ -189,6 +189,11 @@ def figure2(context: Context) -> list[Result]:
         "on the heterogeneous and the ratings data."
     )
     return results
+
+
+def same(algorithm: Algorithm) -> Algorithm:
+    """The algorithm as it is."""
+    return algorithm
 
 
 def result(title: str, paths: dict[str, Path]) -> Result:
@@ -267,7 +272,10 @@ def bits_result(paths: dict[tuple[float, str], tuple[float, Path]], rounds: int,
                 "–" if here is None or most is None else f"{most / here:.1f}",
             ]
         )
-        curves[f"p = {share:g} | {name}"] = (np.log10(path.bits / 1e6).tolist(), path.objective.mean(axis=0).tolist())
+        curves[f"p = {share:g} | {name}"] = (
+            np.log10(path.bits / 1e6).tolist(),
+            np.log10(path.objective.mean(axis=0)).tolist(),
+        )
     return Result(
         f"Objective against bits, heterogeneous dictionary learning, {rounds:,} rounds, {seeds} seeds",
         ["uploads", "β", "objective at the end", "Mbit in all", f"Mbit until {level:.4g}", "times fewer"],
@@ -277,7 +285,7 @@ def bits_result(paths: dict[tuple[float, str], tuple[float, Path]], rounds: int,
             "α = 1/(1 + ω_p), β the best of 0.01, 0.02, 0.05 for each row, on the reported seeds.",
         ],
         curves,
-        ("log₁₀ of Mbit sent up", "objective"),
+        ("log₁₀ of Mbit sent up", "log₁₀ of the objective"),
     )
 
 

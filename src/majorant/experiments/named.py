@@ -72,6 +72,9 @@ EXPERIMENTS = {
     "fedmm/figure1": lazily("fed_mm", "figure1", "dictionary learning: averages of surrogates against parameters"),
     "fedmm/figure2": lazily("fed_mm", "figure2", "dictionary learning with control variates on and off"),
     "fedmm/bits": lazily("fed_mm", "bits", "the objective against bits sent: 32, 8, 4, 2 a number, absent clients"),
+    "fedmm/equivalence": lazily(
+        "fed_mm_equivalence", "equivalence", "every surrogate against centralized MM, scikit-learn and Remark 1"
+    ),
     "fedmm/theorem1": lazily("fed_mm_theory", "theorem1", "mean fields along runs under Theorem 1's bound"),
     "unified/figure1": lazily("unified", "figure1", "solvers of personalized objectives: mixture, and Table 4's times"),
     "unified/figure2": lazily("unified", "figure2", "solvers of personalized objectives: weight sharing, and Table 5"),

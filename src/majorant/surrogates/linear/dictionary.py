@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from majorant.core import Key
 from majorant.solvers import Batch, check_range
@@ -85,9 +86,10 @@ def dictionary_learning(
         )
 
     def minimize(s: dict[str, jax.Array]) -> jax.Array:
-        gram = unpack(s["gram"]) + 2 * l2 * jnp.eye(atoms, dtype=s["gram"].dtype)
+        gram = unpack(s["gram"])
         if not iterative:
-            return jnp.linalg.solve(gram, s["cross"].T).T
+            return jnp.linalg.solve(with_ridge(gram, 2 * l2), s["cross"].T).T
+        gram = gram + 2 * l2 * jnp.eye(atoms, dtype=gram.dtype)
         return solve_quadratic(
             gram, s["cross"], inside, rows_apart=not ball, tolerance=tolerance, iterations=iterations
         )
@@ -96,7 +98,7 @@ def dictionary_learning(
         x = as_vectors(x, features, params.dtype)
         h = codes(params, x)
         penalty = sparsity * jnp.abs(h).sum(axis=1) + code_l2 / 2 * (h**2).sum(axis=1)
-        return ((x - h @ params.T) ** 2).sum(axis=1) / 2 + penalty
+        return ((x - jnp.matmul(h, params.T, precision=EXACT)) ** 2).sum(axis=1) / 2 + penalty
 
     def statistic(params: jax.Array, batch: Batch) -> dict[str, jax.Array]:
         x = as_vectors(batch.x, features, params.dtype)
@@ -132,6 +134,18 @@ def as_vectors(x: jax.Array, features: int, dtype: jnp.dtype) -> jax.Array:
     if flat.shape[1] != features:
         raise ValueError(f"samples of shape {x.shape[1:]} have {flat.shape[1]} features, the surrogate has {features}")
     return flat.astype(dtype)
+
+
+def with_ridge(gram: jax.Array, weight: float | np.ndarray) -> jax.Array:
+    """G + weight · I, for a system that can be solved: a weight that rounding would swallow is raised to just above.
+
+    The eigenvalues of a projected matrix may lie below 0 by a rounding error, which is in proportion to the largest.
+
+    >>> with_ridge(jnp.array([[1e9, 0.0], [0.0, -1.0]]), 1e-3).round()[1, 1] > 0
+    Array(True, dtype=bool)
+    """
+    swallowed = 8 * jnp.finfo(gram.dtype).eps * jnp.trace(gram, axis1=-2, axis2=-1)[..., None]
+    return gram + jnp.maximum(weight, swallowed)[..., None] * jnp.eye(gram.shape[-1], dtype=gram.dtype)
 
 
 def gram_and_cross(x: jax.Array, codes: jax.Array, shares: jax.Array) -> dict[str, jax.Array]:

@@ -24,7 +24,7 @@ import numpy as np
 
 from majorant.core import Key, Tree
 from majorant.solvers import Batch, check_range
-from majorant.surrogates.linear.gaussian_shapes import full_densities
+from majorant.surrogates.linear.gaussian_shapes import whitened_densities
 from majorant.surrogates.linear.latent import (
     floored_simplex,
     given,
@@ -32,6 +32,7 @@ from majorant.surrogates.linear.latent import (
     given_weights,
     negative_log,
     posterior,
+    precise,
     samples,
 )
 from majorant.surrogates.linear.record import LinearSurrogate
@@ -62,6 +63,10 @@ def gaussian_means(
     if not penalty and not least:
         raise ValueError("without a penalty T divides by the components' shares: margin must be above 0")
     first = None if start is None else given("start", start, (count, features))
+    values, vectors = np.linalg.eigh(gamma)  # of what is known, once
+    factors = np.linalg.cholesky(gamma)
+    whitening, precisions = np.linalg.inv(factors), np.linalg.inv(gamma)
+    half = np.log(np.diagonal(factors, axis1=1, axis2=2)).sum(axis=1)
 
     def init(key: Key) -> jax.Array:
         dtype = jnp.result_type(float)
@@ -69,21 +74,23 @@ def gaussian_means(
 
     def joint(means: jax.Array, x: jax.Array) -> jax.Array:
         known = lambda a: jnp.asarray(a, means.dtype)
-        return jnp.log(known(nu)) + full_densities(means, known(gamma), samples(x, features, means.dtype))
+        z = samples(x, features, means.dtype)
+        return jnp.log(known(nu)) + whitened_densities(means, known(whitening), known(half), z)
 
     def statistic(means: jax.Array, batch: Batch) -> Tree:
         r = posterior(joint(means, batch.x)) * batch.shares.astype(means.dtype)[:, None]
         return {"shares": r.sum(axis=0), "first": r.T @ batch.x.astype(means.dtype)}
 
     def minimize(s: Tree) -> jax.Array:
-        matrices = s["shares"][:, None, None] * jnp.eye(features) + penalty * jnp.asarray(gamma, s["shares"].dtype)
-        return jnp.linalg.solve(matrices, s["first"][..., None])[..., 0]
+        axes = jnp.asarray(vectors, s["first"].dtype)
+        scales = s["shares"][:, None] + penalty * jnp.asarray(values, s["first"].dtype)
+        return jnp.einsum("lij,lj->li", axes, jnp.einsum("lij,li->lj", axes, s["first"]) / scales)
 
     def phi(means: jax.Array) -> Tree:
-        natural = jnp.linalg.solve(jnp.asarray(gamma, means.dtype), means[..., None])[..., 0]
+        natural = jnp.einsum("lij,lj->li", jnp.asarray(precisions, means.dtype), means)
         return {"shares": -0.5 * (means * natural).sum(axis=1), "first": natural}
 
-    return LinearSurrogate(
+    surrogate = LinearSurrogate(
         name="gaussian-means",
         init=init,
         statistic=statistic,
@@ -95,3 +102,4 @@ def gaussian_means(
         phi=phi,
         predict=lambda means, x: posterior(joint(means, x)),
     )
+    return precise(surrogate)

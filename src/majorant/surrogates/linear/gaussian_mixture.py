@@ -40,6 +40,7 @@ from majorant.surrogates.linear.latent import (
     given_weights,
     negative_log,
     posterior,
+    precise,
     samples,
 )
 from majorant.surrogates.linear.record import LinearSurrogate
@@ -138,7 +139,7 @@ def gaussian_mixture(
     least = 0.0 if proper else margin
     per_volume = features if shape.name == "spherical" else 1
     exact = reg_covar == 0
-    return LinearSurrogate(
+    surrogate = LinearSurrogate(
         name=f"gaussian-mixture, {shape.name}",
         init=init,
         statistic=statistic,
@@ -150,6 +151,7 @@ def gaussian_mixture(
         phi=phi if exact else None,
         predict=lambda params, x: posterior(joint(params, x)),
     )
+    return precise(surrogate)
 
 
 def moments(shape: Shape, r: jax.Array, z: jax.Array) -> Tree:
@@ -196,7 +198,8 @@ def mixture_parameters(
     around = np.asarray(x, np.float64).mean(axis=0)
     nothing = as_pseudo(None, shape, around.size, around)
     parameters = lambda r, z: minimiser(moments(shape, r, z), shape, nothing, reg_covar, margin, around)
-    return jax.jit(parameters)(jnp.asarray(r / len(r), dtype), jnp.asarray(np.asarray(x) - around, dtype))
+    with jax.default_matmul_precision("highest"):
+        return jax.jit(parameters)(jnp.asarray(r / len(r), dtype), jnp.asarray(np.asarray(x) - around, dtype))
 
 
 def located(name: str, value: Any, features: int) -> np.ndarray:

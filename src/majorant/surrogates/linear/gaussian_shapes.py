@@ -47,15 +47,29 @@ class Shape(NamedTuple):
 
 
 def full_densities(means: jax.Array, covariances: jax.Array, x: jax.Array) -> jax.Array:
-    """log N(x; m_k, Γ_k), through Cholesky factors of the precisions: one product for all components."""
-    count, features = means.shape
+    """log N(x; m_k, Γ_k), through Cholesky factors of the precisions, as scikit-learn has it."""
+    factors, whitening = whiten(covariances)
+    return whitened_densities(means, whitening, half_volume(factors), x)
+
+
+def whiten(covariances: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The Cholesky factors L of covariances, and L⁻¹."""
     factors = jnp.linalg.cholesky(covariances)
-    eye = jnp.broadcast_to(jnp.eye(features, dtype=factors.dtype), factors.shape)
-    whitening = solve_triangular(factors, eye, lower=True)  # L⁻¹, (K, p, p)
+    eye = jnp.broadcast_to(jnp.eye(factors.shape[-1], dtype=factors.dtype), factors.shape)
+    return factors, solve_triangular(factors, eye, lower=True)
+
+
+def half_volume(factors: jax.Array) -> jax.Array:
+    """½ log|Γ| of covariances, from their Cholesky factors."""
+    return jnp.log(jnp.diagonal(factors, axis1=1, axis2=2)).sum(axis=1)
+
+
+def whitened_densities(means: jax.Array, whitening: jax.Array, half: jax.Array, x: jax.Array) -> jax.Array:
+    """log N(x; m_k, Γ_k) from L⁻¹ and ½ log|Γ|: one product for all components."""
+    count, features = means.shape
     columns = whitening.transpose(2, 0, 1).reshape(features, count * features)
     offsets = jnp.einsum("kij,kj->ki", whitening, means).reshape(-1)
     white = (x @ columns - offsets).reshape(-1, count, features)
-    half = jnp.log(jnp.diagonal(factors, axis1=1, axis2=2)).sum(axis=1)
     return -0.5 * (white**2).sum(axis=2) - half - features / 2 * math.log(2 * math.pi)
 
 
@@ -73,12 +87,9 @@ def full_covariances(scatter: jax.Array, least: jax.Array) -> jax.Array:
 
 
 def full_natural(means: jax.Array, covariances: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    factors = jnp.linalg.cholesky(covariances)
-    eye = jnp.broadcast_to(jnp.eye(means.shape[1], dtype=means.dtype), factors.shape)
-    whitening = solve_triangular(factors, eye, lower=True)
+    factors, whitening = whiten(covariances)
     precisions = jnp.einsum("kij,kil->kjl", whitening, whitening)
-    volume = 2 * jnp.log(jnp.diagonal(factors, axis1=1, axis2=2)).sum(axis=1)
-    return jnp.einsum("kij,kj->ki", precisions, means), pack(precisions), volume
+    return jnp.einsum("kij,kj->ki", precisions, means), pack(precisions), 2 * half_volume(factors)
 
 
 def full_project(s: Tree, margin: float) -> Tree:
@@ -130,8 +141,7 @@ def diagonal_project(s: Tree, margin: float) -> Tree:
         p, q = -2 * wide * (y - wide) / square, 2 * wide**2 / square
         root = jnp.cbrt(q)  # of w³ + p w = q, where u = w u₀
         w = jnp.where(p > 0, jnp.minimum(root, q / jnp.where(p > 0, p, 1)), root + jnp.sqrt(jnp.maximum(-p, 0)))
-        for _ in range(NEWTON_STEPS):
-            w = (2 * w**3 + q) / (3 * w**2 + p)
+        w = jax.lax.fori_loop(0, NEWTON_STEPS, lambda _, w: (2 * w**3 + q) / (3 * w**2 + p), w)
         w = jnp.where(inside, 1.0, jnp.where(flat, 0.0, jnp.clip(w, 0, 1)))
         on = jnp.maximum(y, (u * w) ** 2 / (2 * wide))
         pull = jnp.where(inside, 0.0, (on - y) * on / wide)  # t y, as y − y₀ = a t

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -10,16 +12,37 @@ import numpy as np
 from jax.scipy.special import logsumexp
 
 from majorant.surrogates.linear.projections import simplex
+from majorant.surrogates.linear.record import LinearSurrogate
 
 CLOSE = 1e-4  # by which given weights may miss a sum of 1
+
+
+def precise(surrogate: LinearSurrogate) -> LinearSurrogate:
+    """The surrogate with all products of matrices in full precision.
+
+    Accelerators round what they multiply in single precision to some ten bits unless they are told not to, and moments
+    from which T subtracts squares would not survive that.
+    """
+
+    def in_full(function: Callable) -> Callable:
+        @functools.wraps(function)
+        def called(*args: Any) -> Any:
+            with jax.default_matmul_precision("highest"):
+                return function(*args)
+
+        return called
+
+    fields: dict[str, Any] = {name: in_full(f) for name, f in surrogate._asdict().items() if callable(f)}
+    return surrogate._replace(**fields)
 
 
 def posterior(joint: jax.Array) -> jax.Array:
     """P(h | z) of every row, from log p(z, h), ``(n, K)``; a row that is −∞ everywhere gets equal numbers, not NaN.
 
-    >>> posterior(jnp.array([[0.0, jnp.log(3.0)], [-jnp.inf, -jnp.inf]]))
-    Array([[0.25, 0.75],
-           [0.5 , 0.5 ]], dtype=float32)
+    >>> posterior(jnp.array([[0.0, 0.0], [-jnp.inf, -jnp.inf], [0.0, -jnp.inf]]))
+    Array([[0.5, 0.5],
+           [0.5, 0.5],
+           [1. , 0. ]], dtype=float32)
     """
     return jax.nn.softmax(jnp.maximum(joint, jnp.finfo(joint.dtype).min / 4), axis=1)
 

@@ -30,7 +30,7 @@ import jax.numpy as jnp
 from majorant.core import Key
 from majorant.solvers import Batch, check_range
 from majorant.surrogates.linear.accelerated import EXACT
-from majorant.surrogates.linear.dictionary import check_counts, gram_and_cross
+from majorant.surrogates.linear.dictionary import check_counts, gram_and_cross, with_ridge
 from majorant.surrogates.linear.projections import positive_semidefinite
 from majorant.surrogates.linear.record import LinearSurrogate
 from majorant.surrogates.linear.symmetric import pack, unpack
@@ -57,44 +57,44 @@ def matrix_factorization(
     check_range("l2", l2, above=0)
     if kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(map(repr, KINDS))}, got {kind!r}")
-    ridge = lambda gram, weight: gram + weight * jnp.eye(rank, dtype=gram.dtype)
+    times = lambda a, b: jnp.matmul(a, b, precision=EXACT)
     outer = lambda a: pack(a[..., :, None] * a[..., None, :])
 
+    @jax.jit
     def codes(params: jax.Array, z: jax.Array, seen: jax.Array) -> jax.Array:
         params = jax.lax.stop_gradient(params)
-        gram = unpack(jnp.matmul(seen, outer(params), precision=EXACT))  # (n, K, K)
-        right = jnp.matmul(seen * z, params, precision=EXACT)
-        return jnp.linalg.solve(ridge(gram, code_l2), right[..., None])[..., 0]
+        gram = unpack(times(seen, outer(params)))  # (n, K, K)
+        right = times(seen * z, params)
+        return jnp.linalg.solve(with_ridge(gram, code_l2), right[..., None])[..., 0]
 
     def losses(params: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
         z, seen = entries(x, features, params.dtype)
         h = codes(params, z, seen)
-        return (seen * (z - h @ params.T) ** 2).sum(axis=1) / 2 + code_l2 / 2 * (h**2).sum(axis=1)
+        return (seen * (z - times(h, params.T)) ** 2).sum(axis=1) / 2 + code_l2 / 2 * (h**2).sum(axis=1)
 
     def statistic(params: jax.Array, batch: Batch) -> dict[str, jax.Array]:
         z, seen = entries(batch.x, features, params.dtype)
         h = codes(params, z, seen)
         if kind == "imputation":
-            return gram_and_cross(seen * z + (1 - seen) * (h @ params.T), h, batch.shares)
+            return gram_and_cross(seen * z + (1 - seen) * times(h, params.T), h, batch.shares)
         share = batch.shares.astype(h.dtype)[:, None]
-        gram = jnp.matmul(seen.T, share * outer(h), precision=EXACT)
-        return {"gram": gram, "cross": jnp.matmul((seen * z).T, share * h, precision=EXACT)}
+        return {"gram": times(seen.T, share * outer(h)), "cross": times((seen * z).T, share * h)}
 
     def minimize(s: dict[str, jax.Array]) -> jax.Array:
-        gram = ridge(unpack(s["gram"]), 2 * l2)
+        gram = with_ridge(unpack(s["gram"]), 2 * l2)
         if kind == "imputation":
             return jnp.linalg.solve(gram, s["cross"].T).T
         return jnp.linalg.solve(gram, s["cross"][..., None])[..., 0]
 
     def phi(params: jax.Array) -> dict[str, jax.Array]:
-        gram = pack(params.T @ params) if kind == "imputation" else outer(params)
+        gram = pack(times(params.T, params)) if kind == "imputation" else outer(params)
         return {"gram": -gram / 2, "cross": params}
 
     def init(key: Key) -> jax.Array:
         return jax.random.normal(key, (features, rank)) / rank**0.5
 
     def predict(params: jax.Array, x: jax.Array) -> jax.Array:
-        return codes(params, *entries(x, features, params.dtype)) @ params.T
+        return times(codes(params, *entries(x, features, params.dtype)), params.T)
 
     return LinearSurrogate(
         name=f"matrix-factorization, {kind}",

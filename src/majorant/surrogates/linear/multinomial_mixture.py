@@ -32,6 +32,7 @@ from majorant.surrogates.linear.latent import (
     given_weights,
     negative_log,
     posterior,
+    precise,
     samples,
 )
 from majorant.surrogates.linear.record import LinearSurrogate
@@ -103,7 +104,7 @@ def multinomial_mixture(
         logs = jax.tree.map(lambda a: jnp.log(a).sum(), params)
         return -weight_smoothing * logs["weights"] - smoothing * logs["probabilities"]
 
-    return LinearSurrogate(
+    surrogate = LinearSurrogate(
         name="multinomial-mixture",
         init=init,
         statistic=statistic,
@@ -118,3 +119,4 @@ def multinomial_mixture(
         phi=lambda params: {"shares": jnp.log(params["weights"]), "counts": jnp.log(params["probabilities"])},
         predict=lambda params, x: posterior(joint(params, x)),
     )
+    return precise(surrogate)

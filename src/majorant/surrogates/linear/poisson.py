@@ -35,7 +35,7 @@ from jax.scipy.special import gammaln
 
 from majorant.core import Key, Tree
 from majorant.solvers import Batch, check_range
-from majorant.surrogates.linear.latent import check_whole, given_weights, negative_log, posterior
+from majorant.surrogates.linear.latent import check_whole, given_weights, negative_log, posterior, precise
 from majorant.surrogates.linear.record import LinearSurrogate
 
 
@@ -67,8 +67,9 @@ def poisson(
     value that the statistic can have. ``margin`` is the ε of the first form.
 
     >>> surrogate = poisson(deviation=0.0, penalty=0.5)
-    >>> surrogate.minimize({"count": jnp.array(3.0), "effect": jnp.array(-1.0)}).round(4)  # log 2
-    Array(0.6931, dtype=float32)
+    >>> theta = surrogate.minimize({"count": jnp.array(3.0), "effect": jnp.array(-1.0)})
+    >>> round(float(jnp.exp(theta)), 3)  # 3 / (0.5 + 1)
+    2.0
     """
     check_range("penalty", penalty, least=0)
     check_range("margin", margin, above=0)
@@ -103,12 +104,12 @@ def poisson(
         predict=lambda theta, x: jnp.exp(theta) * excess(theta, x),
     )
     if mean is None:
-        return both
+        return precise(both)
     check_range("mean", mean, above=0)
     check_range("penalty, with a known mean,", penalty, above=0)
     most = math.exp(h.max()) if bound is None else bound
     check_range("bound", most, above=0)
-    return both._replace(
+    alone = both._replace(
         name="poisson, known mean",
         statistic=lambda theta, batch: -(batch.shares.astype(theta.dtype) @ excess(theta, batch.x)),
         minimize=lambda s: jnp.log(mean / (penalty - s)),
@@ -117,6 +118,7 @@ def poisson(
         phi=jnp.exp,
         metric=lambda s, direction: mean / (penalty - s) ** 2 * direction,
     )
+    return precise(alone)
 
 
 def poisson_constants(*, mean: float, penalty: float, bound: float) -> PoissonConstants:

@@ -20,8 +20,11 @@ def positive_semidefinite(packed: jax.Array, floor: float = 0.0) -> jax.Array:
     """
     values, vectors = jnp.linalg.eigh(unpack(packed))
     raised = jnp.maximum(values, floor)
-    moved = pack(jnp.einsum("...ij,...j,...kj->...ik", vectors, raised - values, vectors))
-    return packed + moved  # inside the set nothing moves, not even by rounding
+    exact = jax.lax.Precision.HIGHEST
+    built = jnp.einsum(
+        "...ij,...j,...kj->...ik", vectors, raised, vectors, precision=exact
+    )  # errors as small as itself
+    return jnp.where((values < floor).any(axis=-1, keepdims=True), pack(built), packed)  # inside the set nothing moves
 
 
 def simplex(vector: jax.Array, total: float = 1.0) -> jax.Array:

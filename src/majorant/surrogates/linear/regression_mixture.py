@@ -31,6 +31,7 @@ from majorant.surrogates.linear.latent import (
     given_weights,
     negative_log,
     posterior,
+    precise,
     samples,
 )
 from majorant.surrogates.linear.projections import positive_semidefinite
@@ -131,7 +132,7 @@ def regression_mixture(
     def penalty(params: Tree) -> jax.Array:
         return (ridge / 2 * (params["coefficients"] ** 2).sum(axis=1) / params["variances"]).sum()
 
-    return LinearSurrogate(
+    surrogate = LinearSurrogate(
         name="regression-mixture",
         init=init,
         statistic=statistic,
@@ -146,3 +147,4 @@ def regression_mixture(
         phi=phi,
         predict=lambda params, x: inputs(x, params["weights"].dtype) @ params["coefficients"].T @ params["weights"],
     )
+    return precise(surrogate)

@@ -1,0 +1,143 @@
+"""Estimators that minimise surrogates: scikit-learn's checks and results, whatever the groups; online and in bits."""
+
+import functools
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.cluster import KMeans
+from sklearn.decomposition import MiniBatchDictionaryLearning, sparse_encode
+from sklearn.mixture import GaussianMixture
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import check_estimator
+
+from majorant.estimators import (
+    FederatedDictionaryLearning,
+    FederatedGaussianMixture,
+    FederatedKMeans,
+    FederatedNMF,
+)
+
+ALL = [FederatedGaussianMixture(), FederatedKMeans(), FederatedDictionaryLearning(), FederatedNMF()]
+close = functools.partial(np.testing.assert_allclose, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("estimator", ALL, ids=lambda e: type(e).__name__)
+def test_scikit_learns_own_checks(estimator):
+    checks = check_estimator(estimator, on_skip=None)
+    assert {check["check_name"] for check in checks if check["status"] == "skipped"} <= {"check_array_api_input"}
+    assert len(checks) > 40
+
+
+@functools.cache
+def blobs():
+    """Three clusters, and groups that hold parts of one or two of them."""
+    rng = np.random.default_rng(0)
+    X = np.concatenate([rng.normal(m, s, (60, 2)) for m, s in (((0, 0), 1.0), ((4, 1), 0.6), ((1, 5), 1.4))])
+    groups = np.repeat(["a", "b", "c", "d", "e"], [30, 50, 25, 40, 35])
+    order = rng.permutation(len(X))
+    return X[order], groups[order]
+
+
+@pytest.mark.parametrize("kind", ["full", "diag", "spherical"])
+def test_gaussian_mixtures_are_those_of_scikit_learn_whatever_the_groups(kind):
+    X, groups = blobs()
+    theirs = GaussianMixture(3, covariance_type=kind, random_state=0, tol=1e-6).fit(X)
+    ours = FederatedGaussianMixture(3, covariance_type=kind, random_state=0, tol=1e-6).fit(X)
+    for name in ("weights_", "means_", "covariances_"):
+        close(getattr(ours, name), getattr(theirs, name), rtol=1e-4, atol=1e-6)
+    close(ours.lower_bound_, theirs.lower_bound_, rtol=1e-5)
+    close(ours.predict_proba(X), theirs.predict_proba(X), atol=1e-4)
+    close(ours.score_samples(X), theirs.score_samples(X), rtol=1e-4)
+    close(ours.bic(X), theirs.bic(X), rtol=1e-5)
+    start = {"means_init": X[:3], "weights_init": [0.2, 0.3, 0.5], "precisions_init": theirs.precisions_}
+    fit = lambda groups: FederatedGaussianMixture(3, covariance_type=kind, max_iter=30, **start).fit(X, groups=groups)
+    grouped = fit(groups)
+    close(grouped.means_, fit(None).means_)
+    np.testing.assert_allclose(
+        grouped.group_weights_[0], grouped.predict_proba(X[groups == "a"]).mean(axis=0), rtol=1e-9
+    )
+
+
+def test_k_means_is_lloyds_algorithm_whatever_the_groups():
+    X, groups = blobs()
+    start = X[:3]
+    theirs = KMeans(3, init=start, n_init=1, tol=0).fit(X)
+    for given in (None, groups):
+        ours = FederatedKMeans(3, init=start, tol=0).fit(X, groups=given)
+        close(ours.cluster_centers_, theirs.cluster_centers_, rtol=1e-5)
+        np.testing.assert_array_equal(ours.labels_, theirs.labels_)
+        assert ours.inertia_ == pytest.approx(theirs.inertia_)
+    found = FederatedKMeans(3, random_state=0).fit(X, groups=groups)
+    assert found.inertia_ == pytest.approx(KMeans(3, n_init=5, random_state=0).fit(X).inertia_, rel=1e-3)
+
+
+def objective(X, components, alpha):
+    codes = sparse_encode(X, components, algorithm="lasso_cd", alpha=alpha, max_iter=5000)
+    return 0.5 * ((X - codes @ components) ** 2).sum(axis=1).mean() + alpha * np.abs(codes).sum(axis=1).mean()
+
+
+def test_dictionaries_are_no_worse_than_those_of_scikit_learn():
+    rng = np.random.default_rng(1)
+    X = (rng.normal(size=(150, 6)) * (rng.random((150, 6)) < 0.4)) @ rng.normal(size=(6, 8))
+    theirs = MiniBatchDictionaryLearning(6, alpha=0.3, batch_size=30, max_iter=100, random_state=0).fit(X)
+    ours = FederatedDictionaryLearning(6, alpha=0.3, max_iter=300, random_state=0).fit(X, groups=np.arange(150) % 7)
+    assert objective(X, ours.components_, 0.3) <= objective(X, theirs.components_, 0.3) * 1.001
+    assert ours.error_[-1] == pytest.approx(objective(X, ours.components_, 0.3), rel=1e-5)
+    assert (np.linalg.norm(ours.components_, axis=1) <= 1 + 1e-9).all()
+    assert (np.diff(ours.error_) <= 1e-9).all()
+
+
+def test_absent_groups_batches_and_bits_come_close():
+    X, groups = blobs()
+    exact = FederatedGaussianMixture(3, random_state=0).fit(X, groups=groups)
+    noisy = clone(exact).set_params(participation=0.6, batch_size=15, bits=8, max_iter=150).fit(X, groups=groups)
+    assert noisy.score(X) > exact.score(X) - 0.1
+    assert noisy.n_iter_ == 150
+    assert len(noisy.lower_bounds_) > 5
+
+
+def test_rows_may_come_in_batches():
+    X, groups = blobs()
+    online = FederatedGaussianMixture(3, random_state=0)
+    for start in range(0, len(X), 45):
+        online.partial_fit(X[start : start + 45], groups=groups[start : start + 45])
+    assert online.n_batches_ == 4
+    assert online.score(X) > FederatedGaussianMixture(1).fit(X).score(X)
+    whole = FederatedKMeans(3, init=X[:3]).partial_fit(X)
+    close(whole.cluster_centers_, FederatedKMeans(3, init=X[:3], max_iter=1).fit(X).cluster_centers_)
+
+
+def test_pipelines_and_searches():
+    X, _ = blobs()
+    search = GridSearchCV(
+        make_pipeline(StandardScaler(), FederatedGaussianMixture(random_state=0)),
+        {"federatedgaussianmixture__n_components": [1, 3]},
+        cv=2,
+    ).fit(X)
+    assert search.best_params_ == {"federatedgaussianmixture__n_components": 3}
+
+
+def test_wrong_input_is_refused():
+    X, groups = blobs()
+    for message, estimator in {
+        "as many rows": FederatedGaussianMixture(500),
+        "n_clusters": FederatedKMeans(500),
+        "n_components": FederatedDictionaryLearning(500),
+        "covariance_type": FederatedGaussianMixture(covariance_type="tied"),
+        "step_size": FederatedKMeans(2, step_size=1.5),
+        "bits": FederatedKMeans(2, bits=1),
+        "participation": FederatedKMeans(2, participation=0),
+        "singular": FederatedGaussianMixture(2, precisions_init=np.zeros((2, 2, 2))),
+        "init": FederatedKMeans(2, init=np.zeros((3, 2))),
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            estimator.fit(X, groups=groups)
+    with pytest.raises(ValueError, match="Negative"):
+        FederatedNMF(2).fit(X)
+    with pytest.raises(ValueError, match="groups"):
+        FederatedKMeans(2).fit(X, groups=groups[:5])
+    with pytest.raises(ValueError, match="singular"):  # equal rows, and nothing added to the variances
+        FederatedGaussianMixture(1, reg_covar=0.0).fit(np.ones((10, 2)))
