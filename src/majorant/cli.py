@@ -46,7 +46,9 @@ from majorant.flags import (
     Until,
     WeightDecay,
 )
+from majorant.pareto_cli import pareto, write_page
 from majorant.terminal import (
+    check_figures,
     comparison_table,
     console,
     errors,
@@ -66,6 +68,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.add_typer(pareto, name="pareto")
 
 
 @app.callback()
@@ -307,7 +310,7 @@ def reproduce(
 
 @app.command()
 def report(
-    folders: Annotated[list[Path], typer.Argument(help="One or more run folders, or a folder of a comparison.")],
+    folders: Annotated[list[Path], typer.Argument(help="Run folders, or the folder of a comparison or front.")],
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="The page to write (default: report.html in the folder).")
     ] = None,
@@ -316,9 +319,12 @@ def report(
     """Write the report page of finished runs, and their figures for papers."""
     with friendly_errors():
         check_figures(figures)
-        runs = [run for folder in folders for run in run_folders(folder)]
         target = (out or folders[0] / "report.html").resolve()
-        page = write_pages(runs, target.parent, figures, page=target.name)
+        if len(folders) == 1 and (folders[0] / "front.json").exists():
+            page = write_page(folders[0], figures, target)
+        else:
+            runs = [run for folder in folders for run in run_folders(folder)]
+            page = write_pages(runs, target.parent, figures, page=target.name)
         if page is None:
             raise ValueError("the report needs matplotlib: pip install 'majorant[report]'")
         console.print(f"report: {page}", highlight=False, soft_wrap=True)
@@ -368,12 +374,6 @@ def fresh_folder(label: str) -> Path:
     from majorant.experiments.execute import new_folder
 
     return new_folder(Path("runs"), label)
-
-
-def check_figures(format: str | None) -> None:
-    """Only formats that papers use."""
-    if format not in (None, "pdf", "png", "svg"):
-        raise ValueError(f"--figures takes pdf, png or svg, got {format!r}")
 
 
 def run_folders(folder: Path) -> list[Path]:

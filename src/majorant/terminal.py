@@ -33,6 +33,12 @@ def tell_where(folder: Path, report: Path | None) -> None:
         console.print(f"report: {report.resolve()}", highlight=False, soft_wrap=True)
 
 
+def check_figures(format: str | None) -> None:
+    """Only formats that papers use."""
+    if format not in (None, "pdf", "png", "svg"):
+        raise ValueError(f"--figures takes pdf, png or svg, got {format!r}")
+
+
 def looking_for_minimum(config: Any, data: Any, *, quiet: bool) -> float | None:
     """`find_optimum`, with words on the error stream that say what takes so long."""
     from majorant.experiments.optimum import find_optimum

@@ -90,6 +90,18 @@ for _name, _help in {
     topologies.register(_name, f"majorant.communication.topology:{_name.replace('-', '_')}", _help)
 topologies.register("edges", "majorant.communication.topology:read_edges", "the links in a CSV file of two columns")
 
+criteria = Registry("criterion", arguments=1)
+for _name, _help in {
+    "squared-norm": "small parameters: half their squared norm",
+    "l1": "sparse parameters: the sum of their sizes",
+    "group-lasso": "rows of parameters that vanish together",
+    "distance": "parameters close to the shared model in a run folder",
+    "public-loss": "a small loss on public samples from a file",
+    "demographic-parity": "the same mean prediction for all groups of public samples",
+    "equalized-odds": "the same mean prediction for all groups, within each true class",
+}.items():
+    criteria.register(_name, f"majorant.experiments.named_criteria:{_name.replace('-', '_')}", _help)
+
 schedules = Registry("schedule")
 schedules.register("constant", "majorant.schedules:constant", "the learning rate as given")
 schedules.register("multi-step", "majorant.schedules:multi_step", "×0.1 at 1/2 and 3/4 of the rounds")
@@ -115,6 +127,7 @@ KINDS = {
     "participation": participations,
     "compression": compressors,
     "topologies": topologies,
+    "criteria": criteria,
     "schedules": schedules,
     "optimizers": optimizers,
     "solvers": exact_solvers,

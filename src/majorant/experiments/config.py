@@ -11,7 +11,7 @@ import warnings
 import zlib
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from majorant.models.base import Model
     from majorant.solvers import Solver
 
+Kind = TypeVar("Kind", bound="RunConfig")
 TABLES = (".csv", ".csv.gz", ".parquet", ".pq")
 
 
@@ -361,18 +362,26 @@ def network_fingerprint(algorithm: Algorithm) -> str:
 
 def load_config(path: str | Path, **overrides: Any) -> RunConfig:
     """Reads a TOML file; ``overrides`` (None: not given) take precedence over it."""
-    path = Path(path)
+    return make_config(read_settings(path), **overrides)
+
+
+def read_settings(path: str | Path) -> dict[str, Any]:
+    """The plain values in a TOML file."""
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ValueError(f"there is no configuration file {path}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not a valid TOML file: {error}") from None
-    return make_config(values, **overrides)
 
 
 def make_config(values: dict[str, Any], **overrides: Any) -> RunConfig:
     """A configuration from plain values; complaints name the setting and what it should be."""
+    return validated(RunConfig, values, overrides)
+
+
+def validated(kind: type[Kind], values: dict[str, Any], overrides: dict[str, Any]) -> Kind:
+    """A configuration of some kind from plain values, over which go ``overrides`` that are not None."""
     given = {k: v for k, v in overrides.items() if v is not None}
     local = {k: given.pop(k) for k in list(given) if k in LocalConfig.model_fields}
     nested = values.get("local", {})
@@ -380,16 +389,16 @@ def make_config(values: dict[str, Any], **overrides: Any) -> RunConfig:
         raise ValueError("[local] must be a table of settings")
     merged = values | given | ({"local": nested | local} if nested or local else {})
     try:
-        return RunConfig.model_validate(merged)
+        return kind.model_validate(merged)
     except ValidationError as error:
-        raise ValueError(explain(error)) from None
+        raise ValueError(explain(error, kind)) from None
 
 
-def explain(error: ValidationError) -> str:
+def explain(error: ValidationError, kind: type[RunConfig] = RunConfig) -> str:
     """pydantic's complaints in one readable sentence each."""
     import difflib
 
-    known = [*RunConfig.model_fields, *LocalConfig.model_fields]
+    known = [*kind.model_fields, *LocalConfig.model_fields]
     lines = []
     for item in error.errors():
         where = ".".join(str(part) for part in item["loc"])

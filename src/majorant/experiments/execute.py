@@ -43,6 +43,7 @@ from majorant.experiments.storage import (
 )
 
 if TYPE_CHECKING:
+    from majorant.data.federated import FederatedData
     from majorant.data.tabular import Encoding
     from majorant.engines.deployment import Deployment
     from majorant.engines.run import Run
@@ -169,17 +170,21 @@ def write_results(run: Run, config: RunConfig, problem: Problem, folder: Path) -
     """Summary, per-client table and models of a finished run (of its first seed, where there are several)."""
     atomic_write_text(folder / "clients.csv", clients_csv(run))
     deployment = run.deployment
-    meta = {
-        "config": to_toml(config),
-        "spec": [list(problem.data.spec.features), problem.data.spec.classes],
-        "classes": list(problem.data.classes),
-        "clients": problem.data.clients,
-        "nodes": int((~problem.data.unseen).sum()),
-        "seed": deployment.seed,
-        "encoding": problem.encoding.to_dict() if problem.encoding else None,
-    }
-    save_tree(folder / "model", deployment.server, meta)
+    save_tree(folder / "model", deployment.server, model_meta(config, problem.data, problem.encoding, deployment.seed))
     atomic_write_text(folder / "summary.json", strict_json(dict(run.summary()), indent=2) + "\n")
+
+
+def model_meta(config: RunConfig, data: FederatedData, encoding: Encoding | None, seed: int) -> dict[str, Any]:
+    """What is saved beside a server so that `load_deployment` can use it without the data."""
+    return {
+        "config": to_toml(config),
+        "spec": [list(data.spec.features), data.spec.classes],
+        "classes": list(data.classes),
+        "clients": data.clients,
+        "nodes": int((~data.unseen).sum()),
+        "seed": seed,
+        "encoding": encoding.to_dict() if encoding else None,
+    }
 
 
 def clients_csv(run: Run) -> str:

@@ -1,0 +1,251 @@
+"""Fronts in folders: settings in, every point's model, numbers and report out (see `front_record` for the folder)."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+from pydantic import Field
+
+from majorant.experiments import catalogue
+from majorant.experiments.config import (
+    LocalConfig,
+    RunConfig,
+    check_names,
+    load_data,
+    read_settings,
+    to_toml,
+    validated,
+)
+from majorant.experiments.front_record import FORMAT, FrontRecord, PointRecord, deploy, model_folder
+from majorant.experiments.storage import atomic_write_text, check_writable, save_tree
+
+if TYPE_CHECKING:
+    from majorant.communication.participation import Participation
+    from majorant.criteria import Criterion
+    from majorant.data.federated import FederatedData
+    from majorant.data.tabular import Encoding
+    from majorant.models.base import Model
+    from majorant.pareto.choice import Held
+    from majorant.pareto.front import Front, Point
+
+NOT_FOR_FRONTS = ("objective", "until", "seeds", "compression", "topology", "scaling", "diagnostics", "reference",
+                  "evaluate_every", "clients", "memory_budget")  # fmt: skip
+HIGHEST = 0.9  # the largest λ of an even grid
+
+
+class PlainLocal(LocalConfig):
+    """Plain gradient steps: weight decay would be a criterion that the front does not show."""
+
+    momentum: float = Field(0.0, description="momentum of SGD; criteria with a kink need 0")
+    weight_decay: float = Field(0.0, description="weight decay of SGD")
+    schedule: str = Field("constant", description="learning rate over the rounds: constant, multi-step, cosine")
+
+
+class FrontConfig(RunConfig):
+    """A sweep over λ: the weighted sum of agents' losses and a coordinator's criteria."""
+
+    algorithm: Literal["weighted-sum"] = "weighted-sum"
+    rounds: int = Field(100, ge=1, description="communication rounds for every λ")
+    criteria: tuple[str, ...] = Field((), description="what the coordinator wants: squared-norm:factor=0.1, l1")
+    criteria_weights: tuple[float, ...] | None = Field(None, description="of the criteria, summing to 1; equal ones")
+    weights: tuple[float, ...] | None = Field(None, description="the λ, at least 0 and less than 1")
+    points: int | None = Field(None, ge=2, description="so many λ from 0 to 0.9 instead (default 8)")
+    refine: int = Field(0, ge=0, description="further λ where the front is sparse")
+    step: Literal["auto", "explicit", "implicit"] = Field("auto", description="implicit where a criterion has a kink")
+    agents: Literal["equal", "samples"] = Field("equal", description="agents count once each, or by their samples")
+    choose: Literal["auto", "validation", "knee"] = Field("auto", description="which point is deployed at first")
+    local: PlainLocal = PlainLocal()
+
+    @property
+    def lambdas(self) -> list[float]:
+        """The λ of the first sweep."""
+        return list(self.weights) if self.weights is not None else np.linspace(0, HIGHEST, self.points or 8).tolist()
+
+    @property
+    def as_run(self) -> RunConfig:
+        """A run with these settings whose outcome is used as that of a front: one model for everybody."""
+        values = {name: getattr(self, name) for name in RunConfig.model_fields if name not in ("algorithm", "local")}
+        return RunConfig(algorithm="fedavg", local=LocalConfig(**self.local.model_dump()), **values)
+
+
+class FrontProblem(NamedTuple):
+    """A configuration, built."""
+
+    data: FederatedData
+    model: Model
+    criteria: list[Criterion]
+    participation: Participation
+    encoding: Encoding | None
+
+
+def make_front_config(path: Path | None = None, **overrides: Any) -> FrontConfig:
+    """Settings from a TOML file, if given, and over them ``overrides`` that are not None; checked."""
+    config = validated(FrontConfig, read_settings(path) if path else {}, overrides)
+    check_front(config)
+    return config
+
+
+def check_front(config: FrontConfig) -> None:
+    """Complains about unknown names and impossible numbers before anything is loaded."""
+    odd = [name for name in NOT_FOR_FRONTS if getattr(config, name) != RunConfig.model_fields[name].default]
+    if odd:
+        raise ValueError(f"{odd[0]} does not go with a front: leave it out")
+    if not config.criteria:
+        raise ValueError("give at least one --criterion, as in squared-norm (majorant list criteria)")
+    for text in config.criteria:
+        catalogue.criteria.check(text)
+    if config.weights is not None and config.points is not None:
+        raise ValueError("give --weights, or --points for an even grid, not both")
+    wrong = [value for value in config.lambdas if not 0 <= value < 1]
+    if wrong:
+        why = " (at 1 the agents' losses would not count at all)" if wrong[0] == 1 else ""
+        raise ValueError(f"every weight λ must be at least 0 and less than 1, got {wrong[0]:g}{why}")
+    if len(set(config.lambdas)) < 2:
+        raise ValueError(f"a front needs at least two different weights λ, got {config.lambdas}")
+    shares = config.criteria_weights
+    if shares is not None:
+        if len(shares) != len(config.criteria):
+            raise ValueError(f"there are {len(config.criteria)} criteria but {len(shares)} of --criteria-weights")
+        if not min(shares) >= 0 or not abs(sum(shares) - 1) < 1e-6:
+            raise ValueError(f"--criteria-weights must be at least 0 and sum to 1, got {list(shares)}")
+    check_names(config.as_run)
+
+
+def build_front(config: FrontConfig) -> FrontProblem:
+    """Data, model and criteria; complaints about them come before any training."""
+    from majorant.criteria import coordinate
+    from majorant.experiments.named_criteria import Setting
+
+    with config.arithmetic():
+        data, encoding = load_data(config)
+        model = catalogue.models.make(config.model, data)
+        setting = Setting(model, data.spec.features, data.classes, encoding)
+        criteria = [catalogue.criteria.make(text, setting) for text in config.criteria]
+        coordinate(criteria, config.criteria_weights, step=step_of(config, criteria))
+        if config.choose == "validation" and not data.validation.sizes[~data.unseen].sum():
+            raise ValueError(f"{config.data} has no validation samples to choose by: --choose knee")
+    return FrontProblem(data, model, criteria, catalogue.participations.make(config.participation), encoding)
+
+
+def step_of(config: FrontConfig, criteria: Sequence[Criterion]) -> str:
+    """Implicit where a criterion has a kink, unless the configuration says."""
+    if config.step != "auto":
+        return config.step
+    return "explicit" if all(c.smooth for c in criteria) else "implicit"
+
+
+def front_in_folder(config: FrontConfig, folder: Path, problem: FrontProblem | None = None) -> FrontRecord:
+    """Finds a front and writes its folder; a failure leaves no folder behind."""
+    problem = problem or build_front(config)
+    if folder.exists() and any(folder.iterdir()):
+        raise FileExistsError(f"{folder} is not empty: choose another --out")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        check_writable(folder)
+        atomic_write_text(folder / "config.toml", to_toml(config))
+        with config.arithmetic():
+            return find_and_save(config, problem, folder)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def find_and_save(config: FrontConfig, problem: FrontProblem, folder: Path) -> FrontRecord:
+    """Trains, measures, and writes models and numbers, in the precision that is switched on."""
+    from majorant.pareto.choice import held_out
+    from majorant.pareto.front import pareto_front
+
+    began = time.monotonic()
+    front = pareto_front(
+        problem.model,
+        problem.data,
+        problem.criteria,
+        weights=config.lambdas,
+        rounds=config.rounds,
+        refine=config.refine,
+        criteria_weights=config.criteria_weights,
+        seed=config.seed,
+        participation=problem.participation,
+        local=config.local.build(),
+        step=step_of(config, problem.criteria),
+        agents=config.agents,
+    )
+    points = sorted([*front.points, *front.dominated], key=lambda point: point.weight)
+    record = describe(config, problem, front, points, held_out(problem.model, problem.data, points))
+    record = record.model_copy(update={"seconds": time.monotonic() - began})
+    save_models(config, problem, points, folder)
+    return deploy(folder, record, record.picked, record.picked_by)
+
+
+def describe(
+    config: FrontConfig, problem: FrontProblem, front: Front, points: Sequence[Point], held: Sequence[Held]
+) -> FrontRecord:
+    """A front in numbers, with the point that is chosen automatically: by validation samples, or the knee."""
+    from majorant.pareto.choice import best_of
+
+    places = [place for place, point in enumerate(points) if any(point is kept for kept in front.points)]
+    knee = next(place for place in places if points[place] is front.pick(knee=True))
+    found = best_of([held[place] for place in places])
+    best = None if found is None else places[found]
+    by_knee = config.choose == "knee" or best is None
+    volume, reference = volume_of(front)
+    return FrontRecord(
+        format=FORMAT,
+        dataset=config.data,
+        model=config.model,
+        clients=problem.data.clients,
+        rounds=config.rounds,
+        seed=config.seed,
+        criteria=list(points[0].criteria),
+        points=[
+            PointRecord(
+                point=place,
+                validation_accuracy=score.accuracy,
+                validation_loss=score.loss,
+                dominated=place not in places,
+                **{name: value for name, value in point._asdict().items() if name != "params"},
+            )
+            for place, (point, score) in enumerate(zip(points, held, strict=True))
+        ],
+        knee=knee,
+        best_validation=best,
+        picked=knee if by_knee or best is None else best,
+        picked_by="knee" if by_knee else "best validation",
+        hypervolume=volume,
+        hypervolume_reference=reference,
+        spread=front.spread() if len(front) > 2 else float("nan"),
+        seconds=0.0,
+    )
+
+
+def volume_of(front: Front) -> tuple[float, list[float]]:
+    """The hypervolume and its reference point; NaN for three coordinates or more without the extra for it."""
+    low, high = front.values.min(axis=0), front.values.max(axis=0)
+    reference = (high + 0.1 * np.where(high > low, high - low, 1)).tolist()
+    try:
+        return front.hypervolume(reference), reference
+    except ImportError:
+        return float("nan"), reference
+
+
+def save_models(config: FrontConfig, problem: FrontProblem, points: Sequence[Point], folder: Path) -> None:
+    """Every point's model, as `load_deployment` reads them."""
+    import jax
+    import jax.numpy as jnp
+
+    from majorant.experiments.config import build_algorithm
+    from majorant.experiments.execute import model_meta
+
+    run, data = config.as_run, problem.data
+    _, algorithm = build_algorithm(run, data, data.clients, data)
+    meta = model_meta(run, data, problem.encoding, config.seed)
+    done = jnp.asarray(config.rounds, jnp.int32)
+    server = algorithm.init(jax.random.key(config.seed))._replace(round=done, rounds=done)
+    for place, point in enumerate(points):
+        about = meta | {"point": place, "lambda": point.weight}
+        save_tree(model_folder(folder, place), server._replace(value=point.params), about)

@@ -1,0 +1,206 @@
+"""The folder of a front: what ``front.json`` says, where the models lie, and which of them is deployed.
+
+::
+
+    config.toml          the settings: majorant pareto --config runs it again
+    front.json           every point's numbers, and the chosen ones; a folder without it did not finish
+    models/point-000/    every point's model
+    model/               the picked point's model, for majorant personalize
+    report.html          table and figures
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from majorant.experiments.names import nearest
+from majorant.experiments.storage import DamagedFile, atomic_write_text, load_tree, save_tree, strict_json
+
+FORMAT = 1
+Number = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]  # null: not finite
+
+
+class PointRecord(BaseModel):
+    """A model of a front in numbers; those that are not known, or not finite, are NaN here and null in the file."""
+
+    model_config = ConfigDict(frozen=True, populate_by_name=True)
+
+    point: int
+    weight: float = Field(alias="lambda")
+    loss: Number  # the agents' mean training loss
+    criteria: dict[str, Number]
+    accuracy: Number  # on the test samples, as macro F1
+    macro_f1: Number
+    validation_accuracy: Number
+    validation_loss: Number
+    certificate: Number
+    norm: Number
+    dominated: bool
+
+    @property
+    def values(self) -> list[float]:
+        """The agents' mean loss and the criteria."""
+        return [self.loss, *self.criteria.values()]
+
+
+class FrontRecord(BaseModel):
+    """A front in numbers."""
+
+    model_config = ConfigDict(frozen=True)
+
+    format: int
+    dataset: str
+    model: str
+    clients: int
+    rounds: int
+    seed: int
+    criteria: list[str]
+    points: list[PointRecord] = Field(min_length=1)
+    knee: int
+    best_validation: int | None
+    picked: int
+    picked_by: str
+    hypervolume: Number
+    hypervolume_reference: list[float]
+    spread: Number
+    seconds: Number
+
+    @model_validator(mode="after")
+    def consistent(self) -> FrontRecord:
+        """Points are numbered, have the same criteria, and the chosen ones exist."""
+        if [point.point for point in self.points] != list(range(len(self.points))):
+            raise ValueError("points are not numbered 0, 1, 2, …")
+        if any(list(point.criteria) != self.criteria for point in self.points):
+            raise ValueError("a point has other criteria than the front")
+        for place in (self.knee, self.best_validation, self.picked):
+            if place is not None and not 0 <= place < len(self.points):
+                raise ValueError(f"there is no point {place}")
+        if all(point.dominated for point in self.points):
+            raise ValueError("every point is dominated")
+        return self
+
+    @property
+    def names(self) -> list[str]:
+        """The coordinates of the front in words."""
+        return ["mean loss", *(name.replace("_", " ") for name in self.criteria)]
+
+    @property
+    def on_front(self) -> list[PointRecord]:
+        """The points that none dominates."""
+        return [point for point in self.points if not point.dominated]
+
+    def roles(self, place: int) -> list[str]:
+        """What is special about a point, in words."""
+        point = self.points[place]
+        return (
+            ["dominated"] * point.dominated
+            + ["knee"] * (place == self.knee)
+            + ["best validation"] * (place == self.best_validation)
+            + ["picked"] * (place == self.picked)
+        )
+
+
+def model_folder(folder: Path, place: int) -> Path:
+    """Where the model of a point lies."""
+    return folder / "models" / f"point-{place:03d}"
+
+
+def write_front(folder: Path, record: FrontRecord) -> None:
+    """Writes ``front.json``."""
+    values = record.model_dump(by_alias=True)
+    for place, point in enumerate(values["points"]):
+        point["model"] = model_folder(Path(), place).as_posix()
+    atomic_write_text(folder / "front.json", strict_json(values, indent=2) + "\n")
+
+
+def read_front(folder: Path) -> FrontRecord:
+    """What ``front.json`` says; complaints tell a foreign folder from a damaged one."""
+    path = folder / "front.json"
+    if not path.is_file():
+        if not folder.is_dir():
+            raise ValueError(f"there is no folder {folder}")
+        what = "the folder of a run" if (folder / "summary.json").exists() else "not the folder of a finished front"
+        raise ValueError(f"{folder} is {what}: it has no front.json, which majorant pareto writes")
+    try:
+        content = json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        raise DamagedFile(f"{path} is cut short or altered: it is not JSON") from None
+    if not isinstance(content, dict) or "format" not in content or "points" not in content:
+        raise DamagedFile(f"{path} was not written by Majorant, or was altered")
+    if content["format"] != FORMAT:
+        raise DamagedFile(f"{path} has format {content['format']!r}; this version of Majorant reads format {FORMAT}")
+    try:
+        return FrontRecord.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise DamagedFile(
+            f"{path} was altered: {where + ': ' if where else ''}{first['msg'].removeprefix('Value error, ')}"
+        ) from None
+
+
+def choose_point(
+    record: FrontRecord,
+    *,
+    knee: bool = False,
+    best_validation: bool = False,
+    point: int | None = None,
+    max_norm: float | None = None,
+    limits: dict[str, float] | None = None,
+) -> tuple[int, str]:
+    """The point that is asked for in one way, and the way in words; bounds may be several."""
+    ways = [knee, best_validation, point is not None, max_norm is not None or bool(limits)]
+    if sum(ways) != 1:
+        every = "--knee, --best-validation, --point N, or bounds (--max-norm X, --limit criterion=value)"
+        raise ValueError(f"{'say which point' if not any(ways) else 'choose in one way'}: {every}")
+    if point is not None:
+        if not 0 <= point < len(record.points):
+            raise ValueError(f"there is no point {point}: they go from 0 to {len(record.points) - 1}")
+        return point, f"point {point}"
+    if best_validation:
+        if record.best_validation is None:
+            raise ValueError("the data has no validation samples to choose by: take --knee, or a bound")
+        return record.best_validation, "best validation"
+    if knee:
+        return record.knee, "knee"
+    unknown = set(limits or {}) - set(record.criteria)
+    if unknown:
+        name = unknown.pop()
+        near = nearest(name, record.criteria)
+        raise ValueError(f"the front has no criterion {name!r}{near} It has: {', '.join(record.criteria)}")
+    return within(record, max_norm, limits or {})
+
+
+def within(record: FrontRecord, max_norm: float | None, limits: dict[str, float]) -> tuple[int, str]:
+    """The point of least loss within bounds on the parameters' norm and on criteria."""
+    bounds = ({} if max_norm is None else {"norm": max_norm}) | limits
+    value = lambda point, name: point.norm if name == "norm" else point.criteria[name]
+    fits = [p for p in record.on_front if all(value(p, name) <= bound for name, bound in bounds.items())]
+    if not fits:
+        least = ", ".join(f"{name} {min(value(p, name) for p in record.on_front):.6g}" for name in bounds)
+        raise ValueError(f"no point of the front is within the bounds; the least values on it are: {least}")
+    words = ", ".join(f"{name} ≤ {bound:g}" for name, bound in bounds.items())
+    return min(fits, key=lambda p: p.loss).point, words
+
+
+def deploy(folder: Path, record: FrontRecord, place: int, by: str) -> FrontRecord:
+    """Puts a point's model in ``model/``, where commands on run folders look for it, and says so in ``front.json``."""
+    source = model_folder(folder, place)
+    tree, meta = load_tree(source)
+    if meta.get("point") != place or meta.get("lambda") != record.points[place].weight:
+        raise DamagedFile(f"{source} holds the model of another point than front.json says")
+    save_tree(folder / "model", tree, meta)
+    record = record.model_copy(update={"picked": place, "picked_by": by})
+    write_front(folder, record)
+    return record
+
+
+def pick(folder: Path, **how: Any) -> FrontRecord:
+    """Reads a folder, chooses a point (see `choose_point`) and deploys it."""
+    record = read_front(folder)
+    return deploy(folder, record, *choose_point(record, **how))

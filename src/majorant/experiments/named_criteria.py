@@ -1,0 +1,116 @@
+"""A coordinator's criteria by name: ``squared-norm:factor=0.1``, ``distance:run=runs/approved``.
+
+Public samples come from a file: a table encoded as at training where the agents' data is one, else an ``.npz`` file
+with arrays ``x``, ``y`` and ``group``. Everything is read and checked before any training.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import numpy as np
+
+from majorant import criteria
+from majorant.criteria import Criterion
+
+if TYPE_CHECKING:
+    from majorant.data.tabular import Encoding
+    from majorant.models.base import Model
+
+
+class Setting(NamedTuple):
+    """What a criterion may refer to: the model that is trained and how its data is encoded."""
+
+    model: Model
+    features: tuple[int, ...]
+    classes: tuple[Any, ...]
+    encoding: Encoding | None = None
+
+
+def squared_norm(setting: Setting, factor: float = 1.0) -> Criterion:
+    """Small parameters."""
+    return criteria.squared_norm(factor)
+
+
+def l1(setting: Setting, factor: float = 1.0) -> Criterion:
+    """Sparse parameters."""
+    return criteria.l1(factor)
+
+
+def group_lasso(setting: Setting, factor: float = 1.0) -> Criterion:
+    """Rows of parameters that vanish together."""
+    return criteria.group_lasso(factor)
+
+
+def distance(setting: Setting, run: str, factor: float = 1.0) -> Criterion:
+    """Parameters close to those of a saved run's shared model."""
+    from majorant.experiments.execute import load_deployment
+
+    reference = load_deployment(Path(run))[0].server.value
+    wanted = jax.eval_shape(setting.model.init, jax.random.key(0))
+    shapes = lambda tree: {jax.tree_util.keystr(path): leaf.shape for path, leaf in jax.tree.leaves_with_path(tree)}
+    if shapes(wanted) != shapes(reference):
+        raise ValueError(
+            f"the model in {run} has other parameters than the one to train: distance needs the same model"
+        )
+    return criteria.distance(jax.tree.map(np.asarray, reference), factor)
+
+
+def public_loss(setting: Setting, file: str) -> Criterion:
+    """A small loss on public samples."""
+    found = public_samples(setting, file, labelled=True)
+    return criteria.public_loss(setting.model, found["x"], found["y"])
+
+
+def demographic_parity(setting: Setting, file: str, group: str = "group", label: int = 1) -> Criterion:
+    """The same mean prediction for all groups of public samples."""
+    found = public_samples(setting, file, group=group)
+    return criteria.demographic_parity(setting.model, found["x"], found["group"], label=label)
+
+
+def equalized_odds(setting: Setting, file: str, group: str = "group", label: int = 1) -> Criterion:
+    """The same mean prediction for all groups of public samples, within each true class."""
+    found = public_samples(setting, file, group=group, labelled=True)
+    return criteria.equalized_odds(setting.model, found["x"], found["y"], found["group"], label=label)
+
+
+def public_samples(
+    setting: Setting, file: str, *, group: str | None = None, labelled: bool = False
+) -> dict[str, np.ndarray]:
+    """The features ``x`` of a file's samples, the codes ``y`` of their labels, and their ``group``, as asked for."""
+    from majorant.engines.deployment import check_features, encode
+
+    path = Path(file)
+    if path.suffix.lower() != ".npz":
+        if setting.encoding is None:
+            raise ValueError(f"the agents' data is not a table: give public samples as an .npz file, not {file}")
+        return table_samples(setting.encoding, path, group, labelled)
+    needed = ["x", *["y"] * labelled, *([group] if group else [])]
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            missing = [name for name in needed if name not in arrays]
+            if missing:
+                raise ValueError(f"{file} has no array {missing[0]!r}: it needs {', '.join(needed)}")
+            found = {"group" if name == group else name: arrays[name] for name in needed}
+    except FileNotFoundError:
+        raise ValueError(f"there is no file {file}") from None
+    except (OSError, EOFError) as error:
+        raise ValueError(f"{file} is not a readable .npz file: {error}") from None
+    found["x"] = check_features(found["x"], setting.features)
+    return found | ({"y": encode(found["y"], setting.classes)} if labelled else {})
+
+
+def table_samples(encoding: Encoding, path: Path, group: str | None, labelled: bool) -> dict[str, np.ndarray]:
+    """`public_samples` of a table; ``group`` is one of its columns."""
+    from majorant.data.tables import check_columns, read_table, values_of
+    from majorant.data.tabular import encode_table
+
+    x, y = encode_table(path, encoding, require_labels=labelled)
+    found = {"x": x} | ({"y": y} if labelled and y is not None else {})
+    if group:
+        table = read_table(path)
+        check_columns(table, [group], path)
+        found["group"] = values_of(table, group, "group")
+    return found

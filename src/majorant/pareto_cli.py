@@ -1,0 +1,274 @@
+"""``majorant pareto``: fronts on the command line. Heavy modules are imported inside the commands."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from majorant.flags import (
+    BatchSize,
+    ClientColumn,
+    Config,
+    Data,
+    Drop,
+    DryRun,
+    Epochs,
+    Figures,
+    Json,
+    LabelColumn,
+    Model,
+    Momentum,
+    Optimizer,
+    Out,
+    Participation,
+    Precision,
+    Rate,
+    Rounds,
+    Schedule,
+    Seed,
+    Steps,
+    Task,
+    Unseen,
+    WeightDecay,
+)
+from majorant.terminal import check_figures, console, errors, friendly_errors, tell_where
+
+if TYPE_CHECKING:
+    from majorant.experiments.front_record import FrontRecord
+
+NOT_SETTINGS = ("context", "criterion", "config", "out", "dry_run", "as_json", "figures")
+
+pareto = typer.Typer(
+    invoke_without_command=True,
+    help="Find the trade-offs between the agents' loss and a coordinator's criteria, and pick one of the models.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Folder = Annotated[Path, typer.Argument(help="The folder of a front: runs/last.")]
+
+
+@pareto.callback()
+def sweep(
+    context: typer.Context,
+    criterion: Annotated[
+        list[str] | None,
+        typer.Option(help="What the coordinator wants small: squared-norm, l1:factor=0.1 (repeatable)."),
+    ] = None,
+    weights: Annotated[
+        str | None, typer.Option(help="The λ: 0,0.25,0.5. 0 is the agents' loss alone; λ stays below 1.")
+    ] = None,
+    points: Annotated[int | None, typer.Option(help="So many λ from 0 to 0.9 instead (default 8).")] = None,
+    refine: Annotated[int | None, typer.Option(help="Further λ, put where the front is sparse.")] = None,
+    criteria_weights: Annotated[str | None, typer.Option(help="Of several criteria: 0.8,0.2 (default: equal).")] = None,
+    choose: Annotated[
+        str | None, typer.Option(help="The model to deploy at first: by validation, the knee, or auto.")
+    ] = None,
+    step: Annotated[str | None, typer.Option(help="explicit, implicit (for kinks) or auto.")] = None,
+    agents: Annotated[str | None, typer.Option(help="Agents count equal, or by their samples.")] = None,
+    data: Data = None,
+    model: Model = None,
+    rounds: Rounds = None,
+    seed: Seed = None,
+    participation: Participation = None,
+    precision: Precision = None,
+    unseen: Unseen = None,
+    client_column: ClientColumn = None,
+    label_column: LabelColumn = None,
+    task: Task = None,
+    drop: Drop = None,
+    lr: Rate = None,
+    epochs: Epochs = None,
+    steps: Steps = None,
+    batch_size: BatchSize = None,
+    momentum: Momentum = None,
+    weight_decay: WeightDecay = None,
+    schedule: Schedule = None,
+    optimizer: Optimizer = None,
+    config: Config = None,
+    out: Out = None,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+    figures: Figures = None,
+) -> None:
+    """Train a model for every λ side by side, and show what each is worth."""
+    if context.invoked_subcommand is not None:
+        return
+    flags = {k: v for k, v in locals().items() if k not in NOT_SETTINGS}
+    with friendly_errors():
+        from majorant.experiments.config import to_toml
+        from majorant.experiments.execute import new_folder, point_last_at
+        from majorant.experiments.front import build_front, front_in_folder, make_front_config
+
+        flags |= {"criteria": tuple(criterion) if criterion else None, "drop": tuple(drop) if drop else None}
+        flags |= {name: numbers(name, flags[name]) for name in ("weights", "criteria_weights")}
+        settings = make_front_config(config, **flags)
+        check_figures(figures)
+        if dry_run:
+            return print(to_toml(settings))
+        problem = build_front(settings)
+        folder = out or new_folder(Path("runs"), f"pareto-{settings.data}")
+        with waiting(training_words(settings), quiet=as_json):
+            record = front_in_folder(settings, folder, problem)
+        point_last_at(folder)
+        report = write_page(folder, figures)
+        if as_json:
+            print((folder / "front.json").read_text(), end="")
+        else:
+            console.print(problem.data.describe(), highlight=False)
+            show_front(record)
+            tell_where(folder, report)
+            console.print(f"another point: majorant pareto pick {folder} --point N", highlight=False, soft_wrap=True)
+
+
+@pareto.command()
+def pick(
+    folder: Folder,
+    knee: Annotated[bool, typer.Option("--knee", help="The best compromise: where the front bends most.")] = False,
+    best_validation: Annotated[
+        bool, typer.Option("--best-validation", help="The best on the clients' validation samples.")
+    ] = False,
+    max_norm: Annotated[float | None, typer.Option(help="The least loss with parameters of at most this norm.")] = None,
+    limit: Annotated[
+        list[str] | None, typer.Option(help="The least loss within a bound on a criterion: l1=20 (repeatable).")
+    ] = None,
+    point: Annotated[int | None, typer.Option(help="The point of this number.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Choose a point of a front: its model goes to FOLDER/model, where `majorant personalize FOLDER` uses it."""
+    with friendly_errors():
+        from majorant.experiments.front_record import pick as pick_point
+        from majorant.experiments.storage import strict_json
+
+        limits = dict(parse_limit(text) for text in limit or [])
+        how: dict[str, Any] = {"knee": knee, "best_validation": best_validation, "point": point}
+        record = pick_point(folder, max_norm=max_norm, limits=limits, **how)
+        chosen = record.points[record.picked]
+        write_page(folder, None)
+        if as_json:
+            more = {"picked_by": record.picked_by, "model": str(folder / "model")}
+            print(strict_json(chosen.model_dump(by_alias=True) | more, indent=2))
+            return
+        if chosen.dominated:
+            errors.print(
+                f"[yellow]warning:[/] point {chosen.point} is dominated: another is better in all", highlight=False
+            )
+        console.print(f"picked by {record.picked_by}:", highlight=False)
+        for name, text in facts(record, chosen.point).items():
+            console.print(f"  {name}: {text}", highlight=False)
+        console.print(f"its model is now in {folder / 'model'}", highlight=False, soft_wrap=True)
+
+
+@pareto.command()
+def show(folder: Folder, as_json: Json = False) -> None:
+    """Print the table of a front again."""
+    with friendly_errors():
+        from majorant.experiments.front_record import read_front
+
+        record = read_front(folder)
+        if as_json:
+            print((folder / "front.json").read_text(), end="")
+        else:
+            show_front(record)
+
+
+def numbers(name: str, text: str | None) -> tuple[float, ...] | None:
+    """Numbers between commas.
+
+    >>> numbers("weights", "0, 0.25,5e-1")
+    (0.0, 0.25, 0.5)
+    """
+    if text is None:
+        return None
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        flag = f"--{name.replace('_', '-')}"
+        raise ValueError(f"{flag} takes numbers between commas, as in 0,0.25,0.5, got {text!r}") from None
+
+
+def parse_limit(text: str) -> tuple[str, float]:
+    """A criterion and its bound.
+
+    >>> parse_limit("squared-norm=1.5")
+    ('squared_norm', 1.5)
+    """
+    name, equals, value = text.partition("=")
+    try:
+        if not equals or math.isnan(float(value)):
+            raise ValueError
+        return name.strip().replace("-", "_"), float(value)
+    except ValueError:
+        raise ValueError(f"--limit takes criterion=value, as in l1=20, got {text!r}") from None
+
+
+def training_words(settings: Any) -> str:
+    """What is going on during a sweep."""
+    more = f", then {settings.refine} more" if settings.refine else ""
+    return f"training {len(set(settings.lambdas))} models side by side{more}, {settings.rounds} rounds each"
+
+
+def waiting(words: str, *, quiet: bool) -> Any:
+    """A line with the time so far on the error stream."""
+    from contextlib import nullcontext
+
+    if quiet:
+        return nullcontext()
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    screen = Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=errors)
+    screen.add_task(words, total=None)
+    return screen
+
+
+def write_page(folder: Path, figures: str | None, page: Path | None = None) -> Path | None:
+    """The report page (None where matplotlib is not installed) and, if asked, the figures as files."""
+    import importlib.util
+
+    if importlib.util.find_spec("matplotlib") is None:
+        return None
+    from majorant.report.pareto_page import write_front_report
+
+    return write_front_report(folder, page or folder / "report.html", figures)
+
+
+def facts(record: FrontRecord, place: int) -> dict[str, str]:
+    """A point in words, by the names of the columns; what nobody knows is left out."""
+    point = record.points[place]
+    values = dict(zip(["loss", *record.names[1:], "norm"], [*point.values, point.norm], strict=True))
+    texts = {"point": str(place), "λ": f"{point.weight:.3g}"} | {k: f"{value:.3g}" for k, value in values.items()}
+    scores = {"accuracy": point.accuracy, "macro F1": point.macro_f1, "valid. accuracy": point.validation_accuracy}
+    texts |= {name: f"{100 * value:.1f} %" for name, value in scores.items() if math.isfinite(value)}
+    if "accuracy" not in texts and math.isfinite(point.validation_loss):
+        texts["valid. loss"] = f"{point.validation_loss:.3g}"
+    return texts | {"certificate": f"{point.certificate:.1e}"}
+
+
+def show_front(record: FrontRecord) -> None:
+    """The table of all points, and what was chosen among them."""
+    rows = [facts(record, place) for place in range(len(record.points))]
+    table = Table(box=None, padding=(0, 1, 0, 0))
+    short = {"point": "#", "certificate": "certif."}
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    for name in names:
+        table.add_column(short.get(name, name.replace(" ", "\n")), justify="right", overflow="fold")
+    table.add_column("", overflow="fold")
+    for place, row in enumerate(rows):
+        roles = " ".join(role.removeprefix("best ") for role in record.roles(place))
+        style = "dim" if record.points[place].dominated else ""
+        table.add_row(*(row.get(name, "–") for name in names), roles, style=style)
+    console.print(table)
+    weight = lambda place: f"λ = {record.points[place].weight:.4g} (point {place})"
+    if record.best_validation is None:
+        console.print("no validation samples to choose λ by", highlight=False)
+    else:
+        console.print(f"best on validation samples: {weight(record.best_validation)}", highlight=False)
+    console.print(f"knee: {weight(record.knee)}", highlight=False)
+    measures = [f"{len(record.on_front)} of {len(record.points)} points are on the front"]
+    measures += [f"hypervolume {record.hypervolume:.4g}"] * math.isfinite(record.hypervolume)
+    measures += [f"spread {record.spread:.3g}"] * math.isfinite(record.spread)
+    console.print(", ".join(measures), highlight=False)
+    console.print(f"deployed: {weight(record.picked)}, by {record.picked_by}", highlight=False)
