@@ -1,0 +1,266 @@
+"""Fronts on the command line: one small front that all tests share, picking points of it, and bad input."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from majorant.cli import app
+from majorant.experiments.execute import load_deployment
+from majorant.experiments.front_record import FrontRecord, PointRecord, read_front
+from majorant.pareto import hypervolume, knee, nondominated
+from majorant.report.figures import render
+from majorant.report.pareto_figures import draw_front
+
+DATA = "synthetic:clients=4,dimension=3"
+SMALL = ["--rounds", "60", "--lr", "1", "--steps", "1", "--batch-size", "0"]
+
+
+def invoke(*arguments: object, code: int = 0) -> str:
+    """The output of a command that is expected to end with ``code``."""
+    result = CliRunner().invoke(app, [str(a) for a in arguments])
+    assert result.exit_code == code, (result.output, result.exception)
+    return result.output
+
+
+def refused(*arguments: object) -> str:
+    """The complaint, on one line, of a command that must fail politely."""
+    return " ".join(invoke(*arguments, code=2).split())
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    """The folder of a front, which tests do not change."""
+    folder = tmp_path_factory.mktemp("fronts") / "front"
+    flags = ["--criterion", "squared-norm", "--weights", "0.5,0,0.1", "--refine", "2", "--figures", "svg"]
+    text = invoke("pareto", "--data", DATA, *flags, *SMALL, "--out", folder)
+    for words in ("best on validation samples: λ =", "knee: λ =", "hypervolume", "spread", "report.html"):
+        assert words in text
+    return folder
+
+
+@pytest.fixture
+def front(made, tmp_path) -> Path:
+    """A copy of the front's folder."""
+    return Path(shutil.copytree(made, tmp_path / "copy"))
+
+
+def test_the_numbers_are_those_of_the_points(made):
+    record = json.loads((made / "front.json").read_text())
+    points = record["points"]
+    weights = [p["lambda"] for p in points]
+    assert len(weights) == 5
+    assert weights == sorted(weights)
+    assert {0.0, 0.1, 0.5} < set(weights)
+    values = np.array([[p["loss"], p["criteria"]["squared_norm"]] for p in points])
+    assert [not p["dominated"] for p in points] == nondominated(values).tolist()
+    assert record["knee"] == knee(values)
+    assert record["hypervolume"] == pytest.approx(hypervolume(values, record["hypervolume_reference"]))
+    for p in points:
+        assert p["norm"] ** 2 / 2 == pytest.approx(p["criteria"]["squared_norm"], rel=1e-5)
+    best = points[record["best_validation"]]
+    assert best["validation_accuracy"] == max(p["validation_accuracy"] for p in points)
+    assert (record["picked"], record["picked_by"]) == (record["best_validation"], "best validation")
+
+
+def test_every_model_is_saved_and_gives_the_loss_that_is_reported(made):
+    from majorant.experiments.catalogue import datasets, models
+
+    data = datasets.make(DATA)
+    model = models.make("auto", data)
+    record = read_front(made)
+    assert [p.name for p in sorted((made / "models").iterdir())] == [f"point-{i:03d}" for i in range(5)]
+    deployed, _ = load_deployment(made)
+    x, y = data.validation.x, data.validation.y
+    chosen = record.points[record.picked]
+    assert float(model.losses(deployed.server.value, x, y).mean()) == pytest.approx(chosen.validation_loss, rel=1e-4)
+    said = deployed.personalize(x[:0], y[:0]).predict(data.test.x)
+    assert np.mean(said == data.test.y) == pytest.approx(chosen.accuracy)
+
+
+def test_picking_changes_the_model_that_is_deployed(front, tmp_path):
+    record = read_front(front)
+    last, middle = record.points[-1], record.points[2].criteria["squared_norm"]
+    norm = lambda: np.sqrt(sum(float((np.asarray(a) ** 2).sum()) for a in leaves(load_deployment(front)[0])))
+    bound = (record.points[-2].norm + last.norm) / 2  # only the last point is within it
+    text = invoke("pareto", "pick", front, "--max-norm", bound)
+    assert f"point: {last.point}" in text
+    assert norm() == pytest.approx(last.norm, rel=1e-5)
+    found = json.loads(invoke("pareto", "pick", front, "--limit", f"squared-norm={middle}", "--json"))
+    assert found["loss"] == min(p.loss for p in record.points if p.criteria["squared_norm"] <= middle)
+    assert norm() == pytest.approx(found["norm"], rel=1e-5)
+    assert found["norm"] > last.norm
+    assert json.loads(invoke("pareto", "pick", front, "--knee", "--json"))["point"] == record.knee
+    assert read_front(front).picked_by == "knee"
+    assert "by knee" in (front / "report.html").read_text()
+    assert json.loads(invoke("pareto", "pick", front, "--best-validation", "--json"))["point"] == record.best_validation
+    np.savez(tmp_path / "new.npz", x=np.ones((2, 3), np.float32), y=np.array([0, 1]))
+    assert json.loads(invoke("personalize", front, "--data", tmp_path / "new.npz", "--json"))["samples"] == 2
+
+
+def leaves(deployment) -> list:
+    import jax
+
+    return jax.tree.leaves(deployment.server.value)
+
+
+def test_choices_that_cannot_be_made(front):
+    assert "choose in one way" in refused("pareto", "pick", front, "--knee", "--max-norm", "1")
+    assert "say which point" in refused("pareto", "pick", front)
+    assert "the least values on it are: norm" in refused("pareto", "pick", front, "--max-norm", "1e-6")
+    assert "did you mean 'squared_norm'" in refused("pareto", "pick", front, "--limit", "squared-nrm=1")
+    assert "criterion=value" in refused("pareto", "pick", front, "--limit", "squared-norm")
+    assert "from 0 to 4" in refused("pareto", "pick", front, "--point", "5")
+
+
+def test_damaged_and_foreign_folders(front, tmp_path):
+    def altered(change) -> str:
+        content = json.loads(whole)
+        change(content)
+        (front / "front.json").write_text(json.dumps(content))
+        return refused("pareto", "show", front)
+
+    whole = (front / "front.json").read_text()
+    assert "there is no point 9" in altered(lambda c: c.update(knee=9))
+    assert "points.1.norm" in altered(lambda c: c["points"][1].update(norm="large"))
+    assert "not numbered" in altered(lambda c: c["points"].pop(0))
+    assert "reads format 1" in altered(lambda c: c.update(format=2))
+    assert "not written by Majorant" in altered(lambda c: c.pop("points"))
+    (front / "front.json").write_text(whole[: len(whole) // 2])
+    assert "is cut short or altered" in refused("pareto", "pick", front, "--knee")
+
+    (front / "front.json").write_text(whole)
+    shutil.rmtree(front / "models" / "point-001")
+    shutil.copytree(front / "models" / "point-002", front / "models" / "point-001")
+    assert "another point" in refused("pareto", "pick", front, "--point", "1")
+    arrays = front / "models" / "point-003" / "arrays.safetensors"
+    arrays.write_bytes(arrays.read_bytes()[:-1] + b"!")
+    assert "checksum" in refused("pareto", "pick", front, "--point", "3")
+    assert "not the folder of a finished front" in refused("pareto", "pick", tmp_path, "--knee")
+    assert "there is no folder" in refused("pareto", "pick", tmp_path / "none", "--knee")
+    (tmp_path / "summary.json").write_text("{}")
+    assert "the folder of a run" in refused("pareto", "pick", tmp_path, "--knee")
+
+
+BAD = {
+    "--criterion squared-norm --weights 0,1": "less than 1, got 1",
+    "--criterion squared-norm --weights=-0.1,0.5": "at least 0",
+    "--criterion squared-norm --weights 0,nan": "at least 0",
+    "--criterion squared-norm --weights 0;0.5": "numbers between commas",
+    "--criterion squared-norm --weights 0.5,0.5": "at least two different",
+    "--criterion squared-norm --weights 0,0.5 --points 3": "not both",
+    "--weights 0,0.5": "give at least one --criterion",
+    "--criterion squared-nom": "did you mean 'squared-norm'?",
+    "--criterion l1:scale=2": "unknown option 'scale'",
+    "--criterion l1:-1": "factor must be",
+    "--criterion l1 --criterion group-lasso": "is not made of theirs",
+    "--criterion l1 --step explicit": "not differentiable",
+    "--criterion squared-norm --criterion l1 --criteria-weights 0.5,0.6": "sum to 1",
+    "--criterion squared-norm --criteria-weights 0.5,0.5": "1 criteria but 2",
+    "--criterion squared-norm --choose best": "choose",
+    "--criterion distance": "needs run",
+    "--criterion distance:run=nowhere": "not a run folder",
+    "--criterion public-loss:file=nothing.npz": "there is no file",
+    "--criterion public-loss:file=some.csv": "as an .npz file",
+    "--criterion squared-norm --data synthetic:clients=4,variant=released --choose validation": "no validation samples",
+    "--criterion squared-norm --model lineer": "did you mean 'linear'?",
+}
+
+
+@pytest.mark.parametrize("flags", list(BAD))
+def test_bad_input_is_refused_before_anything_is_trained(flags, tmp_path, monkeypatch):
+    monkeypatch.setattr("majorant.pareto.front.simulate", lambda *a, **k: pytest.fail("training began"))
+    assert BAD[flags] in refused("pareto", "--data", DATA, *flags.split(), "--out", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_is_in_use_is_kept(made):
+    before = (made / "front.json").read_bytes()
+    assert "is not empty" in refused("pareto", "--data", DATA, "--criterion", "squared-norm", *SMALL, "--out", made)
+    assert (made / "front.json").read_bytes() == before
+
+
+def test_a_file_and_flags_describe_a_front_together(made):
+    text = invoke("pareto", "--config", made / "config.toml", "--weights", "0,0.25", "--dry-run")
+    assert "weights = [0.0, 0.25]" in text
+    assert 'criteria = ["squared-norm"]' in text
+    assert "momentum = 0.0" in text  # not the default of runs: criteria are met by plain steps
+
+
+def test_criteria_refer_to_files_and_saved_models(made, tmp_path):
+    from majorant.experiments.catalogue import criteria, datasets, models
+    from majorant.experiments.named_criteria import Setting
+
+    data = datasets.make(DATA)
+    model = models.make("auto", data)
+    setting = Setting(model, data.spec.features, data.classes)
+    reference = load_deployment(made)[0].server.value
+    assert criteria.make(f"distance:run={made},factor=2", setting).value(reference) == 0
+    x, y, group = data.test.x[:40], data.test.y[:40], np.arange(40) % 2
+    np.savez(tmp_path / "public.npz", x=x, y=y, sex=group)
+    public = criteria.make(f"public-loss:file={tmp_path / 'public.npz'}", setting).value(reference)
+    assert public == pytest.approx(float(model.losses(reference, x, y).mean()))
+    parity = criteria.make(f"demographic-parity:file={tmp_path / 'public.npz'},group=sex", setting).value(reference)
+    p = np.asarray(model.predict(reference, x))[:, 1]
+    assert parity == pytest.approx((p[group == 0].mean() - p[group == 1].mean()) ** 2, abs=1e-7)
+    with pytest.raises(ValueError, match="no array 'group'"):
+        criteria.make(f"equalized-odds:file={tmp_path / 'public.npz'}", setting)
+    wider = Setting(models.make("mlp", data), data.spec.features, data.classes)
+    with pytest.raises(ValueError, match="other parameters"):
+        criteria.make(f"distance:run={made}", wider)
+
+
+def example(criteria: int) -> FrontRecord:
+    """A front that no training made: ten points, of which one is dominated and one has diverged."""
+    weights = np.linspace(0, 0.9, 10)
+    values = np.stack([0.3 + weights**2, *((1 - weights) ** (1 + j) for j in range(criteria))], axis=1)
+    values[3] += 0.2
+    values[8] = np.nan
+    kept = nondominated(values)
+    rest = dict.fromkeys(("accuracy", "macro_f1", "validation_accuracy", "validation_loss", "certificate"), 0.5)
+    points = [
+        PointRecord(
+            point=i,
+            weight=weights[i],
+            loss=values[i, 0],
+            criteria={f"c_{j}": values[i, j] for j in range(1, criteria + 1)},
+            norm=1.0,
+            dominated=not kept[i],
+            **rest,
+        )
+        for i in range(10)
+    ]
+    names, about = list(points[0].criteria), {"dataset": "d", "model": "auto", "clients": 3, "rounds": 1, "seed": 0}
+    measures = {"hypervolume": float("nan"), "hypervolume_reference": [1.0], "spread": 0.1, "seconds": 1.0}
+    chosen = {"knee": knee(values), "best_validation": 2, "picked": 2, "picked_by": "best validation"}
+    return FrontRecord(format=1, criteria=names, points=points, **about, **measures, **chosen)
+
+
+@pytest.mark.parametrize("criteria", [1, 2, 3])
+def test_figures_have_every_point(criteria):
+    record = example(criteria)
+    drawn = draw_front(record)
+    assert list(drawn) == ["front", "path"]
+    panels = {1: 1, 2: 3, 3: 1}[criteria]
+    svg = render(drawn["front"], "svg", text=True).decode()
+    for place in range(10):
+        assert svg.count(f'<g id="point-{place}">') == panels
+    for word in ("dominated", "knee", "best validation", "picked", "C 1"):
+        assert word in svg
+    if panels == 1 and criteria == 1:
+        for weight in ("0.1", "0.2", "0.9"):
+            assert f">{weight}</text>" in svg
+
+
+def test_the_page_lets_a_person_choose(made):
+    page, record = (made / "report.html").read_text(), read_front(made)
+    for point in record.points:
+        assert f"<td>{point.loss:.4g}</td>" in page
+        assert f"<title>point {point.point}" in page
+    assert f"majorant pareto pick {made} --point N" in page
+    assert {path.name for path in (made / "figures").iterdir()} == {"front.svg", "path.svg"}
