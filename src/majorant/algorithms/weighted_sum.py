@@ -262,8 +262,7 @@ def with_criteria(
 
     def check_hyper(hyper: dict[str, float]) -> None:
         check_weight(hyper)
-        if algorithm.check_hyper is not None:
-            algorithm.check_hyper(hyper)
+        algorithm.check_hyper(hyper)
 
     def log(server: Server) -> dict[str, jax.Array]:
         return (algorithm.log(server) if algorithm.log else {}) | coordinator.named(server.value)
