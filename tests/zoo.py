@@ -125,6 +125,28 @@ ZOO: dict[str, Entry] = {
         sends_points=False,
         rejects=False,
     ),
+    "weighted_sum": Entry(
+        lambda model, local: mj.weighted_sum(
+            model,
+            [mj.criteria.l1(0.2), mj.criteria.squared_norm()],
+            local=mj.local_sgd(0.1, epochs=1, batch_size=4, schedule=mj.multi_step()),
+            step="implicit",
+        ),
+        ("lambda", 0.3, 0.1),
+    ),
+    "chebyshev": Entry(
+        lambda model, local: mj.chebyshev(
+            model,
+            mj.criteria.squared_norm(),
+            clients=len(SIZES),
+            local=local,
+            mirror_rate=0.5,
+            criteria_lr=0.3,
+            output="average",
+        ),
+        ("mirror_rate", 0.5, 2.0),
+        sends_points=False,
+    ),
 }
 
 

@@ -15,20 +15,25 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from majorant import criteria as criteria
     from majorant import data as data
     from majorant import estimators as estimators
     from majorant import models as models
     from majorant import objectives as objectives
+    from majorant import pareto as pareto
     from majorant import steps as steps
     from majorant import surrogates as surrogates
     from majorant.algorithms import acd_pfl as acd_pfl
+    from majorant.algorithms import agnostic as agnostic
     from majorant.algorithms import apfl as apfl
     from majorant.algorithms import ascd_pfl as ascd_pfl
     from majorant.algorithms import asvrcd_pfl as asvrcd_pfl
+    from majorant.algorithms import chebyshev as chebyshev
     from majorant.algorithms import clustered_fl as clustered_fl
     from majorant.algorithms import fed_avg as fed_avg
     from majorant.algorithms import fed_avg_plus as fed_avg_plus
     from majorant.algorithms import fed_em as fed_em
+    from majorant.algorithms import fed_mgda as fed_mgda
     from majorant.algorithms import fed_mm as fed_mm
     from majorant.algorithms import fed_prox as fed_prox
     from majorant.algorithms import initial_statistic as initial_statistic
@@ -39,10 +44,13 @@ if TYPE_CHECKING:
     from majorant.algorithms import mocha as mocha
     from majorant.algorithms import p_fed_me as p_fed_me
     from majorant.algorithms import parameter_averaging as parameter_averaging
+    from majorant.algorithms import q_ffl as q_ffl
     from majorant.algorithms import sa_ssmm as sa_ssmm
     from majorant.algorithms import scd_pfl as scd_pfl
     from majorant.algorithms import surrogate_optimization as surrogate_optimization
     from majorant.algorithms import svrcd_pfl as svrcd_pfl
+    from majorant.algorithms import weighted_sum as weighted_sum
+    from majorant.algorithms import with_criteria as with_criteria
     from majorant.communication import compressors as compressors
     from majorant.communication import participation as participation
     from majorant.communication import topology as topology
@@ -54,6 +62,7 @@ if TYPE_CHECKING:
     from majorant.core import View as View
     from majorant.data.federated import FederatedData as FederatedData
     from majorant.engines.simulator import simulate as simulate
+    from majorant.pareto.front import pareto_front as pareto_front
     from majorant.schedules import constant as constant
     from majorant.schedules import cosine as cosine
     from majorant.schedules import multi_step as multi_step
@@ -71,9 +80,11 @@ __version__ = "0.1.0"
 
 # Names are imported when they are first used, so that `majorant --help` answers without loading JAX.
 _HOME = {
+    "criteria": "",
     "data": "",
     "estimators": "",
     "models": "",
+    "pareto": "",
     "surrogates": "",
     "Algorithm": "core",
     "FederatedData": "data.federated",
@@ -118,10 +129,17 @@ _HOME = {
     "svrcd_pfl": "algorithms",
     "compressed": "communication.compression",
     "compressors": "communication",
+    "pareto_front": "pareto.front",
     "participation": "communication",
     "simulate": "engines.simulator",
     "surrogate_optimization": "algorithms",
     "topology": "communication",
+    "agnostic": "algorithms",
+    "chebyshev": "algorithms",
+    "fed_mgda": "algorithms",
+    "q_ffl": "algorithms",
+    "weighted_sum": "algorithms",
+    "with_criteria": "algorithms",
 }
 
 __all__ = sorted(_HOME)

@@ -1,0 +1,258 @@
+"""Federated Chebyshev scalarization: the largest of weighted gaps to a reference point is made small.
+
+With H = (C_1 … C_M, S_1 … S_N), agents' losses and a coordinator's criteria, preferences w_k > 0 and a reference s::
+
+    min_Θ max_k w_k (H_k(Θ) − s_k)  =  min_Θ max_{ρ in the simplex} Σ_k ρ_k w_k (H_k(Θ) − s_k)
+
+It reaches every Pareto optimal point for some w, also where the front is not convex, which no weighted sum does. (As
+printed, (4.1) has no w: then s alone moves the point.) The server keeps ρ. In a round every agent trains its loss from
+the broadcast Θ, to Θ_i, and sends it with one number, C_i(Θ)::
+
+    log ρ_k ← β log ρ_k + γ w_k (H_k(Θ) − s_k)                      mirror ascent, β = 1 (multiplicative weights)
+    Θ       ← Θ + Σ_i ρ_i w_i (Θ_i − Θ)                             then the criteria's proximal or gradient step
+
+With one local step on all samples that is descent on Σ_k ρ_k w_k H_k with the agents' rate. On convex problems the
+*means* of Θ and ρ over the rounds converge (``output="average"``); `majorant.pareto.duality_gap` says how far they are.
+β < 1 forgets: ρ then is a softmax of recent gaps, and Θ descends a smooth maximum with temperature (1 − β)/γ, which
+also converges where the problem is not convex. An agent that is absent counts with the loss it last reported, and the
+step's total weight is shared among those that are there; before round 1 all report their loss once.
+
+Agnostic federated learning is the case without criteria, with s = 0 and w = 1 (its authors take projected steps on ρ).
+
+References: Morales, Biccari, *A multi-objective optimization framework for decentralized learning with coordination
+constraints*, (4.1); Mohri, Sivek, Suresh, *Agnostic federated learning*, ICML 2019.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from majorant.algorithms.fed_avg import shared_model
+from majorant.algorithms.two_blocks import one_vote
+from majorant.core import (
+    Algorithm,
+    ClientData,
+    Diagnosis,
+    Key,
+    Server,
+    Stack,
+    Total,
+    Tree,
+    Upload,
+    View,
+    masked_mean,
+)
+from majorant.criteria import Coordinator, Criterion, coordinate
+from majorant.models.base import Model
+from majorant.solvers import LocalSolver, Solver, as_hyper, check_range, local_sgd
+from majorant.surrogates.partial import sample_losses
+
+
+class Sent(NamedTuple):
+    """What an agent uploads: its model, and its loss at the broadcast one."""
+
+    theta: Tree
+    loss: jax.Array
+
+
+class State(NamedTuple):
+    """What the server keeps to itself; K = clients + criteria."""
+
+    score: jax.Array  # (K,) log ρ, up to a constant
+    losses: jax.Array  # (clients,) as last reported
+    member: jax.Array  # (clients,) whether an agent trains and has samples
+    rho: jax.Array  # (K,) the mean of ρ over the rounds
+    average: Tree  # the mean of Θ over the rounds
+
+
+def chebyshev(
+    model: Model,
+    criteria: Criterion | Sequence[Criterion] = (),
+    *,
+    clients: int,
+    reference: float | Sequence[float] = 0.0,
+    preferences: float | Sequence[float] = 1.0,
+    local: Solver | None = None,
+    mirror_rate: float = 0.1,
+    memory: float = 1.0,
+    criteria_lr: float | None = None,
+    output: str = "last",
+) -> Algorithm:
+    """The smallest worst gap over ``clients`` agents (all of the data's, unseen ones included) and criteria.
+
+    ``reference`` s and ``preferences`` w are numbers, or one for each agent and then each criterion. ``mirror_rate`` is
+    γ and ``memory`` β. ``criteria_lr`` is how far the coordinator steps in a round: by default the agents' learning
+    rate times their number of local steps, where that is known. ``output`` "average" deploys the mean of the iterates.
+
+    >>> import majorant as mj
+    >>> data = mj.data.synthetic_mixture(clients=5, dimension=4, seed=0)
+    >>> run = mj.simulate(mj.chebyshev(mj.models.linear(data), clients=5), data, rounds=5)
+    >>> run.server.state.rho.shape
+    (5,)
+    """
+    if clients != int(clients) or clients < 1:
+        raise ValueError(f"clients must be a positive whole number, got {clients}")
+    check_range("mirror_rate", mirror_rate, above=0)
+    check_memory({"memory": memory})
+    if output not in ("last", "average"):
+        raise ValueError(f"output must be 'last' or 'average', got {output!r}")
+    local = local or local_sgd()
+    given = isinstance(criteria, Criterion) or len(criteria) > 0
+    coordinator = coordinate(criteria, step="implicit") if given else Coordinator((), ())
+    count = clients + len(coordinator.criteria)
+    s, w = per_objective("reference", reference, count), per_objective("preferences", preferences, count)
+    if not (w > 0).all():
+        raise ValueError(f"preferences must be greater than 0, got {preferences}")
+    hyper = local.hyper | {"mirror_rate": mirror_rate, "memory": memory}
+    if given:
+        hyper["criteria_lr"] = length_of_a_round(local) if criteria_lr is None else criteria_lr
+        check_range("criteria_lr", hyper["criteria_lr"], above=0)
+    averaging, zero = output == "average", lambda *shape: jnp.zeros(shape, jnp.result_type(float))
+    loss_of = lambda theta, data: masked_mean(sample_losses(model, theta, data), data).astype(jnp.result_type(float))
+
+    def init(key: Key) -> Server:
+        theta = model.init(key)
+        state = State(zero(count), zero(clients), jnp.ones(clients, bool), zero(count), theta)
+        return Server(theta, as_hyper(hyper), state)
+
+    def own_place(data: ClientData, value: jax.Array) -> jax.Array:
+        return zero(clients).at[data.id].set(value)
+
+    def setup_client(view: View, moments: Tree, data: ClientData, key: Key) -> Upload:
+        return Upload((own_place(data, loss_of(view.value, data)), own_place(data, jnp.ones(()))), one_vote(data))
+
+    def setup_server(server: Server, total: Total) -> Server:
+        losses, seen = total.value
+        return server._replace(state=server.state._replace(losses=losses, member=seen > 0))
+
+    def client_update(view: View, moments: Tree, data: ClientData, key: Key) -> tuple[Upload, Tree]:
+        loss = loss_of(view.value, data)
+        solved = local.solve(model, view, view.value, moments, data, key)
+        return Upload(Sent(solved.params, loss), one_vote(data), {"loss": loss}), solved.moments
+
+    def probabilities(state: State) -> jax.Array:
+        alive = jnp.concatenate([state.member, jnp.ones(count - clients, bool)])
+        return jax.nn.softmax(jnp.where(alive, state.score, -jnp.inf))
+
+    def gaps(losses: jax.Array, theta: Tree) -> jax.Array:
+        values = coordinator.values(theta) if given else zero(0)
+        return w * (jnp.concatenate([losses, values]) - s)
+
+    def aggregate(server: Server, stack: Stack) -> Total:
+        state, here = server.state, stack.weight > 0
+        losses = jnp.where(here, stack.value.loss, state.losses)
+        score = server.hyper["memory"] * state.score + server.hyper["mirror_rate"] * gaps(losses, server.value)
+        alive = jnp.concatenate([state.member, jnp.ones(count - clients, bool)])
+        score = jnp.where(alive, score - jnp.where(alive, score, -jnp.inf).max(), 0)
+        state = state._replace(score=score, losses=losses)
+        force = w * probabilities(state)
+        pulls = jnp.where(here, force[:clients], 0)
+        pulls = pulls * force[:clients].sum() / jnp.maximum(pulls.sum(), 1e-30)  # the absent ones' share as well
+        moved = lambda old, new: old + jnp.tensordot(pulls.astype(old.dtype), new - old, axes=1)
+        theta = jax.tree.map(moved, server.value, stack.value.theta)
+        if given:
+            theta = coordinators_step(server, theta, force[clients:])
+        t = jnp.asarray(server.round, jnp.float32) + 1
+        mean = lambda old, new: old + ((new - old) / t).astype(old.dtype)
+        rho, average = jax.tree.map(mean, (state.rho, state.average), (probabilities(state), server.value))
+        return Total((theta, state._replace(rho=rho, average=average)), stack.weight.sum())
+
+    def coordinators_step(server: Server, theta: Tree, force: jax.Array) -> Tree:
+        rate = server.hyper["criteria_lr"]
+        if not coordinator.all_have_prox:
+            slope = jax.grad(lambda at: coordinator.value(at, force, without_prox=True))(server.value)
+            theta = jax.tree.map(lambda v, g: (v - rate * g).astype(v.dtype), theta, slope)
+        return coordinator.prox(theta, rate, force)
+
+    def broadcast(server: Server, key: Key) -> View:
+        """The mean of the iterates is of use at deployment only: in a round Θ alone is sent."""
+        return View(server.value, server.hyper, server.round, server.rounds, server.state.average if averaging else ())
+
+    def log(server: Server) -> dict[str, jax.Array]:
+        found = coordinator.named(server.value) if given else {}
+        return found | {"largest_rho": probabilities(server.state).max()}
+
+    def measure(view: View, client: Tree, data: ClientData, key: Key) -> jax.Array:
+        return own_place(data, loss_of(view.coins if averaging else view.value, data))
+
+    def conclude(server: Server, mean: jax.Array) -> dict[str, jax.Array]:
+        member = server.state.member
+        losses = mean * member.sum()
+        each = gaps(losses, server.state.average if averaging else server.value)
+        alive = jnp.concatenate([member, jnp.ones(count - clients, bool)])
+        return {
+            "objective": jnp.where(alive, each, -jnp.inf).max(),
+            "agents_loss": losses.sum() / jnp.maximum(member.sum(), 1),
+            "worst_agent_loss": jnp.where(member, losses, -jnp.inf).max(),
+        }
+
+    return shared_model("chebyshev", model, local)._replace(
+        init=init,
+        broadcast=broadcast,
+        setup_client=setup_client,
+        setup_server=setup_server,
+        client_update=client_update,
+        origin=lambda view: Sent(view.value, jnp.zeros((), jnp.result_type(float))),
+        aggregate=aggregate,
+        server_update=lambda server, total: server._replace(value=total.value[0], state=total.value[1]),
+        personalize=lambda view, moments: view.coins if averaging else view.value,
+        log=log,
+        diagnosis=Diagnosis(measure, conclude, weight=one_vote),
+        sends_points=False,
+        check_hyper=check_memory,
+    )
+
+
+def check_memory(hyper: dict[str, float]) -> None:
+    """ρ may forget, but not grow."""
+    if "memory" in hyper:
+        check_range("memory", hyper["memory"], least=0, most=1)
+
+
+def agnostic(
+    model: Model,
+    *,
+    clients: int,
+    local: Solver | None = None,
+    mirror_rate: float = 0.1,
+    output: str = "last",
+) -> Algorithm:
+    """Agnostic federated learning: the model whose worst agent's loss is smallest.
+
+    >>> import majorant as mj
+    >>> data = mj.data.synthetic_mixture(clients=5, dimension=4, seed=0)
+    >>> mj.simulate(mj.agnostic(mj.models.linear(data), clients=5), data, rounds=2).algorithm.name
+    'afl'
+    """
+    options = {"clients": clients, "local": local, "mirror_rate": mirror_rate, "output": output}
+    return chebyshev(model, **options)._replace(name="afl")  # type: ignore[arg-type]
+
+
+def per_objective(name: str, value: float | Sequence[float], count: int) -> jax.Array:
+    """A number for every agent and every criterion."""
+    found = np.asarray(value, float)
+    if found.ndim > 1 or (found.ndim == 1 and len(found) != count):
+        raise ValueError(
+            f"{name} must be a number, or {count} numbers: one for each agent, then one for each criterion; "
+            f"got {found.size}"
+        )
+    if not np.isfinite(found).all():
+        raise ValueError(f"{name} must be finite, got {value}")
+    return jnp.broadcast_to(jnp.asarray(found, jnp.result_type(float)), (count,))
+
+
+def length_of_a_round(local: Solver) -> float:
+    """The learning rate times the number of local steps, where it is the same for every agent."""
+    plan = getattr(local, "plan", None)
+    steps = None if plan is None else plan.epochs if plan.steps is None and plan.batch_size is None else plan.steps
+    if not isinstance(local, LocalSolver) or "lr" not in local.hyper or steps is None:
+        raise ValueError(
+            "give criteria_lr, how far the coordinator steps in a round: it is known only where agents take a fixed "
+            "number of local_sgd steps (steps=..., or batch_size=None)"
+        )
+    return local.hyper["lr"] * steps

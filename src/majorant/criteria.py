@@ -1,0 +1,294 @@
+"""The coordinator's criteria S_j: what is asked of the shared model besides a small loss on the agents' samples.
+
+A criterion is a function of parameters, to be small, with its proximal operator where it has a simple one::
+
+    prox(s, ρ) = argmin_θ  ρ S(θ) + ½ ‖θ − s‖²
+
+==================  ==============================================================================  ========  =====
+name                S(θ)                                                                            smooth    prox
+==================  ==============================================================================  ========  =====
+squared_norm        (c/2) ‖θ‖²                                                                      yes       yes
+distance            (c/2) ‖θ − reference‖²                                                          yes       yes
+l1                  c ‖θ‖₁                                                                          no        yes
+group_lasso         c Σ ‖rows of θ‖                                                                 no        yes
+public_loss         the model's mean loss on public samples                                         yes       no
+demographic_parity  mean over pairs of groups g, h of (p_g − p_h)²                                  yes       no
+equalized_odds      mean over true classes y and pairs of groups of (p_gy − p_hy)²                  yes       no
+criterion           your own function                                                               you say   yours
+==================  ==============================================================================  ========  =====
+
+Here p_g is the mean *predicted probability* of the favourable class over the public samples of group g, and p_gy that
+over its samples of true class y. The usual gaps are differences of the rates of *decisions*, which have no gradient;
+these are smooth stand-ins for their squares, zero where predicted probabilities do not depend on the group on average.
+
+Several criteria count with weights that sum to 1, equal ones unless given: λ Σ_j w_j S_j is the (λ/N) Σ_j S_j of the
+weighted-sum method.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from majorant.core import Tree
+from majorant.core import squared_norm as square_of
+from majorant.models.base import Model
+from majorant.solvers import check_range
+from majorant.surrogates import regularizers
+
+
+class Quadratic(NamedTuple):
+    """(factor/2) ‖θ − center‖²; a center of None is 0."""
+
+    factor: float
+    center: Tree = None
+
+
+class Criterion(NamedTuple):
+    """A function of parameters that should be small; ``quadratic`` says so where it is a multiple of ‖θ − center‖²."""
+
+    name: str
+    value: Callable[[Tree], jax.Array]
+    prox: Callable[[Tree, jax.Array | float], Tree] | None = None  # (s, ρ)
+    smooth: bool = True
+    quadratic: Quadratic | None = None
+
+
+def criterion(
+    value: Callable[[Tree], jax.Array],
+    *,
+    name: str = "own",
+    prox: Callable[[Tree, jax.Array | float], Tree] | None = None,
+    smooth: bool = True,
+) -> Criterion:
+    """A criterion of your own: a function of the parameters, in JAX, that gives one number.
+
+    >>> criterion(lambda theta: jnp.sum(theta**4), name="quartic").value(jnp.array([1.0, 2.0]))
+    Array(17., dtype=float32)
+    """
+    if not callable(value):
+        raise ValueError(f"a criterion is a function of the parameters, got {type(value).__name__}")
+    if prox is None and not smooth:
+        raise ValueError(f"{name} is not differentiable: give its proximal operator, prox(params, step)")
+    return Criterion(name, value, prox, smooth)
+
+
+def squared_norm(factor: float = 1.0) -> Criterion:
+    """Small parameters: (factor/2) ‖θ‖².
+
+    >>> squared_norm(2.0).prox(jnp.array([3.0, -1.5]), 1.0)
+    Array([ 1. , -0.5], dtype=float32)
+    """
+    check_range("factor", factor, above=0)
+    penalty = regularizers.l2(factor)
+    return Criterion("squared_norm", penalty.value, penalty.prox, True, Quadratic(factor))
+
+
+def distance(reference: Tree, factor: float = 1.0) -> Criterion:
+    """Parameters close to those of a reference model: (factor/2) ‖θ − reference‖².
+
+    >>> distance(jnp.array([1.0])).value(jnp.array([3.0]))
+    Array(2., dtype=float32)
+    """
+    check_range("factor", factor, above=0)
+    reference = jax.tree.map(jnp.asarray, reference)
+
+    def value(params: Tree) -> jax.Array:
+        if jax.tree.structure(params) != jax.tree.structure(reference):  # type: ignore[operator]
+            raise ValueError("the reference model of the distance has other parameters than the trained one")
+        return factor / 2 * square_of(jax.tree.map(jnp.subtract, params, reference))
+
+    pull = lambda s, rho: jax.tree.map(lambda a, c: (a + rho * factor * c) / (1 + rho * factor), s, reference)
+    return Criterion("distance", value, pull, True, Quadratic(factor, reference))
+
+
+def l1(factor: float = 1.0) -> Criterion:
+    """Sparse parameters: factor · ‖θ‖₁."""
+    check_range("factor", factor, above=0)
+    penalty = regularizers.l1(factor)
+    return Criterion("l1", penalty.value, penalty.prox, smooth=False)
+
+
+def group_lasso(factor: float = 1.0) -> Criterion:
+    """Rows (the first axis of every array) that vanish together: factor · Σ ‖rows‖."""
+    check_range("factor", factor, above=0)
+    penalty = regularizers.group_lasso(factor)
+    return Criterion("group_lasso", penalty.value, penalty.prox, smooth=False)
+
+
+def public_loss(model: Model, x: Any, y: Any) -> Criterion:
+    """The model's mean loss on samples that the coordinator holds."""
+    x, y = samples(x, y=y)
+    return Criterion("public_loss", lambda params: model.losses(params, x, y).mean())
+
+
+def demographic_parity(model: Model, x: Any, group: Any, *, label: int = 1) -> Criterion:
+    """The mean over pairs of groups of the squared difference of the mean probabilities predicted for ``label``.
+
+    ``group`` has the group of every public sample. For two groups this is (p_0 − p_1)².
+    """
+    x, group = samples(x, group=group)
+    belongs = members(group)
+    check_label(model, label)
+
+    def value(params: Tree) -> jax.Array:
+        return squared_differences(belongs @ model.predict(params, x)[:, label])
+
+    return Criterion("demographic_parity", value)
+
+
+def equalized_odds(model: Model, x: Any, y: Any, group: Any, *, label: int = 1) -> Criterion:
+    """As `demographic_parity` among the samples of each true class, averaged over the classes.
+
+    For two groups and two classes it is half the sum of the squared differences in the mean probability predicted for
+    ``label`` among the samples with it and among those without. Every group needs samples of every class.
+    """
+    x, y, group = samples(x, y=y, group=group)
+    check_label(model, label)
+    each = []
+    for truth in np.unique(y):
+        missing = set(np.unique(group).tolist()) - set(np.unique(group[y == truth]).tolist())
+        if missing:
+            raise ValueError(
+                f"equalized odds compares groups within each class, but group {missing.pop()!r} has no public sample "
+                f"of class {truth}: give more samples, or use demographic_parity"
+            )
+        each.append(members(group, y == truth))
+    belongs = jnp.stack(each)  # (classes, groups, n)
+
+    def value(params: Tree) -> jax.Array:
+        rates = belongs @ model.predict(params, x)[:, label]  # (classes, groups)
+        return jax.vmap(squared_differences)(rates).mean()
+
+    return Criterion("equalized_odds", value)
+
+
+def samples(x: Any, **others: Any) -> tuple[Any, ...]:
+    """Public samples as arrays, one row of each for every sample."""
+    arrays = {"x": np.asarray(x)} | {name: np.asarray(value) for name, value in others.items()}
+    lengths = {name: len(a) if a.ndim else 0 for name, a in arrays.items()}
+    if len(set(lengths.values())) > 1 or 0 in lengths.values():
+        raise ValueError(f"public data needs as many rows in each array, and at least one, got {lengths}")
+    return tuple(arrays.values())
+
+
+def members(group: np.ndarray, among: np.ndarray | None = None) -> jax.Array:
+    """The matrix ``(groups, n)`` that takes the mean over each group's samples, or over some of them."""
+    names = np.unique(group)
+    if len(names) < 2:
+        raise ValueError(f"a gap between groups needs at least two of them, but every public sample is in {names[0]!r}")
+    belongs = (group == names[:, None]) & (True if among is None else among)
+    return jnp.asarray(belongs / belongs.sum(axis=1, keepdims=True), jnp.result_type(float))
+
+
+def check_label(model: Model, label: int) -> None:
+    """The favourable class must be one of the model's."""
+    if not 0 <= label < model.spec.classes:
+        raise ValueError(f"label must be one of the model's {model.spec.classes} classes, counted from 0, got {label}")
+
+
+def squared_differences(rates: jax.Array) -> jax.Array:
+    """The mean of (a − b)² over pairs."""
+    first, second = np.array(list(itertools.combinations(range(rates.shape[0]), 2))).T
+    return jnp.square(rates[first] - rates[second]).mean()
+
+
+class Coordinator(NamedTuple):
+    """Criteria with weights: S = Σ_j w_j S_j. Functions of ``weights`` take other ones in place of ``shares``."""
+
+    criteria: tuple[Criterion, ...]
+    shares: tuple[float, ...]
+
+    def values(self, params: Tree) -> jax.Array:
+        """Every S_j, ``(N,)``."""
+        return jnp.stack([c.value(params).astype(jnp.result_type(float)) for c in self.criteria])
+
+    def named(self, params: Tree) -> dict[str, jax.Array]:
+        """Every S_j by name."""
+        return dict(zip(self.names, self.values(params), strict=True))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The criteria's names, numbered where several have the same."""
+        given = [c.name for c in self.criteria]
+        return tuple(f"{n}_{given[: i + 1].count(n)}" if given.count(n) > 1 else n for i, n in enumerate(given))
+
+    def value(self, params: Tree, weights: Any = None, *, without_prox: bool = False) -> jax.Array:
+        """Σ_j w_j S_j, or the part of it that a proximal step leaves to the gradient."""
+        weights = self.shares if weights is None else weights
+        terms = [
+            w * c.value(params)
+            for w, c in zip(weights, self.criteria, strict=True)
+            if not (without_prox and c.prox is not None)
+        ]
+        return jnp.asarray(sum(terms, jnp.zeros(())))
+
+    @property
+    def all_have_prox(self) -> bool:
+        """Whether a proximal step deals with every criterion."""
+        return all(c.prox is not None for c in self.criteria)
+
+    @property
+    def smooth(self) -> bool:
+        """Whether every criterion has a gradient."""
+        return all(c.smooth for c in self.criteria)
+
+    def prox(self, s: Tree, rho: jax.Array | float, weights: Any = None) -> Tree:
+        """argmin_θ ρ Σ_j w_j S_j(θ) + ½ ‖θ − s‖² over the criteria that have a proximal operator, exactly.
+
+        With A = Σ w_j c_j over the quadratic ones, the rest g has step ρ/(1 + ρA) at the weighted mean of s and the
+        centers: prox(s) = prox_g((s + ρ Σ w_j c_j center_j) / (1 + ρA)).
+        """
+        pairs = list(zip(self.shares if weights is None else weights, self.criteria, strict=True))
+        pulls = [(rho * w * c.quadratic.factor, c.quadratic.center) for w, c in pairs if c.quadratic is not None]
+        total = 1 + sum(pull for pull, _ in pulls)
+        for pull, center in pulls:
+            if center is not None:
+                s = jax.tree.map(lambda a, c, pull=pull: a + pull * c, s, center)
+        s = jax.tree.map(lambda a: (a / total).astype(a.dtype), s)
+        for w, c in pairs:
+            if c.prox is not None and c.quadratic is None:
+                s = jax.tree.map(lambda new, old: new.astype(old.dtype), c.prox(s, rho * w / total), s)
+        return s
+
+
+def coordinate(
+    criteria: Criterion | Sequence[Criterion], weights: Sequence[float] | None = None, *, step: str = "explicit"
+) -> Coordinator:
+    """Criteria and their weights (equal ones unless given), checked for the kind of step that they are to take.
+
+    >>> both = coordinate([squared_norm(), l1()], [0.75, 0.25], step="implicit")
+    >>> both.names, both.value(jnp.array([2.0]))
+    (('squared_norm', 'l1'), Array(2., dtype=float32))
+    """
+    found = (criteria,) if isinstance(criteria, Criterion) else tuple(criteria)
+    if not found:
+        raise ValueError("there are no criteria: give at least one of majorant.criteria, or use fed_avg")
+    for each in found:
+        if not isinstance(each, Criterion):
+            raise ValueError(f"criteria must be made by majorant.criteria, got {type(each).__name__}")
+    shares = tuple(1 / len(found) for _ in found) if weights is None else tuple(float(w) for w in weights)
+    if len(shares) != len(found):
+        raise ValueError(f"there are {len(found)} criteria but {len(shares)} weights")
+    if not min(shares) >= 0 or not abs(sum(shares) - 1) < 1e-6:
+        raise ValueError(f"the criteria's weights must be at least 0 and sum to 1, got {shares}")
+    if step not in ("explicit", "implicit"):
+        raise ValueError(f"step must be 'explicit' or 'implicit', got {step!r}")
+    kinked = [c.name for c in found if not c.smooth]
+    if step == "explicit" and kinked:
+        raise ValueError(f"{kinked[0]} is not differentiable, so an explicit step is not valid: use step='implicit'")
+    without = [c.name for c in found if not c.smooth and c.prox is None]
+    if without:
+        raise ValueError(f"{without[0]} is not differentiable and has no proximal operator: give its prox")
+    hard = [c.name for c in found if c.prox is not None and c.quadratic is None]
+    if step == "implicit" and len(hard) > 1:
+        raise ValueError(
+            f"the proximal operator of {' + '.join(hard)} is not made of theirs: an implicit step takes one such "
+            "criterion, beside any number of squared_norm and distance"
+        )
+    return Coordinator(found, shares)

@@ -1,0 +1,100 @@
+"""The shortest convex combination of gradients: a direction down for all of them, and a certificate where it is 0.
+
+For gradients g_1 … g_K of criteria to be minimised, d = Σ_k λ_k g_k of least norm over λ ≥ 0, Σ_k λ_k = 1 satisfies
+⟨d, g_k⟩ ≥ ‖d‖² for every k: a step along −d makes every criterion smaller. A point where d = 0 is Pareto stationary, as
+every Pareto optimal point of smooth criteria is; for convex ones the converse holds up to ties (weak optimality).
+
+The minimiser of λᵀGλ, G the matrix of inner products, is found by accelerated projected gradient descent; bounds on the
+single λ_k (FedMGDA+'s box, absent clients) go into the projection.
+
+Reference: Désidéri, *Multiple-gradient descent algorithm (MGDA) for multiobjective optimization*, C. R. Math. 2012.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from majorant.core import Tree
+
+STEPS = 1000
+
+
+class Search(NamedTuple):
+    """Accelerated descent underway."""
+
+    steps: jax.Array
+    here: jax.Array
+    ahead: jax.Array
+    momentum: jax.Array
+    moved: jax.Array  # by the last step
+
+
+def between(vector: jax.Array, lower: jax.Array, upper: jax.Array) -> jax.Array:
+    """The closest vector between bounds with sum 1: clip(v − τ) for the τ where a piecewise linear sum is 1.
+
+    >>> between(jnp.array([0.9, 0.6, 0.0]), jnp.zeros(3), jnp.array([0.5, 1.0, 1.0]))
+    Array([0.5, 0.5, 0. ], dtype=float32)
+    """
+    kinks = jnp.concatenate([vector - lower, vector - upper])
+    order = jnp.argsort(-kinks)  # as τ falls, each entry starts to grow at its first kink and stops at its second
+    kinks, growing = kinks[order], jnp.cumsum(jnp.where(order < vector.shape[0], 1, -1))
+    grown = jnp.cumsum(growing[:-1] * (kinks[:-1] - kinks[1:]))
+    sums = lower.sum() + jnp.concatenate([jnp.zeros(1, vector.dtype), grown])
+    return jnp.clip(vector - jnp.interp(1.0, sums, kinks), lower, upper)
+
+
+def min_norm(gram: jax.Array, lower: Any = 0.0, upper: Any = 1.0, steps: int = STEPS) -> jax.Array:
+    """The weights λ of the shortest combination, from the matrix of inner products ``(K, K)``.
+
+    At most so many steps; fewer where a step moves nothing any more, up to rounding.
+
+    >>> min_norm(jnp.array([[1.0, 0.0], [0.0, 1.0]]))
+    Array([0.5, 0.5], dtype=float32)
+    """
+    count, dtype = gram.shape[0], gram.dtype
+    lower, upper = (jnp.broadcast_to(jnp.asarray(bound, dtype), (count,)) for bound in (lower, upper))
+    steepest = jnp.maximum(jnp.linalg.eigvalsh(gram)[-1], jnp.finfo(dtype).tiny)
+    scaled = gram / steepest
+
+    def step(state: Search) -> Search:
+        k, here, ahead, t, _ = state
+        new = between(ahead - scaled @ ahead, lower, upper)
+        wrong_way = jnp.vdot(ahead - new, new - here) > 0  # then momentum starts anew
+        later = jnp.where(wrong_way, 1.0, (1 + jnp.sqrt(1 + 4 * t * t)) / 2).astype(dtype)
+        faster = jnp.where(wrong_way, new, new + (t - 1) / later * (new - here))
+        return Search(k + 1, new, faster, later, jnp.abs(new - ahead).max())
+
+    start = between(jnp.full(count, 1 / count, dtype), lower, upper)
+    first = Search(jnp.asarray(0), start, start, jnp.ones((), dtype), jnp.asarray(jnp.inf, dtype))
+    unfinished = lambda state: (state.steps < steps) & (state.moved > jnp.finfo(dtype).eps)
+    return jax.lax.while_loop(unfinished, step, first).here
+
+
+def rows(gradients: Tree) -> jax.Array:
+    """Gradients, a tree with a leading axis of K, as ``(K, parameters)``."""
+    leaves = [jnp.asarray(leaf) for leaf in jax.tree.leaves(gradients)]
+    if not leaves or any(leaf.ndim == 0 or leaf.shape[0] != leaves[0].shape[0] for leaf in leaves):
+        raise ValueError("gradients must be arrays (K, ...), or a tree of them with the same K: one row per criterion")
+    if leaves[0].shape[0] == 0:
+        raise ValueError("there are no gradients: give one per criterion")
+    return jnp.concatenate([leaf.reshape(leaf.shape[0], -1) for leaf in leaves], axis=1)
+
+
+@jax.jit
+def shortest(gradients: Tree) -> tuple[jax.Array, jax.Array]:
+    """The weights of the shortest convex combination of gradients, and the combination ``(parameters,)``."""
+    matrix = rows(gradients)
+    weights = min_norm(matrix @ matrix.T)
+    return weights, weights @ matrix
+
+
+def certificate(gradients: Tree) -> float:
+    """The norm of the shortest convex combination of gradients: 0 where a point is Pareto stationary.
+
+    >>> round(certificate(jnp.array([[1.0, 0.0], [-2.0, 0.0]])), 5), certificate(jnp.array([[1.0, 0.0], [1.0, 1.0]]))
+    (0.0, 1.0)
+    """
+    return float(jnp.linalg.norm(shortest(gradients)[1]))

@@ -1,0 +1,234 @@
+"""The weighted sum of agents' losses and criteria: SciPy's minimisers, sparsity, and what was released."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from scipy.optimize import minimize
+
+import majorant as mj
+import zoo
+from majorant import criteria
+from majorant.algorithms import weighted_sum_theory as theory
+from majorant.algorithms.weighted_sum import RELEASED
+from majorant.core import ClientData, Total, View
+
+DATA = zoo.problem()
+MODEL = mj.models.linear(DATA)
+ONE_STEP = mj.local_sgd(1.0, steps=1, batch_size=None)
+REFERENCE = jax.tree.map(lambda a: jnp.full_like(a, 0.5), MODEL.init(jax.random.key(0)))
+QUADRATICS = mj.weighted_sum(
+    MODEL, [criteria.squared_norm(), criteria.distance(REFERENCE)], weights=[0.75, 0.25], weight=0.9, local=ONE_STEP
+)
+TRAINING = np.flatnonzero(~DATA.unseen)
+
+
+def agents_loss(theta, votes=None):
+    """The agents' mean logistic loss and its gradient, in NumPy; the bias comes last."""
+    total, slope = 0.0, np.zeros_like(theta)
+    votes = np.ones(len(TRAINING)) if votes is None else votes
+    for vote, agent in zip(votes / votes.sum(), TRAINING, strict=True):
+        x, y = DATA.train.client(agent)
+        x = np.column_stack([x, np.ones(len(y))]).astype(float)
+        sign = 2.0 * y - 1
+        margin = sign * (x @ theta)
+        total += vote * np.logaddexp(0, -margin).mean()
+        slope -= vote * (sign / (1 + np.exp(margin))) @ x / len(y)
+    return total, slope
+
+
+def flat(params):
+    (layer,) = params
+    return np.append(np.asarray(layer["weight"]).ravel(), np.asarray(layer["bias"])).astype(float)
+
+
+def tree(theta):
+    return [{"weight": jnp.asarray(theta[:-1, None], jnp.float32), "bias": jnp.asarray(theta[-1:], jnp.float32)}]
+
+
+def client(index=0):
+    x, y = DATA.train.client(index)
+    return ClientData(jnp.asarray(x), jnp.asarray(y), jnp.int32(len(y)), jnp.int32(index))
+
+
+def view_of(algorithm, round=0):
+    server = algorithm.init(jax.random.key(0))
+    return View(server.value, server.hyper, round, 10)
+
+
+def smooth_minimiser(lam):
+    def objective(theta):
+        loss, slope = agents_loss(theta)
+        value = 0.75 * 0.5 * theta @ theta + 0.25 * 0.5 * ((theta - 0.5) ** 2).sum()
+        return (1 - lam) * loss + lam * value, (1 - lam) * slope + lam * (0.75 * theta + 0.25 * (theta - 0.5))
+
+    return minimize(objective, np.zeros(4), jac=True, method="BFGS", options={"gtol": 1e-9})
+
+
+def sparse_minimiser(lam, votes=None):
+    """θ = u − v with u, v ≥ 0: then the L1 norm is linear."""
+
+    def objective(uv):
+        u, v = np.split(uv, 2)
+        loss, slope = agents_loss(u - v, votes)
+        return (1 - lam) * loss + lam * uv.sum(), np.concatenate([(1 - lam) * slope + lam, -(1 - lam) * slope + lam])
+
+    found = minimize(objective, np.zeros(8), jac=True, bounds=[(0, None)] * 8, method="L-BFGS-B", tol=1e-14)
+    return found.x[:4] - found.x[4:]
+
+
+def test_the_centralized_minimiser_is_reached_and_a_grid_is_its_single_runs():
+    options = {"rounds": 150, "evaluate_every": 150, "diagnostics": True}
+    run = mj.simulate(QUADRATICS, DATA, grid={"lambda": [0.2, 0.6]}, **options)
+    for each, lam in enumerate((0.2, 0.6)):
+        best = smooth_minimiser(lam)
+        np.testing.assert_allclose(flat(run[each].server.value), best.x, atol=2e-5)
+        line = run.histories[each][-1]
+        assert line["objective"] == pytest.approx(best.fun, abs=1e-6)
+        assert line["agents_loss"] == pytest.approx(agents_loss(best.x)[0], abs=1e-5)
+        assert line["squared_norm"] == pytest.approx(best.x @ best.x / 2, abs=1e-5)
+        assert line["gradient_squared"] < 1e-9
+    single = mj.simulate(QUADRATICS, DATA, hyper={"lambda": 0.6}, **options)
+    np.testing.assert_allclose(flat(run[1].server.value), flat(single.server.value), atol=1e-6)
+
+
+def test_the_rate_of_the_theorem_holds():
+    """Whole batches and one step: no variance, and Σ over rounds of F(Θ^t) is what the theorem bounds."""
+    lam, rounds = 0.4, 20
+    x = [np.column_stack([DATA.train.client(i)[0], np.ones(DATA.train.sizes[i])]) for i in TRAINING]
+    agents = max(np.linalg.eigvalsh(a.T @ a / len(a) / 4)[-1] for a in x)
+    smooth = theory.smoothness(agents, [1.0, 1.0], weight=lam, weights=[0.75, 0.25])
+    best = smooth_minimiser(lam)
+    hyper = {"lambda": lam, "lr": theory.step_size(smooth, tau=1, rounds=rounds)}
+    start = []
+    run = mj.simulate(
+        QUADRATICS,
+        DATA,
+        rounds=rounds,
+        evaluate_every=1,
+        diagnostics=True,
+        hyper=hyper,
+        resume=lambda fresh: start.append(fresh) or fresh,
+    )
+    distance = np.linalg.norm(flat(jax.tree.map(lambda a: a[0], start[0].server.value)) - best.x)
+    bound = theory.suboptimality_bound(smooth, tau=1, rounds=rounds, agents=len(TRAINING), distance=distance)
+    gap = np.mean([line["objective"] for line in run.history]) - best.fun
+    assert bound / 50 < gap < bound
+
+
+def test_the_constants_of_the_bound():
+    """The printed steps of the proof, with the factor e − 1 that one of them drops."""
+    smooth, tau, rounds, agents, distance, zeta, sigma = 1.3, 4, 50, 6, 0.7, 0.5, 0.2
+    eta = theory.step_size(smooth, tau=tau, rounds=rounds)
+    proof = (
+        distance**2 / (2 * eta * tau * rounds)
+        + 2 * sigma * eta / agents
+        + (np.e - 1) * (10 * smooth * tau**2 * eta**2 * zeta**2 + 4 * smooth * tau * eta**2 * sigma)
+    )
+    bound = theory.suboptimality_bound(
+        smooth, tau=tau, rounds=rounds, agents=agents, distance=distance, heterogeneity=zeta, variance=sigma
+    )
+    assert proof < bound < 1.01 * proof
+
+
+def test_the_implicit_step_is_exact_for_l1():
+    """Different agents and one step a round: SciPy's minimiser, with the same exact zeros."""
+    lam = 0.08
+    algorithm = mj.weighted_sum(MODEL, criteria.l1(), weight=lam, local=ONE_STEP, step="implicit")
+    run = mj.simulate(algorithm, DATA, rounds=300, evaluate_every=300, diagnostics=True)
+    theta, best = flat(run.server.value), sparse_minimiser(lam)
+    np.testing.assert_allclose(theta, best, atol=5e-5)
+    assert ((theta == 0) == (np.abs(best) < 1e-7)).all()
+    assert 0 < (theta == 0).sum() < 4
+    assert run.history[-1]["gradient_squared"] < 1e-9
+
+
+def test_a_method_with_criteria_makes_a_proximal_gradient_step_on_the_servers_parameters():
+    lam = 0.08
+    plain = mj.fed_avg(MODEL, local=ONE_STEP)
+    wrapped = mj.with_criteria(plain, criteria.l1(), weight=lam)
+    server, mean = wrapped.init(jax.random.key(0)), MODEL.init(jax.random.key(1))
+    server = server._replace(value=tree(sparse_minimiser(lam, DATA.train.sizes[TRAINING])))
+    theta = flat(server.value)
+    step = theta - agents_loss(theta, DATA.train.sizes[TRAINING])[1]
+    after = wrapped.server_update(server, Total(tree(step), jnp.ones(())))
+    np.testing.assert_allclose(flat(after.value), theta, atol=1e-4)  # a minimiser stays where it is
+    forward = mj.with_criteria(plain, criteria.criterion(lambda p: criteria.squared_norm().value(p)), weight=0.5)
+    moved = forward.server_update(forward.init(jax.random.key(0)), Total(mean, jnp.ones(())))
+    np.testing.assert_allclose(flat(moved.value), np.zeros(4), atol=1e-6)  # θ − 1 · ∇½‖θ‖²
+    assert forward.log(moved)["own"] < 1e-10
+
+
+def test_lambda_zero_with_votes_by_samples_is_fed_avg():
+    local = mj.local_sgd(0.1, epochs=2, batch_size=4, momentum=0.5)
+    algorithm = mj.weighted_sum(MODEL, criteria.squared_norm(), weight=0.0, local=local, agents="samples")
+    averaged = mj.fed_avg(MODEL, local=local)
+    view, data, key = view_of(algorithm), client(), jax.random.key(3)
+    moments = algorithm.init_client(view, data, key)
+    mine = algorithm.client_update(view, moments, data, key)[0]
+    theirs = averaged.client_update(view, moments, data, key)[0]
+    np.testing.assert_allclose(flat(mine.value), flat(theirs.value), rtol=1e-6)
+    assert mine.weight == theirs.weight
+    assert mine.info["loss"] == pytest.approx(float(theirs.info["loss"]), rel=1e-6)
+
+
+def test_released_is_a_fresh_adam_with_weight_decay_from_a_start_of_ones_own():
+    lam, ran = 0.87, RELEASED["iid"]
+    algorithm = mj.weighted_sum(MODEL, weight=lam, variant="released")
+    data, key = client(), jax.random.key(3)
+    assert algorithm.init_client(view_of(algorithm), data, key) == ()
+    view, update = view_of(algorithm, round=4), jax.jit(algorithm.client_update)
+    found = update(view, (), data, key)[0].value
+    gradient = jax.grad(lambda p: (1 - lam) * MODEL.losses(p, data.x, data.y).mean())(view.value)
+    optimizer = optax.chain(optax.add_decayed_weights(lam * ran.factor), optax.adam(ran.lr))
+    updates, _ = optimizer.update(gradient, optimizer.init(view.value), view.value)  # one batch: one step
+    np.testing.assert_allclose(flat(found), flat(optax.apply_updates(view.value, updates)), rtol=1e-5)
+    first = lambda agent, value: (
+        algorithm.client_update(view_of(algorithm)._replace(value=value), (), client(agent), jax.random.key(agent))[
+            0
+        ].value
+    )
+    np.testing.assert_array_equal(flat(first(0, view.value)), flat(first(0, REFERENCE)))
+    assert np.abs(flat(first(0, view.value)) - flat(first(1, view.value))).max() > 0.05
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"weight": 1.0}, "less than 1"),
+        ({"weight": -0.1}, "at least 0"),
+        ({"criteria": []}, "no criteria"),
+        ({"weights": [0.5]}, "sum to 1"),
+        ({"weights": [0.5, 0.5]}, "1 criteria but 2 weights"),
+        ({"criteria": criteria.l1()}, "explicit step is not valid"),
+        ({"step": "backward"}, "'explicit' or 'implicit'"),
+        ({"step": "implicit", "local": mj.local_sgd(0.1, momentum=0.9)}, "without momentum"),
+        ({"step": "implicit", "local": mj.local_optax(optax.adam(0.1))}, "without momentum"),
+        ({"agents": "all"}, "'equal' or 'samples'"),
+        ({"variant": "other"}, "'paper' or 'released'"),
+        ({"variant": "released", "setting": "mnist"}, "two-digits"),
+    ],
+)
+def test_bad_input(options, words):
+    arguments = {"criteria": criteria.squared_norm()} | options
+    with pytest.raises(ValueError, match=words):
+        mj.weighted_sum(MODEL, **arguments)
+
+
+@pytest.mark.parametrize("value", [1.0, 1.5])
+def test_a_grid_refuses_weights_that_leave_agents_no_say(value):
+    for algorithm in (QUADRATICS, mj.with_criteria(mj.fed_avg(MODEL), criteria.l1())):
+        with pytest.raises(ValueError, match="less than 1"):
+            mj.simulate(algorithm, DATA, rounds=1, grid={"lambda": [0.5, value]})
+
+
+def test_methods_that_criteria_cannot_be_added_to():
+    with pytest.raises(ValueError, match="more than parameters"):
+        mj.with_criteria(mj.clustered_fl(MODEL, clients=6), criteria.l1())
+    with pytest.raises(ValueError, match="give rate"):
+        mj.with_criteria(mj.fed_avg(MODEL, local=mj.local_optax(optax.adam(0.1))), criteria.l1())
+    with pytest.raises(ValueError, match="less than 1"):
+        mj.with_criteria(mj.fed_avg(MODEL), criteria.l1(), weight=1.0)
+    with pytest.raises(ValueError, match="of its own"):
+        mj.with_criteria(mj.weighted_sum(MODEL, criteria.l1(), step="implicit"), criteria.l1())

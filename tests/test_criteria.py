@@ -1,0 +1,88 @@
+"""The coordinator's criteria: values by hand, proximal operators against SciPy, bad input."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+import majorant as mj
+from majorant import criteria
+from majorant.models.base import Spec
+
+MODEL = mj.models.linear(Spec((2,), classes=2))
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(12, 2)).astype(np.float32)
+Y = np.arange(12) % 2
+GROUP = np.repeat(["a", "b", "c"], 4)
+PARAMS = [{"weight": jnp.array([[0.7], [-1.2]]), "bias": jnp.array([0.3])}]
+
+
+def probabilities():
+    return 1 / (1 + np.exp(-(X @ np.array([0.7, -1.2]) + 0.3)))
+
+
+def mean_square_of_differences(rates):
+    return np.mean([(rates[0] - rates[1]) ** 2, (rates[0] - rates[2]) ** 2, (rates[1] - rates[2]) ** 2])
+
+
+def test_gaps_and_losses_by_hand():
+    p = probabilities()
+    gap = mean_square_of_differences([p[g == GROUP].mean() for g in "abc"])
+    np.testing.assert_allclose(criteria.demographic_parity(MODEL, X, GROUP).value(PARAMS), gap, rtol=1e-5)
+    within = [mean_square_of_differences([p[(g == GROUP) & (y == Y)].mean() for g in "abc"]) for y in (0, 1)]
+    odds = criteria.equalized_odds(MODEL, X, Y, GROUP)
+    np.testing.assert_allclose(odds.value(PARAMS), np.mean(within), rtol=1e-5)
+    loss = -np.log(np.where(Y == 1, p, 1 - p)).mean()
+    np.testing.assert_allclose(criteria.public_loss(MODEL, X, Y).value(PARAMS), loss, rtol=1e-5)
+    flat = [{"weight": jnp.zeros((2, 1)), "bias": jnp.array([0.3])}]
+    assert criteria.demographic_parity(MODEL, X, GROUP).value(flat) < 1e-12
+
+
+@pytest.mark.parametrize("kinked", [criteria.l1(0.8), criteria.group_lasso(0.9)], ids=lambda c: c.name)
+def test_the_proximal_operator_of_a_sum_with_quadratics_is_exact(kinked):
+    s, center, rho = np.array([1.5, -0.1, 0.4]), np.array([-0.5, 0.2, 1.0]), 0.7
+    parts = [criteria.distance(jnp.asarray(center), 0.6), kinked, criteria.squared_norm(1.3)]
+    both = criteria.coordinate(parts, [0.5, 0.3, 0.2], step="implicit")
+    found = np.asarray(both.prox(jnp.asarray(s), rho))
+
+    def objective(theta):
+        kink = 0.8 * np.abs(theta).sum() if kinked.name == "l1" else 0.9 * np.linalg.norm(theta)
+        value = 0.5 * 0.3 * ((theta - center) ** 2).sum() + 0.3 * kink + 0.2 * 0.65 * theta @ theta
+        return rho * value + ((theta - s) ** 2).sum() / 2
+
+    best = minimize(objective, s, method="Nelder-Mead", options={"xatol": 1e-8, "fatol": 1e-13, "maxiter": 5000})
+    np.testing.assert_allclose(found, best.x, atol=1e-4)
+    np.testing.assert_allclose(
+        parts[0].prox(jnp.asarray(s), rho), (s + rho * 0.6 * center) / (1 + rho * 0.6), rtol=1e-6
+    )
+
+
+def test_names_and_weights():
+    both = criteria.coordinate([criteria.squared_norm(), criteria.squared_norm(4.0)])
+    assert both.names == ("squared_norm_1", "squared_norm_2")
+    assert both.shares == (0.5, 0.5)
+    np.testing.assert_allclose(both.value(jnp.array([2.0])), 0.5 * 2 + 0.5 * 8)
+    np.testing.assert_allclose(both.value(jnp.array([2.0]), [1.0, 0.0]), 2)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: criteria.squared_norm(-1.0), "greater than 0"),
+        (lambda: criteria.criterion(3.0), "function of the parameters"),
+        (lambda: criteria.criterion(jnp.sum, smooth=False), "proximal operator"),
+        (lambda: criteria.coordinate([]), "no criteria"),
+        (lambda: criteria.coordinate([jnp.sum]), "majorant.criteria"),
+        (lambda: criteria.coordinate([criteria.squared_norm()] * 2, [0.5, 0.6]), "sum to 1"),
+        (lambda: criteria.coordinate([criteria.squared_norm()] * 2, [1.5, -0.5]), "at least 0"),
+        (lambda: criteria.coordinate([criteria.l1(), criteria.group_lasso()], step="implicit"), "takes one such"),
+        (lambda: criteria.public_loss(MODEL, X, Y[:3]), "as many rows"),
+        (lambda: criteria.demographic_parity(MODEL, X, np.zeros(12)), "at least two"),
+        (lambda: criteria.demographic_parity(MODEL, X, GROUP, label=2), "2 classes"),
+        (lambda: criteria.equalized_odds(MODEL, X, Y, np.where(Y == 1, "a", GROUP)), "no public sample"),
+        (lambda: criteria.distance(jnp.zeros(3)).value(PARAMS), "other parameters"),
+    ],
+)
+def test_bad_input(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()
