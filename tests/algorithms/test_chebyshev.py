@@ -105,6 +105,17 @@ def test_agnostic_is_a_special_case_and_an_absent_agent_counts_with_its_last_los
         np.testing.assert_allclose(after.state.losses, [1.0, 3.0, 2.0])
 
 
+def test_a_step_has_the_preferences_in_it():
+    algorithm = mj.chebyshev(QUADRATIC, clients=2, mirror_rate=0.5, reference=[0.5, 1.0], preferences=[0.2, 0.6])
+    server = algorithm.init(jax.random.key(0))
+    stack = stack_of([[1.0, 0.0], [0.0, 1.0]], [1.0, 3.0], [1.0, 1.0])
+    after = algorithm.server_update(server, algorithm.aggregate(server, stack))
+    rho = np.exp(0.5 * np.array([0.2 * 0.5, 0.6 * 2.0]))
+    force = np.array([0.2, 0.6]) * rho / rho.sum()
+    old = np.array([0.3, -0.4])
+    np.testing.assert_allclose(after.value, old + force @ (np.eye(2) - old), rtol=1e-5)
+
+
 def test_an_agent_that_never_trains_has_no_say():
     algorithm = mj.agnostic(QUADRATIC, clients=2, mirror_rate=0.5)
     server = algorithm.init(jax.random.key(0))
@@ -146,6 +157,19 @@ def test_q_ffl_with_q_zero_is_fed_avg_and_q_one_minimises_the_sum_of_squares():
     run = mj.simulate(mj.q_ffl(QUADRATIC, q=1.0, local=ONE_STEP), TWO, rounds=800, evaluate_every=800)
     t = 16 ** (1 / 3) / (1 + 16 ** (1 / 3))  # F_1 F_1' + F_2 F_2' = t³/2 − 8 (1 − t)³ = 0
     np.testing.assert_allclose(run.server.value, [t, 0], atol=2e-3)
+
+
+def test_the_upload_of_q_ffl():
+    """One step from θ with gradient a (θ − c): L (θ − θ') is that gradient."""
+    algorithm = mj.q_ffl(QUADRATIC, q=2.0, local=ONE_STEP)
+    server = algorithm.init(jax.random.key(0))
+    data = ClientData(jnp.array([[1.0, 0.0, 4.0]]), jnp.zeros(1), jnp.int32(1), jnp.int32(0))
+    view = View(server.value, server.hyper, 0, 1)
+    upload = algorithm.client_update(view, (), data, jax.random.key(0))[0]
+    gradient = 4 * (np.array([0.3, -0.4]) - np.array([1.0, 0.0]))
+    loss = gradient @ gradient / 8
+    np.testing.assert_allclose(upload.value.delta, loss**2 * gradient, rtol=1e-4)
+    np.testing.assert_allclose(upload.value.h, 2 * loss * gradient @ gradient + 20 * loss**2, rtol=1e-4)
 
 
 def test_the_direction_of_fed_mgda_goes_down_for_everyone_who_took_part():

@@ -14,7 +14,7 @@ from majorant.communication.compression import COMPRESSION_STREAM
 from majorant.communication.compressors import Compressor, quantized, sometimes, top_k
 from majorant.communication.participation import Participation
 from majorant.core import Total, client_key, round_key
-from majorant.experiments.fed_mm_equivalence import cases, distance, remark_1
+from majorant.experiments.fed_mm_equivalence import cases, distance, federated, remark_1, rounds_of
 from small_surrogates import SIZES, positive_numbers, sparse_regression
 
 
@@ -37,6 +37,12 @@ def test_every_surrogate_is_its_centralized_algorithm_step_by_step(name):
     far, rise = distance(cases()[name], rounds=3)
     assert far < 1e-6
     assert rise < 1e-9
+
+
+def test_a_client_without_samples_changes_nothing():
+    case = cases()["k-means"]
+    last = lambda sizes: rounds_of(mj.fed_mm(case.surrogate, data := federated(case, sizes)), data, 2).value.params[-1]
+    np.testing.assert_allclose(last((12, 0, 14)), last((12, 14)), rtol=1e-5)
 
 
 def test_surrogates_average_exactly_and_parameters_by_the_amount_of_remark_1():

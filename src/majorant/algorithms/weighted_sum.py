@@ -223,8 +223,8 @@ def with_criteria(
     minimisers of (1 − λ) f + λ Σ_j w_j S_j: after the method's own update comes the proximal operator with step
     ρ = rate · λ/(1 − λ), and a gradient step of ρ for criteria without one. ``rate`` is how far a round goes along
     −∇f: by default the method's learning rate, right for one local step a round on all samples; for several, multiply.
-    What is personal (FedEM's mixture weights, the β of a personalized objective) stays as the method has it; FedEM's
-    components are one tree of parameters.
+    What is personal (FedEM's mixture weights, the β of a personalized objective) stays as the method has it. FedEM's
+    components are the first axis of one tree of parameters: a group lasso there drops whole components.
 
     >>> import majorant as mj
     >>> data = mj.data.synthetic_mixture(clients=5, dimension=4, seed=0)
@@ -262,8 +262,7 @@ def with_criteria(
 
     def check_hyper(hyper: dict[str, float]) -> None:
         check_weight(hyper)
-        if algorithm.check_hyper is not None:
-            algorithm.check_hyper(hyper)
+        algorithm.check_hyper(hyper)
 
     def log(server: Server) -> dict[str, jax.Array]:
         return (algorithm.log(server) if algorithm.log else {}) | coordinator.named(server.value)

@@ -176,9 +176,8 @@ def run_settings(
         for point in points
         for i, s in enumerate(listed)
     ]
-    if algorithm.check_hyper is not None:
-        for setting in settings:
-            algorithm.check_hyper(setting["hyper"])
+    for setting in settings:
+        algorithm.check_hyper(setting["hyper"])
     return settings
 
 

@@ -11,6 +11,7 @@ a few NumPy arrays, and predicts with matrix products in double precision.
 from __future__ import annotations
 
 import copy
+from abc import ABC, abstractmethod
 from numbers import Integral, Real
 from typing import Any, Self
 
@@ -47,7 +48,7 @@ PARAMETERS = """
 """
 
 
-class FedEM(GroupedEstimator):
+class FedEM(GroupedEstimator, ABC):
     """What the classifier and the regressor share: training, mixture weights, new groups."""
 
     def __init__(
@@ -116,11 +117,13 @@ class FedEM(GroupedEstimator):
         predictions = self._predictions(self._outputs(X))  # (M, n, ...)
         return np.einsum("nm,mn...->n...", self._weights(groups, len(X)), predictions)
 
+    @abstractmethod
     def _predictions(self, outputs: np.ndarray) -> np.ndarray:
-        raise NotImplementedError
+        """What components' outputs ``(M, n, k)`` predict."""
 
+    @abstractmethod
     def _losses(self, outputs: np.ndarray, codes: np.ndarray) -> np.ndarray:
-        raise NotImplementedError
+        """The loss of each component at each row, ``(M, n)``."""
 
     def _codes(self, y: np.ndarray) -> np.ndarray:
         return y

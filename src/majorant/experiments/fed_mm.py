@@ -33,6 +33,7 @@ from majorant.surrogates.linear import LinearSurrogate, mean_statistic
 
 SPARSITY, RIDGE, ALPHA, SHARE = 0.1, 0.2, 0.01, 0.5
 SEEDS, ROUNDS, POINTS = 10, 2_000, 40
+WIDER_BETAS = (0.02, 0.05, 0.3, 1.5)  # 1.6 is where γ_1 = 1
 BETAS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05)
 TUNING_SEEDS = (100, 101)
 BITS: dict[str, Compressor] = {
@@ -162,6 +163,46 @@ def figure1(context: Context) -> list[Result]:
         "on the heterogeneous one."
     )
     return results
+
+
+def longer(context: Context) -> list[Result]:
+    """Larger β than the paper's and three times the rounds, on the heterogeneous setting: who drifts, and where to?"""
+    rounds, seeds, betas = (60, 1, (0.02, 1.5)) if context.quick else (3 * ROUNDS, context.seeds or 3, WIDER_BETAS)
+    setting = settings(True)[1]
+    common: dict[str, Any] = {"step": mj.steps.square_root(), "batch_size": setting.batch_size, "alpha": ALPHA}
+    rows, curves = [], {}
+    for name, factory in {"FedMM": mj.fed_mm, "parameter averaging": mj.parameter_averaging}.items():
+        context.tell(name)
+        run = mj.simulate(
+            compressed(factory, setting, common),
+            setting.data,
+            rounds=rounds,
+            evaluate_every=max(1, rounds // 10),
+            participation=mj.participation.uniform(SHARE),
+            diagnostics=True,
+            grid={"beta": betas},
+            seeds=seeds,
+        )
+        found = np.array([[line["objective"] for line in one.history] for one in each(run)])
+        found = found.reshape(len(betas), seeds, -1)
+        at = [float(line["round"]) for line in run[0].history]
+        for beta, values in zip(betas, found, strict=True):
+            mean = values.mean(axis=0)
+            lowest = int(mean.argmin())
+            rows.append(
+                [name, f"{beta:g}", f"{mean[0]:.3f}", f"{mean[lowest]:.3f}", f"{at[lowest]:,.0f}", f"{mean[-1]:.3f}"]
+            )
+            curves[f"β = {beta:g} | {name}"] = (at, mean.tolist())
+    return [
+        Result(
+            f"Heterogeneous dictionary learning, {rounds:,} rounds, {seeds} seeds",
+            ["method", "β", "objective, first look", "lowest", "in round", "at the end"],
+            rows,
+            [],
+            curves,
+            ("round", "objective"),
+        )
+    ]
 
 
 def compressed(factory: Callable[..., Algorithm], setting: Setting, options: dict[str, Any]) -> Algorithm:

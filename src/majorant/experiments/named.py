@@ -71,6 +71,7 @@ EXPERIMENTS = {
     "fedem/rotated-digits": lazily("fedem", "rotated_digits", "digits turned by four angles: hidden clusters"),
     "fedmm/figure1": lazily("fed_mm", "figure1", "dictionary learning: averages of surrogates against parameters"),
     "fedmm/figure2": lazily("fed_mm", "figure2", "dictionary learning with control variates on and off"),
+    "fedmm/longer": lazily("fed_mm", "longer", "the same with larger steps and more rounds: who drifts"),
     "fedmm/bits": lazily("fed_mm", "bits", "the objective against bits sent: 32, 8, 4, 2 a number, absent clients"),
     "fedmm/equivalence": lazily(
         "fed_mm_equivalence", "equivalence", "every surrogate against centralized MM, scikit-learn and Remark 1"

@@ -12,7 +12,7 @@ Reference: Désidéri, *Multiple-gradient descent algorithm (MGDA) for multiobje
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,19 +22,34 @@ from majorant.core import Tree
 STEPS = 1000
 
 
+class Search(NamedTuple):
+    """Accelerated descent underway."""
+
+    steps: jax.Array
+    here: jax.Array
+    ahead: jax.Array
+    momentum: jax.Array
+    moved: jax.Array  # by the last step
+
+
 def between(vector: jax.Array, lower: jax.Array, upper: jax.Array) -> jax.Array:
     """The closest vector between bounds with sum 1: clip(v − τ) for the τ where a piecewise linear sum is 1.
 
     >>> between(jnp.array([0.9, 0.6, 0.0]), jnp.zeros(3), jnp.array([0.5, 1.0, 1.0]))
     Array([0.5, 0.5, 0. ], dtype=float32)
     """
-    kinks = jnp.sort(jnp.concatenate([vector - upper, vector - lower]))[::-1]  # from the largest τ to the smallest
-    sums = jnp.clip(vector - kinks[:, None], lower, upper).sum(axis=1)
+    kinks = jnp.concatenate([vector - lower, vector - upper])
+    order = jnp.argsort(-kinks)  # as τ falls, each entry starts to grow at its first kink and stops at its second
+    kinks, growing = kinks[order], jnp.cumsum(jnp.where(order < vector.shape[0], 1, -1))
+    grown = jnp.cumsum(growing[:-1] * (kinks[:-1] - kinks[1:]))
+    sums = lower.sum() + jnp.concatenate([jnp.zeros(1, vector.dtype), grown])
     return jnp.clip(vector - jnp.interp(1.0, sums, kinks), lower, upper)
 
 
 def min_norm(gram: jax.Array, lower: Any = 0.0, upper: Any = 1.0, steps: int = STEPS) -> jax.Array:
     """The weights λ of the shortest combination, from the matrix of inner products ``(K, K)``.
+
+    At most so many steps; fewer where a step moves nothing any more, up to rounding.
 
     >>> min_norm(jnp.array([[1.0, 0.0], [0.0, 1.0]]))
     Array([0.5, 0.5], dtype=float32)
@@ -44,15 +59,18 @@ def min_norm(gram: jax.Array, lower: Any = 0.0, upper: Any = 1.0, steps: int = S
     steepest = jnp.maximum(jnp.linalg.eigvalsh(gram)[-1], jnp.finfo(dtype).tiny)
     scaled = gram / steepest
 
-    def step(_: int, state: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
-        here, ahead, t = state
+    def step(state: Search) -> Search:
+        k, here, ahead, t, _ = state
         new = between(ahead - scaled @ ahead, lower, upper)
         wrong_way = jnp.vdot(ahead - new, new - here) > 0  # then momentum starts anew
         later = jnp.where(wrong_way, 1.0, (1 + jnp.sqrt(1 + 4 * t * t)) / 2).astype(dtype)
-        return new, jnp.where(wrong_way, new, new + (t - 1) / later * (new - here)), later
+        faster = jnp.where(wrong_way, new, new + (t - 1) / later * (new - here))
+        return Search(k + 1, new, faster, later, jnp.abs(new - ahead).max())
 
     start = between(jnp.full(count, 1 / count, dtype), lower, upper)
-    return jax.lax.fori_loop(0, steps, step, (start, start, jnp.ones((), dtype)))[0]
+    first = Search(jnp.asarray(0), start, start, jnp.ones((), dtype), jnp.asarray(jnp.inf, dtype))
+    unfinished = lambda state: (state.steps < steps) & (state.moved > jnp.finfo(dtype).eps)
+    return jax.lax.while_loop(unfinished, step, first).here
 
 
 def rows(gradients: Tree) -> jax.Array:
