@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -111,8 +113,8 @@ def sweep(
             return print(to_toml(settings))
         problem = build_front(settings)
         folder = out or new_folder(Path("runs"), f"pareto-{settings.data}")
-        with waiting(training_words(settings), quiet=as_json):
-            record = front_in_folder(settings, folder, problem)
+        with sweeps(settings, quiet=as_json) as advance:
+            record = front_in_folder(settings, folder, problem, advance)
         point_last_at(folder)
         report = write_page(folder, figures)
         if as_json:
@@ -205,23 +207,19 @@ def parse_limit(text: str) -> tuple[str, float]:
         raise ValueError(f"--limit takes criterion=value, as in l1=20, got {text!r}") from None
 
 
-def training_words(settings: Any) -> str:
-    """What is going on during a sweep."""
-    more = f", then {settings.refine} more" if settings.refine else ""
-    return f"training {len(set(settings.lambdas))} models side by side{more}, {settings.rounds} rounds each"
-
-
-def waiting(words: str, *, quiet: bool) -> Any:
-    """A line with the time so far on the error stream."""
-    from contextlib import nullcontext
-
+@contextmanager
+def sweeps(settings: Any, *, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
+    """Bars on the error stream for the first sweep and its refinement; yields what moves them."""
     if quiet:
-        return nullcontext()
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+        yield None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    screen = Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=errors)
-    screen.add_task(words, total=None)
-    return screen
+    words = [f"{len(set(settings.lambdas))} models, side by side", f"{settings.refine} more between them"]
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=errors) as screen:
+        tasks = [screen.add_task(text, total=settings.rounds) for text in words[: 2 if settings.refine else 1]]
+        yield lambda sweep, done: screen.update(tasks[sweep], completed=done)
 
 
 def write_page(folder: Path, figures: str | None, page: Path | None = None) -> Path | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -139,8 +139,13 @@ def step_of(config: FrontConfig, criteria: Sequence[Criterion]) -> str:
     return "explicit" if all(c.smooth for c in criteria) else "implicit"
 
 
-def front_in_folder(config: FrontConfig, folder: Path, problem: FrontProblem | None = None) -> FrontRecord:
-    """Finds a front and writes its folder; a failure leaves no folder behind."""
+def front_in_folder(
+    config: FrontConfig,
+    folder: Path,
+    problem: FrontProblem | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> FrontRecord:
+    """Finds a front and writes its folder; a failure leaves no folder behind. ``on_progress`` as in `pareto_front`."""
     problem = problem or build_front(config)
     if folder.exists() and any(folder.iterdir()):
         raise FileExistsError(f"{folder} is not empty: choose another --out")
@@ -149,13 +154,15 @@ def front_in_folder(config: FrontConfig, folder: Path, problem: FrontProblem | N
         check_writable(folder)
         atomic_write_text(folder / "config.toml", to_toml(config))
         with config.arithmetic():
-            return find_and_save(config, problem, folder)
+            return find_and_save(config, problem, folder, on_progress)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
 
 
-def find_and_save(config: FrontConfig, problem: FrontProblem, folder: Path) -> FrontRecord:
+def find_and_save(
+    config: FrontConfig, problem: FrontProblem, folder: Path, on_progress: Callable[[int, int], None] | None
+) -> FrontRecord:
     """Trains, measures, and writes models and numbers, in the precision that is switched on."""
     from majorant.pareto.choice import held_out
     from majorant.pareto.front import pareto_front
@@ -174,6 +181,7 @@ def find_and_save(config: FrontConfig, problem: FrontProblem, folder: Path) -> F
         local=config.local.build(),
         step=step_of(config, problem.criteria),
         agents=config.agents,
+        on_progress=on_progress,
     )
     points = sorted([*front.points, *front.dominated], key=lambda point: point.weight)
     record = describe(config, problem, front, points, held_out(problem.model, problem.data, points))

@@ -10,7 +10,7 @@ of a proximal step on the point's own weighted sum.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -129,13 +129,15 @@ def pareto_front(
     criteria_weights: Sequence[float] | None = None,
     seed: int = 0,
     participation: Participation | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
     **method: Any,
 ) -> Front:
     """The front between the agents' mean loss and a coordinator's criteria, by weighted sums.
 
     ``weights`` are the λ, eight from 0 to 0.9 unless given; they run side by side in one program, ``rounds`` rounds.
     ``refine`` is how many more are put where the front is sparse. ``method`` goes to `weighted_sum`: ``local``,
-    ``step`` (by default implicit where a criterion has a kink), ``agents``, ``variant``.
+    ``step`` (by default implicit where a criterion has a kink), ``agents``, ``variant``. ``on_progress`` is called with
+    0 for the first sweep, 1 for the refinement, and the rounds that it has made, about twenty times each.
 
     >>> import majorant as mj
     >>> data = mj.data.synthetic_mixture(clients=5, dimension=4, seed=0)
@@ -160,15 +162,17 @@ def pareto_front(
     algorithm = make(method)
     onwards = lambda how: algorithm if how.get("variant") != "released" else make(without_own_starts(how))
     judge = Judge(model, coordinator, data, method.get("agents", "equal"))
-    options: dict[str, Any] = {"rounds": rounds, "evaluate_every": rounds, "seed": seed, "participation": participation}
+    every = max(1, rounds // 20) if on_progress else rounds
+    options: dict[str, Any] = {"rounds": rounds, "evaluate_every": every, "seed": seed, "participation": participation}
+    tell = lambda sweep: None if on_progress is None else lambda lines, _: on_progress(sweep, lines[0]["round"])
 
-    run = simulate(algorithm, data, grid={"lambda": lambdas.tolist()}, **options)
+    run = simulate(algorithm, data, grid={"lambda": lambdas.tolist()}, on_evaluation=tell(0), **options)
     points = judge.points(lambdas, run.snapshot.server.value)
     extra, neighbours = between_neighbours(points, int(refine))
     if extra:
         warm = jax.tree.map(lambda *leaves: np.stack(leaves), *[neighbour.params for neighbour in neighbours])
         start = lambda fresh: fresh._replace(server=fresh.server._replace(value=warm))
-        run = simulate(onwards(method), data, grid={"lambda": extra}, resume=start, **options)
+        run = simulate(onwards(method), data, grid={"lambda": extra}, resume=start, on_evaluation=tell(1), **options)
         points = points + judge.points(extra, run.snapshot.server.value)
     points = sorted(points, key=lambda point: point.weight)
     best = dominance.nondominated([point.values for point in points])
