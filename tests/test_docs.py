@@ -17,7 +17,9 @@ from majorant.core import Algorithm
 from majorant.engines import population
 from majorant.experiments import catalogue
 from majorant.experiments.config import LocalConfig, RunConfig, check_names, make_config
+from majorant.experiments.front import FrontConfig, make_front_config
 from majorant.experiments.named import EXPERIMENTS
+from majorant.pareto_cli import numbers
 
 ROOT = Path(__file__).parents[1]
 METHODS = ROOT / "docs" / "methods"
@@ -141,7 +143,10 @@ def check_command(words: list[str]) -> None:
     assert words[0] in group.commands, f"there is no command {words[0]!r}"
     if words[1:] == ["--help"]:
         return
-    values = dict(group.commands[words[0]].make_context(words[0], words[1:]).params)
+    context = group.commands[words[0]].make_context(words[0], words[1:])
+    values = dict(context.params)
+    if words[0] == "pareto":
+        return check_pareto(context, values)
     if words[0] in ("run", "compare") and not values["config"] and not values.get("resume"):
         names = values.pop("algorithms", None) or [values["algorithm"]]
         flags = {k: v for k, v in values.items() if k in RunConfig.model_fields or k in LocalConfig.model_fields}
@@ -153,9 +158,32 @@ def check_command(words: list[str]) -> None:
         assert values["kind"] in (None, "experiments", *catalogue.KINDS)
 
 
+def check_pareto(context, values: dict) -> None:
+    """A subcommand with its options, or a front whose settings fit together."""
+    rest = [*context._protected_args, *context.args]
+    if rest:
+        assert rest[0] in context.command.commands, f"there is no command pareto {rest[0]}"
+        context.command.commands[rest[0]].make_context(rest[0], rest[1:])
+        return
+    flags = {k: v for k, v in values.items() if k in FrontConfig.model_fields or k in LocalConfig.model_fields}
+    flags |= {name: numbers(name, flags[name]) for name in ("weights", "criteria_weights")}
+    make_front_config(**flags | {"criteria": tuple(values["criterion"] or ()), "drop": None})
+
+
 @pytest.mark.parametrize(
     "line",
-    ["runn fedem", "run fedem --dta synthetic", "run fedem:component=3", "run fedm", "run fedem --rounds many", "run"],
+    [
+        "runn fedem",
+        "run fedem --dta synthetic",
+        "run fedem:component=3",
+        "run fedm",
+        "run fedem --rounds many",
+        "run",
+        "pareto --criterion l3",
+        "pareto pick runs/last --elbow",
+        "pareto choose runs/last",
+        "pareto --weights 0,1 --criterion l1",
+    ],
 )
 def test_wrong_commands_are_noticed(line):
     with pytest.raises((AssertionError, ValueError, USAGE_ERROR)):

@@ -33,7 +33,7 @@ def front(record: FrontRecord) -> Figure:
 def planes(record: FrontRecord) -> Figure:
     """A panel for every pair of coordinates."""
     pairs = [(b, a) for a, b in itertools.combinations(range(len(record.names)), 2)]  # the loss is upright
-    figure, panels = canvas(6.4 if len(pairs) == 1 else 3.7 * len(pairs), 4.3, len(pairs))
+    figure, panels = canvas(6.4 if len(pairs) == 1 else 3.7 * len(pairs), 4.2, len(pairs))
     handles: dict[str, Any] = {}
     for axes, (x, y) in zip(panels, pairs, strict=True):
         handles |= plane(axes, record, x, y)
@@ -149,7 +149,7 @@ def parallel(record: FrontRecord) -> Figure:
 @in_style
 def path(record: FrontRecord) -> Figure:
     """Scores on test and validation samples against λ; for regression the losses."""
-    figure, (axes,) = canvas(6.4, 3.9)
+    figure, (axes,) = canvas(6.4, 4.2)
     points = record.points
     scores = {
         "test accuracy": [p.accuracy for p in points],

@@ -16,15 +16,16 @@ from majorant.report.html import STYLE, flat, inline_svg
 from majorant.report.pareto_figures import draw_front
 
 CAPTIONS = {
-    "front": "Every model by the agents' mean training loss and the coordinator's criteria, all better when smaller;"
-    " numbers are λ. Hollow points are dominated: another model is at least as good in all and better in one. A sharp"
-    " bend means that a little more of one buys much of another.",
+    "front": "Every model by the agents' mean training loss and the coordinator's criteria, all better when smaller."
+    " Numbers beside points, or colours of lines, are λ. Hollow points are dominated: another model is at least as good"
+    " in all and better in one. A sharp bend means that a little more of one buys much of another.",
     "path": "What the models are worth on samples that they were not trained on, against λ. The choice by validation"
     " does not look at the test samples.",
 }
 MORE_STYLE = """
 tr.dominated td, tr.dominated th { color: var(--muted); } tr.picked { background: var(--wash); }
-td.role { text-align: left; } code { font-family: ui-monospace, Menlo, monospace; overflow-wrap: anywhere; }
+td.role { text-align: left; white-space: normal; } thead th { white-space: normal; vertical-align: bottom; }
+code { font-family: ui-monospace, Menlo, monospace; overflow-wrap: anywhere; }
 """
 
 
@@ -47,8 +48,9 @@ def page(record: FrontRecord, settings: dict[str, Any], folder: Path, drawn: dic
         f"{record.clients} clients · {record.rounds} rounds · seed {record.seed} · {len(record.points)} models,"
         f" {len(record.on_front)} of them on the front · data {record.dataset} · {record.seconds:.1f} s"
     )
+    half = ' class="half"' if len(record.names) == 2 else ""  # a plane is as wide as the path
     blocks = "".join(
-        f'<figure id="{name}"><div class="plot">{with_titles(record, figure, name)}</div>'
+        f'<figure id="{name}"{half}><div class="plot">{with_titles(record, figure, name)}</div>'
         f"<figcaption>{escape(CAPTIONS[name])}</figcaption></figure>"
         for name, figure in drawn.items()
     )
@@ -79,6 +81,7 @@ def page(record: FrontRecord, settings: dict[str, Any], folder: Path, drawn: dic
 def columns(record: FrontRecord) -> dict[str, list[str]]:
     """The table by columns, as texts; columns of which nothing is known are left out."""
     points = record.points
+    scored = any(math.isfinite(p.validation_accuracy) for p in points)
     small, share = (lambda value: f"{value:.4g}"), (lambda value: f"{100 * value:.1f} %")
     found: list[tuple[str, list[float], Any]] = [
         ("λ", [p.weight for p in points], small),
@@ -87,7 +90,7 @@ def columns(record: FrontRecord) -> dict[str, list[str]]:
         ("Accuracy", [p.accuracy for p in points], share),
         ("Macro F1", [p.macro_f1 for p in points], share),
         ("Validation accuracy", [p.validation_accuracy for p in points], share),
-        ("Validation loss", [p.validation_loss for p in points], small),
+        *([] if scored else [("Validation loss", [p.validation_loss for p in points], small)]),
         ("Certificate", [p.certificate for p in points], lambda value: f"{value:.1e}"),
     ]
     return {
@@ -100,14 +103,14 @@ def columns(record: FrontRecord) -> dict[str, list[str]]:
 def table(record: FrontRecord) -> str:
     """A row for every point."""
     cells = columns(record)
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in ["Point", *cells, ""])
+    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in ["Point", "", *cells])
     rows = []
     for place in range(len(record.points)):
         roles = record.roles(place)
         kind = " ".join(role for role in roles if role in ("dominated", "picked"))
         numbers = "".join(f"<td>{escape(texts[place])}</td>" for texts in cells.values())
         role = f'<td class="role">{escape(", ".join(roles))}</td>'
-        rows.append(f'<tr class="{kind}"><th scope="row">{place}</th>{numbers}{role}</tr>')
+        rows.append(f'<tr class="{kind}"><th scope="row">{place}</th>{role}{numbers}</tr>')
     note = (
         "Loss and criteria are at the end of training; accuracy and macro F1 on the test samples of all clients. The"
         " certificate is 0 where no small step makes everything better. The norm is that of the parameters."
@@ -123,10 +126,12 @@ def conclusion(record: FrontRecord) -> str:
     if record.best_validation is not None:
         words.append(f"the best on validation samples is {name(record.best_validation)}")
     words.append(f"{name(record.picked)} is deployed, by {record.picked_by}")
-    measures = [f"Its hypervolume is {record.hypervolume:.4g}"] * math.isfinite(record.hypervolume)
-    measures += [f"its spread {record.spread:.3g} (0 is even)"] * math.isfinite(record.spread)
     text = "; ".join(words) + "."
-    return text + (f" The front: {', '.join(measures)}." if measures else "")
+    if math.isfinite(record.hypervolume):
+        text += f" The front's hypervolume is {record.hypervolume:.4g}."
+    if math.isfinite(record.spread):
+        text += f" Its spread is {record.spread:.3g}; 0 would be even."
+    return text
 
 
 def with_titles(record: FrontRecord, figure: Any, name: str) -> str:
