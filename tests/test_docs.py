@@ -164,9 +164,11 @@ def check_pareto(context, values: dict) -> None:
     if rest:
         assert rest[0] in context.command.commands, f"there is no command pareto {rest[0]}"
         context.command.commands[rest[0]].make_context(rest[0], rest[1:])
+    if rest or values["config"]:
         return
     flags = {k: v for k, v in values.items() if k in FrontConfig.model_fields or k in LocalConfig.model_fields}
-    flags |= {name: numbers(name, flags[name]) for name in ("weights", "criteria_weights")}
+    flags["weights"] = numbers("weights", values["weights"])
+    flags["criteria_weights"] = tuple(numbers("criteria-weights", text) for text in values["criteria_weights"] or [])
     make_front_config(**flags | {"criteria": tuple(values["criterion"] or ()), "drop": None})
 
 

@@ -6,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -14,6 +15,7 @@ from majorant.cli import app
 from majorant.experiments.execute import load_deployment
 from majorant.experiments.front_record import FrontRecord, PointRecord, read_front
 from majorant.pareto import hypervolume, knee, nondominated
+from majorant.pareto.front import Front, Point
 from majorant.report.figures import render
 from majorant.report.pareto_figures import draw_front
 
@@ -104,8 +106,6 @@ def test_picking_changes_the_model_that_is_deployed(front, tmp_path):
 
 
 def leaves(deployment) -> list:
-    import jax
-
     return jax.tree.leaves(deployment.server.value)
 
 
@@ -162,7 +162,9 @@ BAD = {
     "--criterion l1 --step explicit": "not differentiable",
     "--criterion squared-norm --criterion l1 --criteria-weights 0.5,0.6": "sum to 1",
     "--criterion squared-norm --criteria-weights 0.5,0.5": "1 criteria but 2",
+    "--criterion squared-norm --criteria-weights a": "numbers between commas",
     "--criterion squared-norm --choose best": "choose",
+    "--criterion l1 --momentum 0.9": "--momentum 0",
     "--criterion distance": "needs run",
     "--criterion distance:run=nowhere": "not a run folder",
     "--criterion public-loss:file=nothing.npz": "there is no file",
@@ -215,6 +217,33 @@ def test_criteria_refer_to_files_and_saved_models(made, tmp_path):
         criteria.make(f"distance:run={made}", wider)
 
 
+def test_several_weights_of_the_criteria_make_one_front(tmp_path, monkeypatch):
+    """The sweeps are made up: with the second weights the first point dominates one that the first weights found."""
+
+    def sweep(model, data, criteria, *, weights, criteria_weights, on_progress, **options) -> Front:
+        second = criteria_weights == (0.2, 0.8)
+        params = model.init(jax.random.key(0))
+        values = [(1.0, 2.0, 2.0), (2.0, 1.0, 1.0)] if second else [(1.5, 2.0, 2.0), (3.0, 3.0, 0.5)]
+        scores = {"accuracy": 0.5, "macro_f1": 0.5, "certificate": 0.1, "norm": 1.0, "params": params}
+        points = [
+            Point(weight=weight, loss=a, criteria={"squared_norm": b, "l1": c}, **scores)
+            for weight, (a, b, c) in zip(weights, values, strict=True)
+        ]
+        on_progress(0, 1)
+        return Front(model, tuple(points), ())
+
+    monkeypatch.setattr("majorant.pareto.front.pareto_front", sweep)
+    flags = ["--criterion", "squared-norm", "--criterion", "l1", "--weights", "0.1,0.2"]
+    each = ["--criteria-weights", "0.5,0.5", "--criteria-weights", "0.2,0.8"]
+    text = invoke("pareto", "--data", DATA, *flags, *each, *SMALL, "--out", tmp_path / "front")
+    record = read_front(tmp_path / "front")
+    assert [point.dominated for point in record.points] == [True, False, False, False]
+    assert record.preferences == [(0.5, 0.5), (0.2, 0.8)]
+    assert "0.2 0.8" in text
+    svg = render(draw_front(record)["front"], "svg", text=True).decode()
+    assert ">3</text>" in svg  # points go by their numbers, as a λ stands for several of them
+
+
 def example(criteria: int) -> FrontRecord:
     """A front that no training made: ten points, of which one is dominated and one has diverged."""
     weights = np.linspace(0, 0.9, 10)
@@ -229,6 +258,7 @@ def example(criteria: int) -> FrontRecord:
             weight=weights[i],
             loss=values[i, 0],
             criteria={f"c_{j}": values[i, j] for j in range(1, criteria + 1)},
+            criteria_weights=[1 / criteria] * criteria,
             norm=1.0,
             dominated=not kept[i],
             **rest,
@@ -244,6 +274,7 @@ def example(criteria: int) -> FrontRecord:
 @pytest.mark.parametrize("criteria", [1, 2, 3])
 def test_figures_have_every_point(criteria):
     record = example(criteria)
+    assert [record.roles(place) for place in (3, 8)] == [["dominated"], ["diverged"]]
     drawn = draw_front(record)
     assert list(drawn) == ["front", "path"]
     panels = {1: 1, 2: 3, 3: 1}[criteria]

@@ -65,7 +65,10 @@ def sweep(
     ] = None,
     points: Annotated[int | None, typer.Option(help="So many λ from 0 to 0.9 instead (default 8).")] = None,
     refine: Annotated[int | None, typer.Option(help="Further λ, put where the front is sparse.")] = None,
-    criteria_weights: Annotated[str | None, typer.Option(help="Of several criteria: 0.8,0.2 (default: equal).")] = None,
+    criteria_weights: Annotated[
+        list[str] | None,
+        typer.Option(help="Of several criteria: 0.8,0.2 (default: equal; repeatable, a sweep over λ for each)."),
+    ] = None,
     choose: Annotated[
         str | None, typer.Option(help="The model to deploy at first: by validation, the knee, or auto.")
     ] = None,
@@ -106,7 +109,8 @@ def sweep(
         from majorant.experiments.front import build_front, front_in_folder, make_front_config
 
         flags |= {"criteria": tuple(criterion) if criterion else None, "drop": tuple(drop) if drop else None}
-        flags |= {name: numbers(name, flags[name]) for name in ("weights", "criteria_weights")}
+        flags["weights"] = numbers("weights", weights)
+        flags["criteria_weights"] = tuple(numbers("criteria-weights", text) for text in criteria_weights or []) or None
         settings = make_front_config(config, **flags)
         check_figures(figures)
         if dry_run:
@@ -156,7 +160,8 @@ def pick(
             return
         if chosen.dominated:
             errors.print(
-                f"[yellow]warning:[/] point {chosen.point} is dominated: another is better in all", highlight=False
+                f"[yellow]warning:[/] point {chosen.point} is not on the front: another is at least as good in all",
+                highlight=False,
             )
         console.print(f"picked by {record.picked_by}:", highlight=False)
         for name, text in facts(record, chosen.point).items():
@@ -188,8 +193,7 @@ def numbers(name: str, text: str | None) -> tuple[float, ...] | None:
     try:
         return tuple(float(part) for part in text.split(","))
     except ValueError:
-        flag = f"--{name.replace('_', '-')}"
-        raise ValueError(f"{flag} takes numbers between commas, as in 0,0.25,0.5, got {text!r}") from None
+        raise ValueError(f"--{name} takes numbers between commas, as in 0,0.25,0.5, got {text!r}") from None
 
 
 def parse_limit(text: str) -> tuple[str, float]:
@@ -216,9 +220,11 @@ def sweeps(settings: Any, *, quiet: bool) -> Iterator[Callable[[int, int], None]
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     words = [f"{len(set(settings.lambdas))} models, side by side", f"{settings.refine} more between them"]
+    kinds = [0, 1] if settings.refine else [0]
+    places = [2 * turn + kind for turn in range(len(settings.preferences)) for kind in kinds]
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=errors) as screen:
-        tasks = [screen.add_task(text, total=settings.rounds) for text in words[: 2 if settings.refine else 1]]
+        tasks = {place: screen.add_task(words[place % 2], total=settings.rounds) for place in places}
         yield lambda sweep, done: screen.update(tasks[sweep], completed=done)
 
 
@@ -237,7 +243,10 @@ def facts(record: FrontRecord, place: int) -> dict[str, str]:
     """A point in words, by the names of the columns; what nobody knows is left out."""
     point = record.points[place]
     values = dict(zip(["loss", *record.names[1:], "norm"], [*point.values, point.norm], strict=True))
-    texts = {"point": str(place), "λ": f"{point.weight:.3g}"} | {k: f"{value:.3g}" for k, value in values.items()}
+    texts = {"point": str(place), "λ": f"{point.weight:.3g}"}
+    if len(record.preferences) > 1:
+        texts["criteria weights"] = " ".join(f"{share:.3g}" for share in point.criteria_weights)
+    texts |= {k: f"{value:.3g}" for k, value in values.items()}
     scores = {"accuracy": point.accuracy, "macro F1": point.macro_f1, "valid. accuracy": point.validation_accuracy}
     texts |= {name: f"{100 * value:.1f} %" for name, value in scores.items() if math.isfinite(value)}
     if "accuracy" not in texts and math.isfinite(point.validation_loss):
@@ -253,12 +262,16 @@ def show_front(record: FrontRecord) -> None:
     names = list(dict.fromkeys(name for row in rows for name in row))
     for name in names:
         table.add_column(short.get(name, name.replace(" ", "\n")), justify="right", overflow="fold")
-    table.add_column("", overflow="fold")
+    table.add_column("", min_width=10)
     for place, row in enumerate(rows):
         roles = " ".join(role.removeprefix("best ") for role in record.roles(place))
         style = "dim" if record.points[place].dominated else ""
         table.add_row(*(row.get(name, "–") for name in names), roles, style=style)
     console.print(table)
+    lost = [f"{point.weight:.3g}" for point in record.points if point.diverged]
+    if lost:
+        words = f"training diverged for λ = {', '.join(lost)}: lower --lr, or take --step implicit"
+        errors.print(f"[yellow]warning:[/] {words}", highlight=False)
     weight = lambda place: f"λ = {record.points[place].weight:.4g} (point {place})"
     if record.best_validation is None:
         console.print("no validation samples to choose λ by", highlight=False)

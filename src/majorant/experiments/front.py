@@ -52,7 +52,9 @@ class FrontConfig(RunConfig):
     algorithm: Literal["weighted-sum"] = "weighted-sum"
     rounds: int = Field(100, ge=1, description="communication rounds for every λ")
     criteria: tuple[str, ...] = Field((), description="what the coordinator wants: squared-norm:factor=0.1, l1")
-    criteria_weights: tuple[float, ...] | None = Field(None, description="of the criteria, summing to 1; equal ones")
+    criteria_weights: tuple[tuple[float, ...], ...] = Field(
+        (), description="of the criteria, each summing to 1; a sweep over λ for each (default: one of equal weights)"
+    )
     weights: tuple[float, ...] | None = Field(None, description="the λ, at least 0 and less than 1")
     points: int | None = Field(None, ge=2, description="so many λ from 0 to 0.9 instead (default 8)")
     refine: int = Field(0, ge=0, description="further λ where the front is sparse")
@@ -65,6 +67,12 @@ class FrontConfig(RunConfig):
     def lambdas(self) -> list[float]:
         """The λ of the first sweep."""
         return list(self.weights) if self.weights is not None else np.linspace(0, HIGHEST, self.points or 8).tolist()
+
+    @property
+    def preferences(self) -> list[tuple[float, ...]]:
+        """The different weights of the criteria, with each of which λ is swept."""
+        equal = tuple(1 / len(self.criteria) for _ in self.criteria)
+        return list(dict.fromkeys(self.criteria_weights)) or [equal]
 
     @property
     def as_run(self) -> RunConfig:
@@ -107,10 +115,11 @@ def check_front(config: FrontConfig) -> None:
         raise ValueError(f"every weight λ must be at least 0 and less than 1, got {wrong[0]:g}{why}")
     if len(set(config.lambdas)) < 2:
         raise ValueError(f"a front needs at least two different weights λ, got {config.lambdas}")
-    shares = config.criteria_weights
-    if shares is not None:
+    for shares in config.criteria_weights:
         if len(shares) != len(config.criteria):
-            raise ValueError(f"there are {len(config.criteria)} criteria but {len(shares)} of --criteria-weights")
+            raise ValueError(
+                f"there are {len(config.criteria)} criteria but {len(shares)} numbers in --criteria-weights"
+            )
         if not min(shares) >= 0 or not abs(sum(shares) - 1) < 1e-6:
             raise ValueError(f"--criteria-weights must be at least 0 and sum to 1, got {list(shares)}")
     check_names(config.as_run)
@@ -126,7 +135,9 @@ def build_front(config: FrontConfig) -> FrontProblem:
         model = catalogue.models.make(config.model, data)
         setting = Setting(model, data.spec.features, data.classes, encoding)
         criteria = [catalogue.criteria.make(text, setting) for text in config.criteria]
-        coordinate(criteria, config.criteria_weights, step=step_of(config, criteria))
+        coordinate(criteria, step=step_of(config, criteria))
+        if step_of(config, criteria) == "implicit" and (config.local.momentum or config.local.optimizer != "sgd"):
+            raise ValueError("implicit steps (l1, group-lasso) need --optimizer sgd and --momentum 0")
         if config.choose == "validation" and not data.validation.sizes[~data.unseen].sum():
             raise ValueError(f"{config.data} has no validation samples to choose by: --choose knee")
     return FrontProblem(data, model, criteria, catalogue.participations.make(config.participation), encoding)
@@ -167,39 +178,48 @@ def find_and_save(
     from majorant.pareto.choice import held_out
     from majorant.pareto.front import pareto_front
 
-    began = time.monotonic()
-    front = pareto_front(
-        problem.model,
-        problem.data,
-        problem.criteria,
-        weights=config.lambdas,
-        rounds=config.rounds,
-        refine=config.refine,
-        criteria_weights=config.criteria_weights,
-        seed=config.seed,
-        participation=problem.participation,
-        local=config.local.build(),
-        step=step_of(config, problem.criteria),
-        agents=config.agents,
-        on_progress=on_progress,
-    )
-    points = sorted([*front.points, *front.dominated], key=lambda point: point.weight)
-    record = describe(config, problem, front, points, held_out(problem.model, problem.data, points))
+    began, found = time.monotonic(), []
+    for turn, shares in enumerate(config.preferences):
+        tell = None if on_progress is None else lambda sweep, done, turn=turn: on_progress(2 * turn + sweep, done)
+        swept = pareto_front(
+            problem.model,
+            problem.data,
+            problem.criteria,
+            weights=config.lambdas,
+            rounds=config.rounds,
+            refine=config.refine,
+            criteria_weights=shares,
+            seed=config.seed,
+            participation=problem.participation,
+            on_progress=tell,
+            local=config.local.build(),
+            step=step_of(config, problem.criteria),
+            agents=config.agents,
+        )
+        path = sorted([*swept.points, *swept.dominated], key=lambda point: point.weight)
+        found += [(point, shares) for point in path]
+    held = held_out(problem.model, problem.data, [point for point, _ in found])
+    record = describe(config, problem, found, held)
     record = record.model_copy(update={"seconds": time.monotonic() - began})
-    save_models(config, problem, points, folder)
+    save_models(config, problem, [point for point, _ in found], folder)
     return deploy(folder, record, record.picked, record.picked_by)
 
 
 def describe(
-    config: FrontConfig, problem: FrontProblem, front: Front, points: Sequence[Point], held: Sequence[Held]
+    config: FrontConfig, problem: FrontProblem, found: Sequence[tuple[Point, tuple[float, ...]]], held: Sequence[Held]
 ) -> FrontRecord:
-    """A front in numbers, with the point that is chosen automatically: by validation samples, or the knee."""
+    """Points, each with its criteria's weights, in numbers, and the one that is chosen: by validation, or the knee."""
     from majorant.pareto.choice import best_of
+    from majorant.pareto.dominance import knee, nondominated
+    from majorant.pareto.front import Front
 
-    places = [place for place, point in enumerate(points) if any(point is kept for kept in front.points)]
-    knee = next(place for place in places if points[place] is front.pick(knee=True))
-    found = best_of([held[place] for place in places])
-    best = None if found is None else places[found]
+    points = [point for point, _ in found]
+    kept = nondominated([point.values for point in points])
+    places = np.flatnonzero(kept).tolist()
+    front = Front(problem.model, tuple(points[place] for place in places), ())
+    middle = places[knee(front.values)]
+    chosen = best_of([held[place] for place in places])
+    best = None if chosen is None else places[chosen]
     by_knee = config.choose == "knee" or best is None
     volume, reference = volume_of(front)
     return FrontRecord(
@@ -213,16 +233,17 @@ def describe(
         points=[
             PointRecord(
                 point=place,
+                criteria_weights=list(shares),
                 validation_accuracy=score.accuracy,
                 validation_loss=score.loss,
-                dominated=place not in places,
+                dominated=not kept[place],
                 **{name: value for name, value in point._asdict().items() if name != "params"},
             )
-            for place, (point, score) in enumerate(zip(points, held, strict=True))
+            for place, ((point, shares), score) in enumerate(zip(found, held, strict=True))
         ],
-        knee=knee,
+        knee=middle,
         best_validation=best,
-        picked=knee if by_knee or best is None else best,
+        picked=middle if by_knee or best is None else best,
         picked_by="knee" if by_knee else "best validation",
         hypervolume=volume,
         hypervolume_reference=reference,

@@ -32,6 +32,7 @@ class PointRecord(BaseModel):
 
     point: int
     weight: float = Field(alias="lambda")
+    criteria_weights: list[float]  # the criteria's shares in λ
     loss: Number  # the agents' mean training loss
     criteria: dict[str, Number]
     accuracy: Number  # on the test samples, as macro F1
@@ -46,6 +47,11 @@ class PointRecord(BaseModel):
     def values(self) -> list[float]:
         """The agents' mean loss and the criteria."""
         return [self.loss, *self.criteria.values()]
+
+    @property
+    def diverged(self) -> bool:
+        """Whether training led to numbers that are not finite."""
+        return not all(map(math.isfinite, self.values))
 
 
 class FrontRecord(BaseModel):
@@ -82,12 +88,19 @@ class FrontRecord(BaseModel):
                 raise ValueError(f"there is no point {place}")
         if all(point.dominated for point in self.points):
             raise ValueError("every point is dominated")
+        if any(point.diverged and not point.dominated for point in self.points):
+            raise ValueError("a point of the front has values that are not finite")
         return self
 
     @property
     def names(self) -> list[str]:
         """The coordinates of the front in words."""
         return ["mean loss", *(name.replace("_", " ") for name in self.criteria)]
+
+    @property
+    def preferences(self) -> list[tuple[float, ...]]:
+        """The different weights of the criteria, in the order of the points."""
+        return list(dict.fromkeys(tuple(point.criteria_weights) for point in self.points))
 
     @property
     def on_front(self) -> list[PointRecord]:
@@ -98,7 +111,7 @@ class FrontRecord(BaseModel):
         """What is special about a point, in words."""
         point = self.points[place]
         return (
-            ["dominated"] * point.dominated
+            ["diverged" if point.diverged else "dominated"] * point.dominated
             + ["knee"] * (place == self.knee)
             + ["best validation"] * (place == self.best_validation)
             + ["picked"] * (place == self.picked)
@@ -161,6 +174,8 @@ def choose_point(
     if point is not None:
         if not 0 <= point < len(record.points):
             raise ValueError(f"there is no point {point}: they go from 0 to {len(record.points) - 1}")
+        if record.points[point].diverged:
+            raise ValueError(f"training diverged at point {point}: its model is of no use")
         return point, f"point {point}"
     if best_validation:
         if record.best_validation is None:

@@ -1,7 +1,8 @@
 """Figures of fronts: what every model costs in loss and criteria, and how its scores go with λ.
 
 Two coordinates (the agents' mean loss and one criterion) make a plane, three make the three planes of their pairs, and
-more make parallel coordinates. Numbers beside points are λ; where there is no room for one, the report's table has it.
+more make parallel coordinates. Numbers beside points are λ, or those of the points where criteria have several weights;
+where there is no room for one, the report's table has it.
 """
 
 from __future__ import annotations
@@ -46,9 +47,11 @@ def planes(record: FrontRecord) -> Figure:
 
 def plane(axes: Axes, record: FrontRecord, x: int, y: int) -> dict[str, Any]:
     """The points in two coordinates, and for the legend what was drawn."""
-    kept = np.array([point.values for point in record.on_front])
     drawn: dict[str, Any] = {}
-    axes.plot(kept[:, x], kept[:, y], color=COLOURS[0], linewidth=1, alpha=0.5, zorder=2)
+    on_front = "on the front, with λ" if len(record.preferences) == 1 else "on the front, with its number"
+    for shares in record.preferences:
+        kept = [(p.values[x], p.values[y]) for p in record.on_front if tuple(p.criteria_weights) == shares]
+        axes.plot(*np.reshape(kept, (-1, 2)).T, color=COLOURS[0], linewidth=1, alpha=0.5, zorder=2)
     for role, (marker, colour, size) in reversed(ROLES.items()):
         for point in record.points:
             if role in record.roles(point.point):
@@ -59,11 +62,11 @@ def plane(axes: Axes, record: FrontRecord, x: int, y: int) -> dict[str, Any]:
         face, edge = (PAPER, GREY) if point.dominated else (COLOURS[0], COLOURS[0])
         made = axes.scatter([point.values[x]], [point.values[y]], s=30, color=face, edgecolor=edge, linewidth=1.2,
                             zorder=4, gid=f"point-{point.point}")  # fmt: skip
-        drawn["dominated" if point.dominated else "on the front, with λ"] = made
+        drawn["dominated" if point.dominated else on_front] = made
     axes.set_xlabel(shown(record.names[x].capitalize(), 30))
     axes.set_ylabel(shown(record.names[y].capitalize(), 30))
     axes.margins(0.12)
-    order = ["on the front, with λ", "dominated", *ROLES]
+    order = [on_front, "dominated", *ROLES]
     return {name: drawn[name] for name in order if name in drawn}
 
 
@@ -77,7 +80,7 @@ def label(axes: Axes, record: FrontRecord, x: int, y: int) -> None:
     sizes = [10.0 if set(record.roles(point.point)) & ROLES.keys() else 4.0 for point in known]
     taken = [(cx - r, cy - r, cx + r, cy + r) for (cx, cy), r in zip(centres, sizes, strict=True)]
     for point, (cx, cy), radius in zip(known, centres, sizes, strict=True):
-        text = f"{point.weight:.3g}"
+        text = f"{point.weight:.3g}" if len(record.preferences) == 1 else str(point.point)
         width = 0.62 * LABEL * len(text)
         for right_of, above in SIDES:
             dx, dy = right_of * (radius + 2), above * (radius + 2 if right_of else radius + 6)
@@ -159,11 +162,11 @@ def path(record: FrontRecord) -> Figure:
     percent = any(np.isfinite(values).any() for values in scores.values())
     if not percent:
         scores = {"training loss": [p.loss for p in points], "validation loss": [p.validation_loss for p in points]}
-    weights = [p.weight for p in points]
     lines: dict[str, Any] = {}
-    for turn, (name, values) in enumerate(scores.items()):
+    for (turn, (name, values)), shares in itertools.product(enumerate(scores.items()), record.preferences):
         if np.isfinite(values).any():
-            (lines[name],) = axes.plot(weights, values, **style_of(turn))
+            swept = [(p.weight, values[p.point]) for p in points if tuple(p.criteria_weights) == shares]
+            (lines[name],) = axes.plot(*np.array(swept).T, **style_of(turn))
     chosen = {"knee": record.knee, "best validation": record.best_validation}
     for name, place in chosen.items():
         if place is not None:

@@ -17,13 +17,13 @@ from majorant.report.pareto_figures import draw_front
 
 CAPTIONS = {
     "front": "Every model by the agents' mean training loss and the coordinator's criteria, all better when smaller."
-    " Numbers beside points, or colours of lines, are λ. Hollow points are dominated: another model is at least as good"
+    " {numbers} Hollow points are dominated: another model is at least as good"
     " in all and better in one. A sharp bend means that a little more of one buys much of another.",
     "path": "What the models are worth on samples that they were not trained on, against λ. The choice by validation"
     " does not look at the test samples.",
 }
 MORE_STYLE = """
-tr.dominated td, tr.dominated th { color: var(--muted); } tr.picked { background: var(--wash); }
+tr:is(.diverged, .dominated) :is(td, th) { color: var(--muted); } tr.picked { background: var(--wash); }
 td.role { text-align: left; white-space: normal; } thead th { white-space: normal; vertical-align: bottom; }
 code { font-family: ui-monospace, Menlo, monospace; overflow-wrap: anywhere; }
 """
@@ -48,10 +48,12 @@ def page(record: FrontRecord, settings: dict[str, Any], folder: Path, drawn: dic
         f"{record.clients} clients · {record.rounds} rounds · seed {record.seed} · {len(record.points)} models,"
         f" {len(record.on_front)} of them on the front · data {record.dataset} · {record.seconds:.1f} s"
     )
+    several = "Numbers are those of the points." if len(record.preferences) > 1 else "Numbers beside points are λ."
+    numbers = several if len(record.names) < 4 else "The colour of a line is λ."
     half = ' class="half"' if len(record.names) == 2 else ""  # a plane is as wide as the path
     blocks = "".join(
         f'<figure id="{name}"{half}><div class="plot">{with_titles(record, figure, name)}</div>'
-        f"<figcaption>{escape(CAPTIONS[name])}</figcaption></figure>"
+        f"<figcaption>{escape(CAPTIONS[name].format(numbers=numbers))}</figcaption></figure>"
         for name, figure in drawn.items()
     )
     rows = "".join(f"<dt>{escape(key)}</dt><dd>{escape(value)}</dd>" for key, value in flat(settings))
@@ -93,7 +95,8 @@ def columns(record: FrontRecord) -> dict[str, list[str]]:
         *([] if scored else [("Validation loss", [p.validation_loss for p in points], small)]),
         ("Certificate", [p.certificate for p in points], lambda value: f"{value:.1e}"),
     ]
-    return {
+    mixed = [" ".join(f"{share:.3g}" for share in p.criteria_weights) for p in points]
+    return ({"Criteria weights": mixed} if len(record.preferences) > 1 else {}) | {
         name: [form(value) if math.isfinite(value) else "–" for value in values]
         for name, values, form in found
         if any(map(math.isfinite, values))
@@ -107,7 +110,7 @@ def table(record: FrontRecord) -> str:
     rows = []
     for place in range(len(record.points)):
         roles = record.roles(place)
-        kind = " ".join(role for role in roles if role in ("dominated", "picked"))
+        kind = " ".join(role for role in roles if role in ("diverged", "dominated", "picked"))
         numbers = "".join(f"<td>{escape(texts[place])}</td>" for texts in cells.values())
         role = f'<td class="role">{escape(", ".join(roles))}</td>'
         rows.append(f'<tr class="{kind}"><th scope="row">{place}</th>{role}{numbers}</tr>')
