@@ -180,6 +180,7 @@ class Algorithm(NamedTuple):
     traffic: Traffic | None = None  # None: every message travels whole
     mixture: Callable[[Tree], jax.Array] | None = None  # the mixture weights in a deployed model, where it has some
     needs_everyone: bool = False  # refuses partial participation
+    check_hyper: Callable[[dict[str, float]], None] | None = None  # refuses values of hyperparameters before a run
     sends_points: bool = True  # uploads are points near the origin, not gradients: what gossip needs
     uneven_rounds: bool = False  # how long a round takes is drawn at random, for each run on its own
     diagnosis: Diagnosis | None = None

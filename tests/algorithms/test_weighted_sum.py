@@ -10,6 +10,7 @@ from scipy.optimize import minimize
 import majorant as mj
 import zoo
 from majorant import criteria
+from majorant.algorithms import weighted_sum_theory as theory
 from majorant.algorithms.weighted_sum import RELEASED
 from majorant.core import ClientData, Total, View
 
@@ -17,6 +18,9 @@ DATA = zoo.problem()
 MODEL = mj.models.linear(DATA)
 ONE_STEP = mj.local_sgd(1.0, steps=1, batch_size=None)
 REFERENCE = jax.tree.map(lambda a: jnp.full_like(a, 0.5), MODEL.init(jax.random.key(0)))
+QUADRATICS = mj.weighted_sum(
+    MODEL, [criteria.squared_norm(), criteria.distance(REFERENCE)], weights=[0.75, 0.25], weight=0.9, local=ONE_STEP
+)
 TRAINING = np.flatnonzero(~DATA.unseen)
 
 
@@ -75,10 +79,8 @@ def sparse_minimiser(lam, votes=None):
 
 
 def test_the_centralized_minimiser_is_reached_and_a_grid_is_its_single_runs():
-    both = [criteria.squared_norm(), criteria.distance(REFERENCE)]
-    algorithm = mj.weighted_sum(MODEL, both, weights=[0.75, 0.25], weight=0.9, local=ONE_STEP)
     options = {"rounds": 150, "evaluate_every": 150, "diagnostics": True}
-    run = mj.simulate(algorithm, DATA, grid={"lambda": [0.2, 0.6]}, **options)
+    run = mj.simulate(QUADRATICS, DATA, grid={"lambda": [0.2, 0.6]}, **options)
     for each, lam in enumerate((0.2, 0.6)):
         best = smooth_minimiser(lam)
         np.testing.assert_allclose(flat(run[each].server.value), best.x, atol=2e-5)
@@ -87,8 +89,47 @@ def test_the_centralized_minimiser_is_reached_and_a_grid_is_its_single_runs():
         assert line["agents_loss"] == pytest.approx(agents_loss(best.x)[0], abs=1e-5)
         assert line["squared_norm"] == pytest.approx(best.x @ best.x / 2, abs=1e-5)
         assert line["gradient_squared"] < 1e-9
-    single = mj.simulate(algorithm, DATA, hyper={"lambda": 0.6}, **options)
+    single = mj.simulate(QUADRATICS, DATA, hyper={"lambda": 0.6}, **options)
     np.testing.assert_allclose(flat(run[1].server.value), flat(single.server.value), atol=1e-6)
+
+
+def test_the_rate_of_the_theorem_holds():
+    """Whole batches and one step: no variance, and Σ over rounds of F(Θ^t) is what the theorem bounds."""
+    lam, rounds = 0.4, 20
+    x = [np.column_stack([DATA.train.client(i)[0], np.ones(DATA.train.sizes[i])]) for i in TRAINING]
+    agents = max(np.linalg.eigvalsh(a.T @ a / len(a) / 4)[-1] for a in x)
+    smooth = theory.smoothness(agents, [1.0, 1.0], weight=lam, weights=[0.75, 0.25])
+    best = smooth_minimiser(lam)
+    hyper = {"lambda": lam, "lr": theory.step_size(smooth, tau=1, rounds=rounds)}
+    start = []
+    run = mj.simulate(
+        QUADRATICS,
+        DATA,
+        rounds=rounds,
+        evaluate_every=1,
+        diagnostics=True,
+        hyper=hyper,
+        resume=lambda fresh: start.append(fresh) or fresh,
+    )
+    distance = np.linalg.norm(flat(jax.tree.map(lambda a: a[0], start[0].server.value)) - best.x)
+    bound = theory.suboptimality_bound(smooth, tau=1, rounds=rounds, agents=len(TRAINING), distance=distance)
+    gap = np.mean([line["objective"] for line in run.history]) - best.fun
+    assert bound / 50 < gap < bound
+
+
+def test_the_constants_of_the_bound():
+    """The printed steps of the proof, with the factor e − 1 that one of them drops."""
+    smooth, tau, rounds, agents, distance, zeta, sigma = 1.3, 4, 50, 6, 0.7, 0.5, 0.2
+    eta = theory.step_size(smooth, tau=tau, rounds=rounds)
+    proof = (
+        distance**2 / (2 * eta * tau * rounds)
+        + 2 * sigma * eta / agents
+        + (np.e - 1) * (10 * smooth * tau**2 * eta**2 * zeta**2 + 4 * smooth * tau * eta**2 * sigma)
+    )
+    bound = theory.suboptimality_bound(
+        smooth, tau=tau, rounds=rounds, agents=agents, distance=distance, heterogeneity=zeta, variance=sigma
+    )
+    assert proof < bound < 1.01 * proof
 
 
 def test_the_implicit_step_is_exact_for_l1():
@@ -173,6 +214,13 @@ def test_bad_input(options, words):
     arguments = {"criteria": criteria.squared_norm()} | options
     with pytest.raises(ValueError, match=words):
         mj.weighted_sum(MODEL, **arguments)
+
+
+@pytest.mark.parametrize("value", [1.0, 1.5])
+def test_a_grid_refuses_weights_that_leave_agents_no_say(value):
+    for algorithm in (QUADRATICS, mj.with_criteria(mj.fed_avg(MODEL), criteria.l1())):
+        with pytest.raises(ValueError, match="less than 1"):
+            mj.simulate(algorithm, DATA, rounds=1, grid={"lambda": [0.5, value]})
 
 
 def test_methods_that_criteria_cannot_be_added_to():

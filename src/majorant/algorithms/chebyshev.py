@@ -98,7 +98,7 @@ def chebyshev(
     if clients != int(clients) or clients < 1:
         raise ValueError(f"clients must be a positive whole number, got {clients}")
     check_range("mirror_rate", mirror_rate, above=0)
-    check_range("memory", memory, least=0, most=1)
+    check_memory({"memory": memory})
     if output not in ("last", "average"):
         raise ValueError(f"output must be 'last' or 'average', got {output!r}")
     local = local or local_sgd()
@@ -204,7 +204,14 @@ def chebyshev(
         log=log,
         diagnosis=Diagnosis(measure, conclude, weight=one_vote),
         sends_points=False,
+        check_hyper=check_memory,
     )
+
+
+def check_memory(hyper: dict[str, float]) -> None:
+    """ρ may forget, but not grow."""
+    if "memory" in hyper:
+        check_range("memory", hyper["memory"], least=0, most=1)
 
 
 def agnostic(

@@ -99,7 +99,7 @@ def weighted_sum(
     >>> [bool(lines[-1]["l1"] > 0) for lines in run.histories]
     [True, True, False]
     """
-    check_range("weight (λ)", weight, least=0, below=1)
+    check_weight({"lambda": weight})
     if agents not in ("equal", "samples"):
         raise ValueError(f"agents must be 'equal' or 'samples', got {agents!r}")
     if variant not in ("paper", "released"):
@@ -107,13 +107,16 @@ def weighted_sum(
     if variant == "released":
         if setting not in RELEASED:
             raise ValueError(f"setting must be one of {', '.join(RELEASED)}, got {setting!r}")
-        ran = RELEASED[setting]
-        criteria = norm_criterion(ran.factor) if criteria is None else criteria
-        adam = lambda: local_optax(optax.adam(ran.lr), epochs=1, batch_size=ran.batch_size, keep_moments=False)
-        local = local or adam()
+        criteria = norm_criterion(RELEASED[setting].factor) if criteria is None else criteria
+        local = local or released_solver(setting)
     coordinator = coordinate(criteria if criteria is not None else (), weights, step=step)
     local = local or local_sgd()
     implicit = step == "implicit"
+    if implicit and model.train_apply is not None:
+        raise ValueError(
+            f"{model.name} refreshes batch statistics while it trains, which an implicit step cannot keep apart: use "
+            'step="explicit", or another normalisation than "averaged"'
+        )
     stepping = proximal_solver(local, coordinator) if implicit else None
     solver = stepping or local
     hyper = local.hyper | {"lambda": weight}
@@ -145,7 +148,20 @@ def weighted_sum(
         server_update=finish if implicit else replace_by_mean,
         log=lambda server: coordinator.named(server.value),
         diagnosis=diagnosis(model, coordinator, vote),
+        check_hyper=check_weight,
     )
+
+
+def check_weight(hyper: dict[str, float]) -> None:
+    """λ must leave the agents a say."""
+    if "lambda" in hyper:
+        check_range("weight (λ)", hyper["lambda"], least=0, below=1)
+
+
+def released_solver(setting: str) -> LocalSolver:
+    """The authors' local solver: an epoch of Adam, which starts anew in every round."""
+    ran = RELEASED[setting]
+    return local_optax(optax.adam(ran.lr), epochs=1, batch_size=ran.batch_size, keep_moments=False)
 
 
 def rate(local: LocalSolver, server: Server) -> jax.Array:
@@ -217,7 +233,7 @@ def with_criteria(
     >>> sorted(run.algorithm.init(jax.random.key(0)).hyper)
     ['lambda', 'lr']
     """
-    check_range("weight (λ)", weight, least=0, below=1)
+    check_weight({"lambda": weight})
     coordinator = coordinate(criteria, weights, step="implicit")
     fresh = jax.eval_shape(algorithm.init, jax.random.key(0))
     if not all(jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in jax.tree.leaves(fresh.value)):
@@ -244,6 +260,11 @@ def with_criteria(
             value = jax.tree.map(lambda v, g: (v - rho * g).astype(v.dtype), value, slope)
         return server._replace(value=coordinator.prox(value, rho))
 
+    def check_hyper(hyper: dict[str, float]) -> None:
+        check_weight(hyper)
+        if algorithm.check_hyper is not None:
+            algorithm.check_hyper(hyper)
+
     def log(server: Server) -> dict[str, jax.Array]:
         return (algorithm.log(server) if algorithm.log else {}) | coordinator.named(server.value)
 
@@ -252,4 +273,5 @@ def with_criteria(
         init=init,
         server_update=lambda server, total: after(algorithm.server_update(server, total)),
         log=log,
+        check_hyper=check_hyper,
     )

@@ -171,11 +171,15 @@ def run_settings(
             raise ValueError(f"hyper has {len(values)} values of {name!r}, but {why}: give one value, or one per run")
     combinations = itertools.product(*(grid or {}).values())
     points = [dict(hyper or {}) | dict(zip(grid or {}, values, strict=True)) for values in combinations]
-    return [
+    settings: list[dict[str, Any]] = [
         {"seed": s, "hyper": point | {name: values[i] for name, values in own.items()}}
         for point in points
         for i, s in enumerate(listed)
     ]
+    if algorithm.check_hyper is not None:
+        for setting in settings:
+            algorithm.check_hyper(setting["hyper"])
+    return settings
 
 
 class Simulation:

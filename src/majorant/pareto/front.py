@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from sklearn.metrics import f1_score
 
-from majorant.algorithms.weighted_sum import weighted_sum
+from majorant.algorithms.weighted_sum import released_solver, weighted_sum
 from majorant.communication.participation import Participation
 from majorant.core import BLOCK_VALUES, Tree, blocks, blockwise, squared_norm
 from majorant.criteria import Coordinator, Criterion, coordinate
@@ -156,7 +156,9 @@ def pareto_front(
         kinked = any(isinstance(c, Criterion) and not c.smooth for c in listed)
         method = method | {"step": "implicit" if kinked else "explicit"}
     coordinator = coordinate(listed, criteria_weights, step=method["step"])
-    algorithm = weighted_sum(model, listed, weight=float(lambdas[0]), weights=criteria_weights, **method)
+    make = lambda how: weighted_sum(model, listed, weight=float(lambdas[0]), weights=criteria_weights, **how)
+    algorithm = make(method)
+    onwards = lambda how: algorithm if how.get("variant") != "released" else make(without_own_starts(how))
     judge = Judge(model, coordinator, data, method.get("agents", "equal"))
     options: dict[str, Any] = {"rounds": rounds, "evaluate_every": rounds, "seed": seed, "participation": participation}
 
@@ -166,7 +168,7 @@ def pareto_front(
     if extra:
         warm = jax.tree.map(lambda *leaves: np.stack(leaves), *[neighbour.params for neighbour in neighbours])
         start = lambda fresh: fresh._replace(server=fresh.server._replace(value=warm))
-        run = simulate(algorithm, data, grid={"lambda": extra}, resume=start, **options)
+        run = simulate(onwards(method), data, grid={"lambda": extra}, resume=start, **options)
         points = points + judge.points(extra, run.snapshot.server.value)
     points = sorted(points, key=lambda point: point.weight)
     best = dominance.nondominated([point.values for point in points])
@@ -174,6 +176,12 @@ def pareto_front(
         raise ValueError("training diverged for every weight: lower the learning rate")
     chosen = lambda mask: tuple(point for point, kept in zip(points, mask, strict=True) if kept)
     return Front(model, chosen(best), chosen(~best))
+
+
+def without_own_starts(method: dict[str, Any]) -> dict[str, Any]:
+    """The released variant for agents that start from the neighbour's model, not each from a point of its own."""
+    solver = method.get("local") or released_solver(method.get("setting", "iid"))
+    return method | {"variant": "paper", "local": solver}
 
 
 def between_neighbours(points: Sequence[Point], count: int) -> tuple[list[float], list[Point]]:
