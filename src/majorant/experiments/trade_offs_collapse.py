@@ -7,7 +7,7 @@ layers. F is compared there and at points that were reached
 
     cold             as in the notebooks, from a random start: 50 rounds of Adam with rate 0.01
     cold, slow       the same with rate 0.001
-    cold, implicit   50 rounds of SGD (rate 0.5, batches of 64) on (1 − λ) C_i with S's proximal operator after each step
+    cold, implicit   50 rounds of SGD (rate 0.5, batches of 64) on (1 − λ) C_i, S's proximal operator after every step
     warm             λ rises in steps from a model trained with λ = 0.5, 10 rounds of Adam with rate 0.001 at each
     warm, implicit   from there, 10 more rounds with the implicit step
 
@@ -126,8 +126,8 @@ def reached(context: Context, model: Model, held: Agents, lambdas: Sequence[floa
         along.append(judge(run, [value]))
     kept = along[len(BEFORE) :]
     params = jax.tree.map(lambda *leaves: np.concatenate(leaves), *[each.params for each in kept])
-    numbers = (np.concatenate([getattr(e, name) for e in kept]) for name in ("objective", "accuracy", "norm"))
-    found["warm"] = Found(*numbers, params)
+    joined = lambda name: np.concatenate([getattr(each, name) for each in kept])
+    found["warm"] = Found(joined("objective"), joined("accuracy"), joined("norm"), params)
     context.tell(f"warm, implicit: {short} rounds")
     found["warm, implicit"] = judge(train(implicit, short, grid=grid, resume=start_at(params)), lambdas)
     return found
@@ -180,7 +180,7 @@ def scores(lambdas: Sequence[float], found: dict[str, Found], flat: Sequence[flo
         "The largest λ at which some run trains: "
         + ", ".join(f"{max(trains(each), default='none')} ({name})" for name, each in found.items())
         + ".",
-        f"λ where a cold run collapsed although a better point than constant answers exists: {', '.join(traps) or '–'}.",
+        f"λ where a cold run collapsed though something is better than constant answers: {', '.join(traps) or '–'}.",
         "The paper: λ ≥ 0.88 could not be trained.",
     ]
     return Result("Test accuracy and collapse for large λ, i.i.d. MNIST", ["λ", *found], rows, notes)
