@@ -77,6 +77,15 @@ EXPERIMENTS = {
         "fed_mm_equivalence", "equivalence", "every surrogate against centralized MM, scikit-learn and Remark 1"
     ),
     "fedmm/theorem1": lazily("fed_mm_theory", "theorem1", "mean fields along runs under Theorem 1's bound"),
+    "tradeoffs/iid": lazily("trade_offs", "iid", "agents and a coordinator, Tables 2 to 4, five ways to run them"),
+    "tradeoffs/two-digits": lazily("trade_offs", "two_digits", "Tables 5 to 7, whether λ matters, penalties that bite"),
+    "tradeoffs/fashion": lazily("trade_offs", "fashion", "both experiments on Fashion-MNIST"),
+    "tradeoffs/logistic": lazily("trade_offs_theory", "logistic", "softmax regression against the true Pareto front"),
+    "tradeoffs/collapse": lazily("trade_offs_collapse", "collapse", "large λ: is Θ = 0 the minimiser or a trap"),
+    "tradeoffs/theorem": lazily("trade_offs_theory", "theorem", "Theorem 2.4: measured suboptimality and the bound"),
+    "tradeoffs/chebyshev": lazily(
+        "trade_offs_chebyshev", "chebyshev", "a front that is not convex, and the worst client of fair methods"
+    ),
     "unified/figure1": lazily("unified", "figure1", "solvers of personalized objectives: mixture, and Table 4's times"),
     "unified/figure2": lazily("unified", "figure2", "solvers of personalized objectives: weight sharing, and Table 5"),
     "unified/rates": lazily(
