@@ -56,9 +56,9 @@ def test_gaussian_mixtures_are_those_of_scikit_learn_whatever_the_groups(kind):
     fit = lambda groups: FederatedGaussianMixture(3, covariance_type=kind, max_iter=30, **start).fit(X, groups=groups)
     grouped = fit(groups)
     close(grouped.means_, fit(None).means_)
-    np.testing.assert_allclose(
-        grouped.group_weights_[0], grouped.predict_proba(X[groups == "a"]).mean(axis=0), rtol=1e-9
-    )
+    own = grouped.predict_proba(X, groups)  # a fixed point of EM on each group's weights
+    close(grouped.group_weights_[0], own[groups == "a"].mean(axis=0), atol=1e-4)
+    assert grouped.score(X, groups=groups) > grouped.score(X)
 
 
 def test_k_means_is_lloyds_algorithm_whatever_the_groups():
@@ -104,7 +104,7 @@ def test_rows_may_come_in_batches():
     online = FederatedGaussianMixture(3, random_state=0)
     for start in range(0, len(X), 45):
         online.partial_fit(X[start : start + 45], groups=groups[start : start + 45])
-    assert online.n_batches_ == 4
+    assert (online.n_iter_, online.n_rows_seen_, len(online.groups_)) == (4, 180, 5)
     assert online.score(X) > FederatedGaussianMixture(1).fit(X).score(X)
     whole = FederatedKMeans(3, init=X[:3]).partial_fit(X)
     close(whole.cluster_centers_, FederatedKMeans(3, init=X[:3], max_iter=1).fit(X).cluster_centers_)

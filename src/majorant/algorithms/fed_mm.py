@@ -79,7 +79,7 @@ def fed_mm(
     surrogate: LinearSurrogate,
     data: FederatedData | Spec,
     *,
-    step: StepSize | None = None,
+    step: StepSize | float | None = None,
     batch_size: int | None = None,
     alpha: float | None = None,
     variates: str = "zero",
@@ -89,9 +89,9 @@ def fed_mm(
 ) -> Algorithm:
     """Federated majorize-minimization of a linearly parameterized surrogate.
 
-    ``data`` tells the shape of samples. ``step`` is γ_t (see `majorant.steps`; default 1, right for all clients and
-    all their samples; smaller steps are for batches, absent clients and compression). ``batch_size`` None takes all
-    samples of a client. ``alpha`` is the step of the control variates, 0 for none; None is the theorem's
+    ``data`` tells the shape of samples. ``step`` is γ_t (see `majorant.steps`, or a number; default 1, right for all
+    clients and all their samples; smaller steps are for batches, absent clients and compression). ``batch_size`` None
+    takes all samples of a client. ``alpha`` is the step of the control variates, 0 for none; None is the theorem's
     1 / (1 + ω_p) with ω_p = ω + (1 + ω)(1 − p)/p. V_i starts at "zero", or at "local", h_i(Ŝ_0), which needs
     ``start``, an Ŝ_0 that is known beforehand (`initial_statistic`). The ``projection`` onto 𝒮 is "euclidean" or, where
     the surrogate has a metric, in its geometry ("metric"). ``omega`` is the variance of compressed uploads;
@@ -107,7 +107,7 @@ def fed_mm(
     >>> run.history[-1]["objective"] < run.history[0]["objective"], run.history[-1]["variates_apart"] < 1e-6
     (True, True)
     """
-    step = constant() if step is None else step
+    step = step if isinstance(step, StepSize) else constant(1.0 if step is None else step)
     check_range("omega", omega, least=0)
     if alpha is not None:
         check_range("alpha", alpha, least=0, most=1)
@@ -122,6 +122,8 @@ def fed_mm(
     if projection == "metric" and surrogate.metric is None:
         raise ValueError(f"the {surrogate.name} surrogate has no metric: use projection='euclidean'")
     shapes = statistic_shapes(surrogate, data)
+    if surrogate.check is not None and isinstance(data, FederatedData):
+        surrogate.check(data.train.x, data.train.y)
     if start is not None:
         check_start(surrogate, start, shapes)
     zeros = lambda: jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
@@ -227,17 +229,17 @@ def fed_mm(
 
     def for_compressor(compressor: Compressor, error_feedback: bool | None) -> Algorithm:
         numbers = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes))
-        found = variance(compressor, numbers, error_feedback, alpha)
         return fed_mm(
             surrogate,
             data,
             step=step,
             batch_size=batch_size,
-            alpha=alpha,
+            # Control variates and the memory of an error would both make up for what was left out.
+            alpha=0.0 if alpha is None and error_feedback else alpha,
             variates=variates,
             start=start,
             projection=projection,
-            omega=found,
+            omega=variance(compressor, numbers, error_feedback, alpha),
         )
 
     def predict(model: Tree, x: jax.Array) -> jax.Array:
@@ -329,19 +331,17 @@ def check_start(surrogate: LinearSurrogate, start: Tree, shapes: Tree) -> None:
 
 def variance(compressor: Compressor, numbers: int, error_feedback: bool | None, alpha: float | None) -> float:
     """ω of a compressor for an upload; refused where FedMM's theory has nothing to say, unless that was asked for."""
+    if not compressor.unbiased and not error_feedback:
+        raise ValueError(
+            f"{compressor.name} is biased, and FedMM's guarantees need E Q(x) = x: use an unbiased compressor such as "
+            "quantized or random_k, or ask for it all the same with error_feedback=True"
+        )
     omega = compressor.omega(numbers)
-    if math.isfinite(omega):
-        return omega
-    if error_feedback:
-        return 0.0
-    if math.isnan(omega):
-        if alpha is not None:
-            return 0.0
+    if error_feedback or math.isfinite(omega):
+        return omega if math.isfinite(omega) else 0.0
+    if alpha is None:
         raise ValueError(
             f"ω of the compressor {compressor.name} is not known, so that α = 1/(1 + ω_p) is not, either: state its "
             "omega, or give alpha"
         )
-    raise ValueError(
-        f"{compressor.name} is biased, and FedMM's guarantees need E Q(x) = x: use an unbiased compressor such as "
-        "quantized or random_k, or ask for it all the same with error_feedback=True"
-    )
+    return 0.0

@@ -67,7 +67,7 @@ def mm(
     check_range("tolerance", tolerance, least=0)
     if start is not None and statistic is not None:
         raise ValueError("give start (parameters) or statistic, not both")
-    pooled = pool(data)
+    pooled = checked(surrogate, pool(data))
     if statistic is not None:
         start = surrogate.minimize(surrogate.project(statistic))
     elif start is None:
@@ -120,7 +120,7 @@ def sa_ssmm(
 ) -> Minimised:
     """Stochastic majorize-minimization: batches drawn from samples, or a stream of batches, in the order they come.
 
-    A stream is an iterator whose items are arrays ``(n, ...)`` or pairs ``(x, y)``; it is read to its end, or for
+    A stream is an iterator, or a list, of arrays ``(n, ...)`` or pairs ``(x, y)``; it is read to its end, or for
     ``iterations`` batches, and its objective is not known: ``values`` is empty. ``step`` is `steps.averaging` by
     default. Samples of a data set are drawn without replacement within a batch, for ``iterations`` batches, by default
     as many as make one pass.
@@ -138,9 +138,9 @@ def sa_ssmm(
         check_count("iterations", iterations)
     key = jax.random.key(seed)
     params = surrogate.init(key) if start is None else start
-    if isinstance(data, Iterator):
-        return follow(surrogate, data, step, iterations, params)
-    pooled = pool(data)
+    if isinstance(data, Iterator | list):
+        return follow(surrogate, iter(data), step, iterations, params)
+    pooled = checked(surrogate, pool(data))
     size = int(pooled.size)
     batch = min(batch_size, size)
     count = -(-size // batch) if iterations is None else iterations
@@ -182,7 +182,7 @@ def follow(surrogate: LinearSurrogate, stream: Iterator, step: StepSize, most: i
     """Stochastic approximation along a stream; batches of one shape share a program."""
     hyper, statistic = as_hyper(step.hyper), None
     for t, item in enumerate(stream, 1):
-        seen = pool(item)
+        seen = checked(surrogate, pool(item))
         batch = Batch(seen.x, seen.y, jnp.ones(seen.y.shape[0]), seen.size)
         if statistic is None:
             shape = jax.eval_shape(surrogate.statistic, params, batch)
@@ -207,6 +207,13 @@ def pool(data: Samples) -> ClientData:
     x, y = (np.concatenate(parts) for parts in zip(*samples, strict=True))
     number = lambda a: jnp.asarray(a, jnp.result_type(float) if np.issubdtype(a.dtype, np.floating) else None)
     return ClientData(number(x), number(y), jnp.asarray(len(y)), jnp.asarray(0))
+
+
+def checked(surrogate: LinearSurrogate, data: ClientData) -> ClientData:
+    """The samples, unless the surrogate says that they cannot be of its model."""
+    if surrogate.check is not None:
+        surrogate.check(np.asarray(data.x), np.asarray(data.y))
+    return data
 
 
 def check_count(name: str, value: int) -> None:

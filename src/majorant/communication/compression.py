@@ -53,6 +53,11 @@ def compressed(algorithm: Algorithm, compressor: Compressor, *, error_feedback: 
     remembers = not compressor.unbiased if error_feedback is None else error_feedback
     if not compressor.unbiased and not remembers:
         raise ValueError(f"{compressor.name} is biased: without error feedback it need not converge")
+    if remembers and compressor.unbiased and not compressor.omega(numbers_sent(algorithm)) < 1:
+        raise ValueError(
+            f"{compressor.name} adds more noise than there is signal (ω ≥ 1, or unknown): with error feedback it "
+            "diverges, and without it there is no bias to feed back"
+        )
 
     def client_update(view: View, client: Tree, data: ClientData, key: Key) -> tuple[Upload, Tree]:
         upload, inner = algorithm.client_update(view, own(client), data, key)
@@ -77,8 +82,22 @@ def compressed(algorithm: Algorithm, compressor: Compressor, *, error_feedback: 
         "name": f"{algorithm.name}, {compressor.name}",
         "client_update": client_update,
         "wire": wire,
+        "for_compressor": twice if algorithm.for_compressor is not None else None,
     }
     return algorithm._replace(**changed, **(remembering(algorithm) if remembers else {}))
+
+
+def numbers_sent(algorithm: Algorithm) -> int:
+    """How many numbers an upload has."""
+    origin = lambda key: algorithm.origin(
+        algorithm.address(algorithm.broadcast(algorithm.init(key), key), jnp.asarray(0))
+    )
+    return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(jax.eval_shape(origin, jax.random.key(0))))
+
+
+def twice(compressor: Compressor, error_feedback: bool | None) -> Algorithm:
+    """What a method that sets its steps by its compressor says to a second one."""
+    raise ValueError(f"the uploads are compressed already: {compressor.name} cannot be put on top")
 
 
 def remembering(algorithm: Algorithm) -> dict[str, Any]:

@@ -42,13 +42,9 @@ class Compressor(NamedTuple):
 
     name: str
     compress: Callable[[Key, jax.Array], jax.Array]
-    omega: Callable[[int], float]  # infinite where it is biased
+    omega: Callable[[int], float]  # infinite where it is biased, NaN where it is not known
     bits: Callable[[int], int]
-
-    @property
-    def unbiased(self) -> bool:
-        """Whether E Q(x) = x."""
-        return math.isfinite(self.omega(1))
+    unbiased: bool = True  # whether E Q(x) = x
 
 
 @functools.cache
@@ -75,8 +71,9 @@ def quantized(bits: int = 8, *, block: int | None = None, norm: str = "euclidean
 
     def compress(key: Key, x: jax.Array) -> jax.Array:
         rows = in_blocks(x, block)
-        size = jnp.abs(rows).max(axis=1) if norm == "max" else jnp.sqrt(jnp.square(rows).sum(axis=1))
-        size = size[:, None]
+        top = jnp.abs(rows).max(axis=1, keepdims=True)
+        safe = jnp.where(top > 0, top, 1)  # squares of numbers up to 1 do not overflow
+        size = top if norm == "max" else safe * jnp.sqrt(jnp.square(rows / safe).sum(axis=1, keepdims=True))
         scaled = levels * jnp.abs(rows) / jnp.where(size > 0, size, 1)
         low = jnp.floor(scaled)
         up = jax.random.uniform(key, rows.shape, rows.dtype) < scaled - low
@@ -98,7 +95,8 @@ def natural() -> Compressor:
     def compress(key: Key, x: jax.Array) -> jax.Array:
         mantissa, exponent = jnp.frexp(jnp.abs(x))  # |x| = mantissa · 2^exponent, mantissa in [1/2, 1)
         up = jax.random.uniform(key, x.shape, x.dtype) < 2 * mantissa - 1
-        return jnp.where(x == 0, 0, jnp.sign(x) * jnp.ldexp(jnp.ones_like(x), exponent - 1 + up))
+        power = jnp.minimum(exponent - 1 + up, jnp.finfo(x.dtype).maxexp - 1)  # the largest there is
+        return jnp.where(x == 0, 0, jnp.sign(x) * jnp.ldexp(jnp.ones_like(x), power))
 
     return Compressor("natural", compress, lambda d: 0.125, lambda d: 9 * d)
 
@@ -132,7 +130,7 @@ def top_k(share: float = 0.1) -> Compressor:
         return jnp.zeros_like(x).at[places].set(x[places])
 
     bits = lambda d: (NUMBER + math.ceil(math.log2(max(d, 2)))) * kept(d, share)
-    return Compressor(f"top-k:{share:g}", compress, lambda d: math.inf, bits)
+    return Compressor(f"top-k:{share:g}", compress, lambda d: math.inf, bits, unbiased=False)
 
 
 @functools.cache
@@ -157,6 +155,7 @@ def sometimes(probability: float, compressor: Compressor | None = None) -> Compr
         compress,
         lambda d: inner.omega(d) + (1 + inner.omega(d)) * (1 - probability) / probability,
         lambda d: math.ceil(probability * inner.bits(d)),
+        inner.unbiased,
     )
 
 

@@ -47,7 +47,7 @@ def uniform(fraction: float) -> Participation:
 
 @functools.cache
 def bernoulli(probability: float) -> Participation:
-    """Each client on its own with the given probability; a round may be empty, and then changes nothing."""
+    """Each client on its own with the given probability; a round may be empty (most methods then wait)."""
     _check(probability)
     draw = lambda key, round, clients: jax.random.bernoulli(key, probability, (clients,))
     return Participation(f"bernoulli:{probability}", draw, lambda clients: probability)

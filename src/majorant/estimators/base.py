@@ -59,6 +59,18 @@ class GroupedEstimator(BaseEstimator):
         return np.array([place.get(name, -1) for name in names.tolist()])[owner]
 
 
+def joined(known: np.ndarray | None, new: np.ndarray) -> np.ndarray:
+    """The groups that were known, and those of a new batch that were not.
+
+    >>> joined(np.array(["a", "c"]), np.array(["b", "c"])).tolist()
+    ['a', 'c', 'b']
+    """
+    if known is None:
+        return new
+    before = known.tolist()
+    return as_names([*before, *(name for name in new.tolist() if name not in set(before))])
+
+
 def grouped(X: np.ndarray, y: np.ndarray | None = None, groups: Any = None) -> Grouped:
     """Sorts rows by client; without y there are zeros in its place, without groups there is one client, named 0.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from abc import ABC, abstractmethod
 from numbers import Integral, Real
 from typing import Any, Self
 
@@ -13,15 +14,17 @@ from sklearn.base import TransformerMixin
 from sklearn.utils import check_scalar
 from sklearn.utils.validation import check_is_fitted, check_non_negative
 
-from majorant.estimators.base import Grouped, grouped
+from majorant.estimators.base import Grouped, grouped, joined
 from majorant.estimators.starts import principal_directions
 from majorant.estimators.surrogate import FEDERATED, SurrogateEstimator, pooled
 from majorant.surrogates.linear.dictionary import dictionary_learning
 from majorant.surrogates.linear.nonnegative import nonnegative_factorization
 from majorant.surrogates.linear.record import LinearSurrogate
 
+TOLERANCE = 1e-8  # of codes in double precision, relative
 
-class Factorization(TransformerMixin, SurrogateEstimator):
+
+class Factorization(TransformerMixin, SurrogateEstimator, ABC):
     """What both share: rows are codes times components."""
 
     n_components: int | None
@@ -31,12 +34,14 @@ class Factorization(TransformerMixin, SurrogateEstimator):
         """Fits to rows X; ``groups`` names the client of each row, None is a single client. There is no y."""
         X = self._rows(X, reset=True)
         count = self._check_parameters(X)
-        data = grouped(X, groups=groups)
-        start = self._start(data, count)
-        found = self._minimise(self._surrogate(X.shape[1], count), data, start, self.tol)
-        self.components_ = np.asarray(found.params).T.copy()
-        self.statistic_, self.n_batches_ = found.statistic, 1
-        self.error_ = found.values.tolist()
+        self.scale_ = self._scale(X)
+        data = grouped(X / X.dtype.type(self.scale_), groups=groups)
+        size = 0.5 * float(np.square(data.samples.x).sum(axis=1).mean())
+        surrogate = self._surrogate(X.shape[1], count, X.dtype == np.float64)
+        found = self._minimise(surrogate, data, self._start(data, count), self.tol * size)
+        self.components_ = np.asarray(found.params).T * self.scale_
+        self.statistic_, self.n_rows_seen_ = found.statistic, len(X)
+        self.error_ = (found.values * self.scale_**2).tolist()
         self.n_iter_, self.groups_ = found.iterations, data.names
         return self._finish(X)
 
@@ -46,23 +51,28 @@ class Factorization(TransformerMixin, SurrogateEstimator):
         X = self._rows(X, reset=first)
         if first:
             count = self._check_parameters(X)
-            self.components_ = self._start(grouped(X, groups=groups), count).T
-            self.statistic_, self.n_batches_ = None, 0
-        self.n_batches_ += 1
-        surrogate = self._surrogate(*self.components_.T.shape)
-        params, self.statistic_ = self._approach(surrogate, X, self.components_.T, self.statistic_, self.n_batches_)
-        self.components_ = params.T.copy()
-        self.n_iter_, self.groups_ = self.n_batches_, grouped(X, groups=groups).names
+            self.scale_ = self._scale(X)
+            self.components_ = self._start(grouped(X / self.scale_, groups=groups), count).T * self.scale_
+            self.statistic_, self.n_rows_seen_, self.n_iter_ = None, 0, 0
+        self._unchanged(len(self.components_), self.n_components or X.shape[1], "n_components")
+        rows, at = X / X.dtype.type(self.scale_), self.components_.T / self.scale_
+        surrogate = self._surrogate(at.shape[0], at.shape[1], X.dtype == np.float64)
+        params, self.statistic_ = self._approach(surrogate, rows, at, self.statistic_, self.n_rows_seen_)
+        self.components_ = params.T * self.scale_
+        self.n_rows_seen_ += len(X)
+        self.n_iter_ += 1
+        self.groups_ = joined(None if first else self.groups_, grouped(X, groups=groups).names)
         return self._finish(X)
 
     def transform(self, X: Any) -> np.ndarray:
         """The codes of each row, ``(n, n_components)``."""
         check_is_fitted(self)
         X = self._rows(X, reset=False)
-        surrogate = self._surrogate(*self.components_.T.shape)
+        params = self.components_.T / self.scale_
+        surrogate = self._surrogate(params.shape[0], params.shape[1], X.dtype == np.float64)
         with jax.enable_x64(X.dtype == np.float64):
-            params = jnp.asarray(self.components_.T, jnp.result_type(float))
-            return np.asarray(codes_of(surrogate, params, pooled(X).x))[: len(X)]
+            rows = pooled(X / X.dtype.type(self.scale_)).x
+            return np.asarray(codes_of(surrogate, jnp.asarray(params, jnp.result_type(float)), rows))[: len(X)]
 
     def inverse_transform(self, X: Any) -> np.ndarray:
         """Rows from codes."""
@@ -101,6 +111,18 @@ class Factorization(TransformerMixin, SurrogateEstimator):
     def _rows(self, X: Any, *, reset: bool) -> np.ndarray:
         return self._checked(X, reset=reset)
 
+    def _scale(self, X: np.ndarray) -> float:
+        """What rows are divided by before they are factorized."""
+        return 1.0
+
+    @abstractmethod
+    def _start(self, data: Grouped, count: int) -> np.ndarray:
+        """Components to start from, ``(p, count)``."""
+
+    @abstractmethod
+    def _surrogate(self, features: int, count: int, double: bool) -> LinearSurrogate:
+        """What is minimised."""
+
     def _finish(self, X: np.ndarray) -> Self:
         return self
 
@@ -117,7 +139,7 @@ class FederatedDictionaryLearning(Factorization):
     alpha : float, default 1.0
     max_iter : int, default 200
     tol : float, default 1e-6
-        Stops when the objective falls by no more.
+        Stops when the objective falls by no more, in proportion to half of the rows' mean squared norm.
     positive_code, positive_dict : bool, default False
     random_state : int, RandomState or None, default None
         For atoms beyond the principal directions, which are the start.
@@ -163,8 +185,8 @@ class FederatedDictionaryLearning(Factorization):
         self.bits = bits
         self.step_size = step_size
 
-    def _surrogate(self, features: int, count: int) -> LinearSurrogate:
-        return dictionary_for(features, count, float(self.alpha), self.positive_code, self.positive_dict)
+    def _surrogate(self, features: int, count: int, double: bool) -> LinearSurrogate:
+        return dictionary_for(features, count, float(self.alpha), self.positive_code, self.positive_dict, double)
 
     def _start(self, data: Grouped, count: int) -> np.ndarray:
         start = principal_directions(data.samples.x, count, self._random())
@@ -175,7 +197,7 @@ class FederatedNMF(Factorization):
     __doc__ = f"""Non-negative factors that groups learn together: they send Gram matrices of weights, never rows.
 
     Minimises the mean over rows of ½ ‖x − h · components_‖² + (alpha/2) ‖h‖², and alpha ‖components_‖², where all
-    numbers are at least 0.
+    numbers are at least 0, after X was divided by its root mean square (``scale_``).
 
     Parameters
     ----------
@@ -185,7 +207,7 @@ class FederatedNMF(Factorization):
         A ridge on both, which makes them unique up to their order; small.
     max_iter : int, default 200
     tol : float, default 1e-6
-        Stops when the objective falls by no more.
+        Stops when the objective falls by no more, in proportion to half of the rows' mean squared norm.
     random_state : int, RandomState or None, default None
         For the start.
 {FEDERATED}
@@ -232,8 +254,11 @@ class FederatedNMF(Factorization):
         tags.input_tags.positive_only = True
         return tags
 
-    def _surrogate(self, features: int, count: int) -> LinearSurrogate:
-        return factors_for(features, count, float(self.alpha))
+    def _surrogate(self, features: int, count: int, double: bool) -> LinearSurrogate:
+        return factors_for(features, count, float(self.alpha), double)
+
+    def _scale(self, X: np.ndarray) -> float:
+        return float(np.sqrt(np.square(X.astype(np.float64)).mean())) or 1.0
 
     def _start(self, data: Grouped, count: int) -> np.ndarray:
         size = np.sqrt(data.samples.x.mean() / count)
@@ -257,7 +282,9 @@ def codes_of(surrogate: LinearSurrogate, params: jax.Array, x: jax.Array) -> jax
 
 
 @functools.lru_cache(maxsize=32)
-def dictionary_for(features: int, atoms: int, alpha: float, codes: bool, dictionary: bool) -> LinearSurrogate:
+def dictionary_for(
+    features: int, atoms: int, alpha: float, codes: bool, dictionary: bool, double: bool
+) -> LinearSurrogate:
     """One object for each set of options, as compiled programs are remembered by it."""
     return dictionary_learning(
         features,
@@ -266,10 +293,11 @@ def dictionary_for(features: int, atoms: int, alpha: float, codes: bool, diction
         constraint="unit-ball",
         positive_codes=bool(codes),
         positive_dictionary=bool(dictionary),
+        tolerance=TOLERANCE if double else None,
     )
 
 
 @functools.lru_cache(maxsize=32)
-def factors_for(features: int, atoms: int, alpha: float) -> LinearSurrogate:
+def factors_for(features: int, atoms: int, alpha: float, double: bool) -> LinearSurrogate:
     """The same for non-negative factors."""
-    return nonnegative_factorization(features, atoms, l2=alpha, code_l2=alpha)
+    return nonnegative_factorization(features, atoms, l2=alpha, code_l2=alpha, tolerance=TOLERANCE if double else None)

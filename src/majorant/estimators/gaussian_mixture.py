@@ -16,13 +16,14 @@ from sklearn.mixture import GaussianMixture
 from sklearn.utils import check_scalar
 from sklearn.utils.validation import check_is_fitted
 
-from majorant.estimators.base import Grouped, grouped
+from majorant.estimators.base import Grouped, grouped, joined
 from majorant.estimators.starts import one_shot_centers
 from majorant.estimators.surrogate import FEDERATED, SurrogateEstimator
-from majorant.surrogates.linear.gaussian_mixture import gaussian_mixture, mixture_parameters
+from majorant.surrogates.linear.gaussian_mixture import gaussian_mixture
 from majorant.surrogates.linear.record import LinearSurrogate
 
-MARGIN = 1e-9  # of the surrogate: smaller variances than this are made up
+MARGIN = 1e-12  # of the surrogate: smaller variances than this are made up
+SINGULAR = "a component's covariance is singular, or nearly: raise reg_covar, use fewer components, or scale X"
 KINDS = {"full": "full", "diag": "diagonal", "spherical": "spherical"}
 
 
@@ -100,13 +101,13 @@ class FederatedGaussianMixture(DensityMixin, SurrogateEstimator):
         """Fits to rows X; ``groups`` names the client of each row, None is a single client. There is no y."""
         X = self._checked(X, reset=True, ensure_min_samples=2)
         self._check_parameters(X)
-        data = grouped(X, groups=groups)
-        start = self._start(data)
-        found = self._minimise(self._surrogate(X.shape[1]), data, start, self.tol)
+        self.middle_, self.scale_ = X.mean(axis=0), 1.0 if self._exact else float(X.std()) or 1.0
+        data = grouped(self._inner(X), groups=groups)
+        found = self._minimise(self._surrogate(X.shape[1]), data, self._start(data), self.tol)
         self._keep(found.params)
-        self.statistic_, self.n_batches_ = found.statistic, 1
+        self.statistic_, self.n_rows_seen_ = found.statistic, len(X)
         self.converged_, self.n_iter_ = found.converged, found.iterations
-        self.lower_bounds_ = (-found.values).tolist()
+        self.lower_bounds_ = (-found.values - X.shape[1] * np.log(self.scale_)).tolist()
         self.lower_bound_ = self.lower_bounds_[-1]
         self.groups_ = data.names
         self.group_weights_ = self._own_weights(data)
@@ -124,23 +125,34 @@ class FederatedGaussianMixture(DensityMixin, SurrogateEstimator):
         X = self._checked(X, reset=first)
         if first:
             self._check_parameters(X)
-            self._keep(self._start(grouped(X, groups=groups)))
-            self.statistic_, self.n_batches_ = None, 0
-            self.converged_ = False
-        self.n_batches_ += 1
-        at = {"weights": self.weights_, "means": self.means_, "covariances": self.covariances_}
-        surrogate = self._surrogate(X.shape[1])
-        params, self.statistic_ = self._approach(surrogate, X, at, self.statistic_, self.n_batches_)
+            self.middle_, self.scale_ = X.mean(axis=0), 1.0
+            self._keep(self._start(grouped(self._inner(X), groups=groups)))
+            self.statistic_, self.n_rows_seen_, self.n_iter_, self.converged_ = None, 0, 0, False
+        self._unchanged(len(self.weights_), self.n_components, "n_components")
+        at = {
+            "weights": self.weights_,
+            "means": self._inner(self.means_),
+            "covariances": self.covariances_ / self.scale_**2,
+        }
+        rows, surrogate = self._inner(X), self._surrogate(X.shape[1])
+        params, self.statistic_ = self._approach(surrogate, rows, at, self.statistic_, self.n_rows_seen_)
         self._keep(params)
-        data = grouped(X, groups=groups)
-        self.groups_, self.group_weights_ = data.names, self._own_weights(data)
-        self.n_iter_ = self.n_batches_
+        self.n_rows_seen_ += len(X)
+        self.n_iter_ += 1
+        data = grouped(rows, groups=groups)
+        names = joined(None if first else self.groups_, data.names)
+        weights = np.zeros((len(names), self.n_components))
+        if not first:
+            weights[: len(self.groups_)] = self.group_weights_
+        self.groups_ = names
+        weights[self._clients_of(data.names, len(data.names))] = self._own_weights(data)
+        self.group_weights_ = weights
         self.lower_bound_ = float(self.score(X))
         return self
 
     def fit_predict(self, X: Any, y: Any = None, groups: Any = None) -> np.ndarray:
-        """``fit(X, groups=groups).predict(X)``."""
-        return self.fit(X, y, groups=groups).predict(X)
+        """``fit(X, groups=groups).predict(X, groups)``."""
+        return self.fit(X, y, groups=groups).predict(X, groups)
 
     def predict(self, X: Any, groups: Any = None) -> np.ndarray:
         """The most probable component of each row."""
@@ -153,14 +165,14 @@ class FederatedGaussianMixture(DensityMixin, SurrogateEstimator):
         joint = self._joint(X, groups)
         return np.exp(joint - logsumexp(joint, axis=1, keepdims=True))
 
-    def score_samples(self, X: Any) -> np.ndarray:
-        """The log-likelihood of each row."""
+    def score_samples(self, X: Any, groups: Any = None) -> np.ndarray:
+        """The log-likelihood of each row, of a known group with its own weights."""
         check_is_fitted(self)
-        return logsumexp(self._joint(self._checked(X, reset=False), None), axis=1)
+        return logsumexp(self._joint(self._checked(X, reset=False), groups), axis=1)
 
-    def score(self, X: Any, y: Any = None) -> float:
+    def score(self, X: Any, y: Any = None, groups: Any = None) -> float:
         """The mean log-likelihood of a row."""
-        return float(self.score_samples(X).mean())
+        return float(self.score_samples(X, groups).mean())
 
     def sample(self, n_samples: int = 1) -> tuple[np.ndarray, np.ndarray]:
         """Draws rows and their components."""
@@ -186,53 +198,78 @@ class FederatedGaussianMixture(DensityMixin, SurrogateEstimator):
             raise ValueError(f"n_components={self.n_components} needs as many rows, but n_samples = {len(X)}")
 
     def _surrogate(self, features: int) -> LinearSurrogate:
-        return surrogate_for(features, self.n_components, KINDS[self.covariance_type], float(self.reg_covar))
+        kind = KINDS[self.covariance_type]
+        return surrogate_for(features, self.n_components, kind, float(self.reg_covar) / self.scale_**2)
+
+    def _inner(self, X: np.ndarray) -> np.ndarray:
+        """Rows as they are computed with: around 0, where squares lose nothing."""
+        return ((X - self.middle_) / self.scale_).astype(X.dtype)
 
     def _start(self, data: Grouped) -> dict[str, np.ndarray]:
         """Parameters to start from."""
-        x, random = data.samples.x, self._random()
+        x, random = data.samples.x.astype(np.float64), self._random()
         if self.init_params == "random":
             responsibilities = random.uniform(size=(len(x), self.n_components))
             responsibilities /= responsibilities.sum(axis=1, keepdims=True)
         else:
             centers = one_shot_centers(data.samples, self.n_components, random)
             responsibilities = np.eye(self.n_components)[nearest(x, centers)]
-        kind = KINDS[self.covariance_type]
-        start = mixture_parameters(x, responsibilities, covariance=kind, reg_covar=float(self.reg_covar))
-        start = {name: np.asarray(value, np.float64) for name, value in start.items()}
-        shapes = {name: value.shape for name, value in start.items()}
-        given = {"weights": self.weights_init, "means": self.means_init}
-        if self.precisions_init is not None:
-            given["covariances"] = inverse(np.asarray(self.precisions_init, float), self.covariance_type)
-        for name, value in given.items():
-            if value is not None:
-                array = np.asarray(value, float)
-                if array.shape != shapes[name] or not np.isfinite(array).all():
-                    raise ValueError(
-                        f"the initial {name} must be finite and of shape {shapes[name]}, got {array.shape}"
-                    )
-                start[name] = array
+        start = moments_of(x, responsibilities, self.covariance_type, float(self.reg_covar) / self.scale_**2)
+        given = self._given({name: value.shape for name, value in start.items()})
+        if "means" in given:
+            given["means"] = self._inner(given["means"])
+        if "covariances" in given:
+            given["covariances"] = given["covariances"] / self.scale_**2
+        start = start | given
+        if not positive(start["covariances"], self.covariance_type):
+            raise ValueError(SINGULAR)
         return start
 
+    def _given(self, shapes: dict[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
+        """The parameters that were given to start from, refused where they cannot be."""
+        given = {"weights": self.weights_init, "means": self.means_init, "covariances": self.precisions_init}
+        names = {"weights": "weights_init", "means": "means_init", "covariances": "precisions_init"}
+        found = {name: np.asarray(value, float) for name, value in given.items() if value is not None}
+        for name, array in found.items():
+            if array.shape != shapes[name]:
+                raise ValueError(f"{names[name]} must be of shape {shapes[name]}, got {array.shape}")
+            if not np.isfinite(array).all():
+                raise ValueError(f"{names[name]} has NaN or infinite numbers")
+        if "weights" in found and (found["weights"].min() < 0 or abs(found["weights"].sum() - 1) > 1e-6):
+            raise ValueError(f"weights_init must be at least 0 and sum to 1, got {found['weights'].tolist()}")
+        if "covariances" in found:
+            found["covariances"] = inverse(found["covariances"], self.covariance_type)
+        return found
+
     def _keep(self, params: dict[str, np.ndarray]) -> None:
-        self.weights_, self.means_ = (np.asarray(params[name]) for name in ("weights", "means"))
-        self.covariances_ = np.asarray(params["covariances"])
-        least = np.linalg.eigvalsh(self.covariances_)[:, 0] if self.covariance_type == "full" else self.covariances_
-        least = least.reshape(len(self.weights_), -1).min(axis=1)
-        size = np.square(self.means_).max() + np.abs(self.covariances_).max()
-        rounding = 100 * np.finfo(self.covariances_.dtype).eps * size
-        if (least <= np.maximum(rounding, 5 * MARGIN / self.weights_)).any():
-            raise ValueError(
-                "a component's covariance is singular, or nearly: raise reg_covar, use fewer components, or scale X"
-            )
+        """Parameters in the rows' own units; a singular covariance is refused."""
+        weights, means, covariances = (np.asarray(params[name]) for name in ("weights", "means", "covariances"))
+        variances = np.diagonal(covariances, axis1=1, axis2=2) if self.covariance_type == "full" else covariances
+        limit = np.finfo(covariances.dtype).eps * np.square(means).max(axis=0)
+        limit = limit if self.covariance_type != "spherical" else limit.max()
+        made_up = 5 * MARGIN / weights if self.reg_covar == 0 else 0 * weights
+        flat = variances.reshape(len(weights), -1)
+        if (flat <= np.maximum(limit, made_up[:, None])).any() or not positive(covariances, self.covariance_type):
+            raise ValueError(SINGULAR)
+        self.weights_, self.means_ = weights, (means * self.scale_ + self.middle_).astype(means.dtype)
+        self.covariances_ = (covariances * self.scale_**2).astype(covariances.dtype)
         self.precisions_cholesky_ = precisions_cholesky(self.covariances_, self.covariance_type)
 
     def _own_weights(self, data: Grouped) -> np.ndarray:
-        """Each group's mean responsibilities."""
-        joint = self._joint(data.samples.x, None)
-        responsibilities = np.exp(joint - logsumexp(joint, axis=1, keepdims=True))
-        sums = np.add.reduceat(responsibilities, data.samples.offsets[:-1], axis=0)
-        return sums / data.samples.sizes[:, None]
+        """Each group's own shares of the components: EM on them alone, until they rest."""
+        x = data.samples.x * self.scale_ + self.middle_
+        densities = log_densities(x, self.means_, self.precisions_cholesky_, self.covariance_type)
+        owner = np.repeat(np.arange(data.clients), data.samples.sizes)
+        pi = np.tile(self.weights_, (data.clients, 1)).astype(np.float64)
+        for _ in range(500):
+            with np.errstate(divide="ignore"):
+                joint = densities + np.log(pi)[owner]
+            responsibilities = np.exp(joint - logsumexp(joint, axis=1, keepdims=True))
+            sums = np.add.reduceat(responsibilities, data.samples.offsets[:-1], axis=0)
+            before, pi = pi, sums / data.samples.sizes[:, None]
+            if np.abs(pi - before).max() <= 1e-5:
+                break
+        return pi
 
     def _joint(self, X: np.ndarray, groups: Any) -> np.ndarray:
         """log of weight times density, ``(n, K)``."""
@@ -257,6 +294,28 @@ def surrogate_for(features: int, components: int, kind: str, reg_covar: float) -
     return gaussian_mixture(features, components, covariance=kind, reg_covar=reg_covar, margin=MARGIN)
 
 
+def moments_of(x: np.ndarray, responsibilities: np.ndarray, kind: str, floor: float) -> dict[str, np.ndarray]:
+    """The parameters that responsibilities lead to, as scikit-learn has them."""
+    shares = responsibilities.sum(axis=0) + 10 * np.finfo(float).eps
+    means = responsibilities.T @ x / shares[:, None]
+    spread = [(r[:, None] * (x - m)).T @ (x - m) / n for r, m, n in zip(responsibilities.T, means, shares, strict=True)]
+    full = np.stack(spread) + floor * np.eye(x.shape[1])
+    variances = np.diagonal(full, axis1=1, axis2=2)
+    covariances = {"full": full, "diag": variances, "spherical": variances.mean(axis=1)}[kind]
+    return {"weights": shares / shares.sum(), "means": means, "covariances": np.array(covariances)}
+
+
+def positive(covariances: np.ndarray, kind: str) -> bool:
+    """Whether all covariances are positive definite."""
+    if kind != "full":
+        return bool((covariances > 0).all())
+    try:
+        np.linalg.cholesky(covariances)
+    except np.linalg.LinAlgError:
+        return False
+    return True
+
+
 def nearest(x: np.ndarray, centers: np.ndarray) -> np.ndarray:
     """The number of each row's nearest centre."""
     return ((centers**2).sum(axis=1) - 2 * x @ centers.T).argmin(axis=1)
@@ -272,11 +331,11 @@ def precisions_cholesky(covariances: np.ndarray, covariance_type: str) -> np.nda
 
 
 def inverse(precisions: np.ndarray, covariance_type: str) -> np.ndarray:
-    """Covariances from precisions."""
-    try:
-        return np.linalg.inv(precisions) if covariance_type == "full" else 1 / precisions
-    except np.linalg.LinAlgError:
-        raise ValueError("precisions_init has a singular matrix") from None
+    """Covariances from precisions, which must be positive definite."""
+    symmetric = covariance_type != "full" or np.allclose(precisions, np.swapaxes(precisions, 1, 2))
+    if not symmetric or not positive(precisions, covariance_type):
+        raise ValueError("precisions_init must be positive definite, and symmetric: one of them is singular or is not")
+    return np.linalg.inv(precisions) if covariance_type == "full" else 1 / precisions
 
 
 def log_densities(X: np.ndarray, means: np.ndarray, factors: np.ndarray, covariance_type: str) -> np.ndarray:

@@ -12,7 +12,7 @@ from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.utils import check_scalar
 from sklearn.utils.validation import check_is_fitted
 
-from majorant.estimators.base import Grouped, grouped
+from majorant.estimators.base import Grouped, grouped, joined
 from majorant.estimators.starts import one_shot_centers
 from majorant.estimators.surrogate import FEDERATED, SurrogateEstimator
 from majorant.surrogates.linear.kmeans import k_means
@@ -86,7 +86,7 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, SurrogateEstimator):
         start = self._start(data, middle)
         found = self._minimise(surrogate_for(X.shape[1], self.n_clusters), data, start, self.tol * spread)
         self.cluster_centers_ = (np.asarray(found.params) + middle).astype(X.dtype)
-        self.middle_, self.statistic_, self.n_batches_ = middle, found.statistic, 1
+        self.middle_, self.statistic_, self.n_rows_seen_ = middle, found.statistic, len(X)
         self.n_iter_, self.groups_ = found.iterations, data.names
         return self._look(X)
 
@@ -96,16 +96,17 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, SurrogateEstimator):
         X = self._checked(X, reset=first)
         if first:
             self._check_parameters(X)
-            self.middle_, self.statistic_, self.n_batches_ = X.mean(axis=0), None, 0
+            self.middle_, self.statistic_, self.n_rows_seen_, self.n_iter_ = X.mean(axis=0), None, 0, 0
             self.cluster_centers_ = self._start(grouped(X - self.middle_, groups=groups), self.middle_) + self.middle_
-        self.n_batches_ += 1
+        self._unchanged(len(self.cluster_centers_), self.n_clusters, "n_clusters")
         at = self.cluster_centers_ - self.middle_
         rows = (X - self.middle_).astype(X.dtype)
         surrogate = surrogate_for(X.shape[1], self.n_clusters)
-        params, self.statistic_ = self._approach(surrogate, rows, at, self.statistic_, self.n_batches_)
+        params, self.statistic_ = self._approach(surrogate, rows, at, self.statistic_, self.n_rows_seen_)
         self.cluster_centers_ = (params + self.middle_).astype(X.dtype)
-        self.n_iter_ = self.n_batches_
-        self.groups_ = grouped(X, groups=groups).names
+        self.n_rows_seen_ += len(X)
+        self.n_iter_ += 1
+        self.groups_ = joined(None if first else self.groups_, grouped(X, groups=groups).names)
         return self._look(X)
 
     def predict(self, X: Any) -> np.ndarray:
@@ -151,7 +152,8 @@ class FederatedKMeans(TransformerMixin, ClusterMixin, SurrogateEstimator):
         return self
 
     def _distances(self, X: np.ndarray) -> np.ndarray:
-        return euclidean_distances(X, self.cluster_centers_.astype(X.dtype))
+        middle = self.middle_.astype(X.dtype)  # distances around 0 are exact where those far away are not
+        return euclidean_distances(X - middle, (self.cluster_centers_ - self.middle_).astype(X.dtype))
 
 
 @functools.lru_cache(maxsize=32)

@@ -1,8 +1,10 @@
 """Where estimators start: centres by one-shot federated k-means, and dictionaries by principal directions.
 
 In one-shot k-means every client clusters its own rows and sends centres and counts; the server clusters the centres,
-weighted by the counts: rows stay where they are. With one client it is k-means on its rows, as scikit-learn starts its
-own estimators. Where there are many clients, some of them, drawn at random, are asked.
+weighted by the counts. With one client it is k-means on its rows, as scikit-learn starts its own estimators. Where
+there are many clients, some of them, drawn at random, are asked. A client has at most a third as many centres as rows,
+and clients with fewer than three rows are asked only where there are no others: a centre of one row *is* the row. (What
+a client sends later, sums over its rows, says as much about a client of one row.)
 
 Reference: Dennis, Li, Smith, *Heterogeneity for the win: one-shot federated clustering*, ICML 2021.
 """
@@ -17,7 +19,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from majorant.data.federated import Ragged
 
-ASKED = 100  # clients
+ASKED, ROWS_A_CENTER = 100, 3  # clients; rows
 
 
 def one_shot_centers(
@@ -25,20 +27,23 @@ def one_shot_centers(
 ) -> np.ndarray:
     """K centres ``(K, p)``; without ``refine`` clients send the rows that k-means++ would start from.
 
-    >>> rows = np.array([[0.0], [0.1], [5.0], [5.1], [0.2], [4.9]])
-    >>> centers = one_shot_centers(Ragged(rows, rows[:, 0], np.array([0, 4, 6])), 2, np.random.RandomState(0))
+    >>> rows = np.repeat([[0.0], [5.0], [0.2], [5.2]], 3, axis=0)
+    >>> centers = one_shot_centers(Ragged(rows, rows[:, 0], np.array([0, 6, 12])), 2, np.random.RandomState(0))
     >>> np.sort(centers[:, 0]).round(1).tolist()
-    [0.1, 5.0]
+    [0.1, 5.1]
     """
-    able = np.flatnonzero(samples.sizes > 0)
+    able = np.flatnonzero(samples.sizes >= ROWS_A_CENTER)
+    able = able if len(able) else np.flatnonzero(samples.sizes > 0)
+    alone = len(samples.sizes) == 1
     asked = able if len(able) <= ASKED else np.sort(random.choice(able, ASKED, replace=False))
     centers, counts = [], []
     for client in asked:
         x, _ = samples.client(int(client))
-        found, count = cluster(x, min(clusters, len(x)), np.ones(len(x)), random, refine)
+        own = clusters if alone else min(clusters, max(1, len(x) // ROWS_A_CENTER))
+        found, count = cluster(x, own, np.ones(len(x)), random, refine)
         centers.append(found)
         counts.append(count)
-    if len(asked) == 1 and len(centers[0]) == clusters:
+    if alone:
         return centers[0]
     points, weights = np.concatenate(centers), np.concatenate(counts)
     if len(points) < clusters:  # few clients with few rows were asked: repeat what there is, a little moved

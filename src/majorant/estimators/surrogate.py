@@ -16,7 +16,7 @@ import numpy as np
 from sklearn.utils import check_random_state, check_scalar
 
 from majorant import steps
-from majorant.algorithms.fed_mm import fed_mm
+from majorant.algorithms.fed_mm import fed_mm, statistic_shapes
 from majorant.algorithms.mm import approach, descend
 from majorant.communication.compression import compressed
 from majorant.communication.compressors import quantized
@@ -26,7 +26,7 @@ from majorant.data.federated import FederatedData, Ragged
 from majorant.engines.programs import enable_compilation_cache
 from majorant.engines.simulator import simulate
 from majorant.estimators.base import Grouped, GroupedEstimator, round_rows
-from majorant.solvers import Batch, as_hyper
+from majorant.solvers import Batch
 from majorant.steps import StepSize
 from majorant.surrogates.linear.record import LinearSurrogate
 
@@ -38,8 +38,8 @@ FEDERATED = """
     bits : int or None, default None
         The bits a number takes on its way to the server, from 2 to 16; None: nothing is compressed.
     step_size : float or None, default None
-        The step γ of FedMM, in (0, 1]. None is 1 where all groups send all they have, 1/√(1 + t) otherwise, and 1/t in
-        ``partial_fit``.
+        The step γ of FedMM, in (0, 1]. None is 1 where all groups send all they have, β/√(β + t) otherwise, with β the
+        smaller the fewer bits and groups there are, and in ``partial_fit`` the share of the new rows in all so far.
 """
 LARGE = 1 << 16  # rows from which on nothing is padded to round numbers
 
@@ -103,8 +103,8 @@ class SurrogateEstimator(GroupedEstimator):
 
     def _in_rounds(self, surrogate: LinearSurrogate, data: Grouped, start: Tree) -> Fitted:
         federated = federated_rows(data.samples)
-        step = steps.square_root(1.0) if self.step_size is None else steps.constant(float(self.step_size))
         known = surrogate._replace(init=lambda key: start)
+        step = steps.constant(float(self.step_size)) if self.step_size else self._careful_step(known, federated)
         algorithm = fed_mm(known, federated, step=step, batch_size=self.batch_size)
         if self.bits is not None:
             algorithm = compressed(algorithm, quantized(int(self.bits)))
@@ -120,20 +120,34 @@ class SurrogateEstimator(GroupedEstimator):
         point = run.server.value
         return Fitted(point.params, point.statistic, values, self.max_iter, False)
 
-    def _approach(self, surrogate: LinearSurrogate, x: np.ndarray, params: Tree, statistic: Tree | None, t: int) -> Any:
-        """One step along a new batch of rows: parameters and statistic."""
-        step: StepSize = steps.averaging() if self.step_size is None else steps.constant(float(self.step_size))
+    def _unchanged(self, fitted: int, asked: int, name: str) -> None:
+        """Refuses to go on with another number of components than before."""
+        if fitted != asked:
+            raise ValueError(f"{name} was {fitted} and is {asked} now: fit anew, or set it back")
+
+    def _careful_step(self, surrogate: LinearSurrogate, data: FederatedData) -> StepSize:
+        """γ_t = β/√(β + t) with β = 1/(1 + ω_p): smaller for few bits and absent groups."""
+        numbers = sum(leaf.size for leaf in jax.tree.leaves(statistic_shapes(surrogate, data)))
+        omega = 0.0 if self.bits is None else quantized(int(self.bits)).omega(numbers)
+        p = float(self.participation)
+        return steps.square_root(1 / (1 + omega + (1 + omega) * (1 - p) / p))
+
+    def _approach(
+        self, surrogate: LinearSurrogate, x: np.ndarray, params: Tree, statistic: Tree | None, seen: int
+    ) -> Any:
+        """One step along a new batch of rows, after some were ``seen``: parameters and statistic."""
+        share = len(x) / (seen + len(x)) if self.step_size is None else float(self.step_size)
         with jax.enable_x64(x.dtype == np.float64):
             number = lambda a: jnp.asarray(a, jnp.result_type(float))
             rows = pooled(x)
             batch = Batch(rows.x, rows.y, rows.mask.astype(jnp.result_type(float)), rows.size)
             params = jax.tree.map(number, params)
-            if statistic is None:
+            first = statistic is None
+            if first:
                 shape = jax.eval_shape(surrogate.statistic, params, batch)
                 statistic = jax.tree.map(lambda s: np.zeros(s.shape), shape)
             at = (params, jax.tree.map(number, statistic))
-            gamma = step.at(as_hyper(step.hyper), t)
-            return jax.tree.map(np.asarray, approach(surrogate, at, batch, gamma, jnp.asarray(t == 1)))
+            return jax.tree.map(np.asarray, approach(surrogate, at, batch, number(share), jnp.asarray(first)))
 
 
 def pooled(x: np.ndarray) -> ClientData:

@@ -287,7 +287,7 @@ def bits(context: Context) -> list[Result]:
             grid = {"beta": BETAS[-3:]}
             run = follow(algorithm, setting, rounds=rounds, share=share, seeds=seeds, grid=grid)
             ends = run.objective[:, -1].reshape(len(BETAS[-3:]), seeds).mean(axis=1)
-            best = int(np.argmin(ends))
+            best = int(np.nanargmin(ends))
             chosen = lambda values, best=best: values[best * seeds : (best + 1) * seeds]
             paths[share, name] = (BETAS[-3:][best], run._replace(objective=chosen(run.objective)))
     return [bits_result(paths, rounds, seeds)]

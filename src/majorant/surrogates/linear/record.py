@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from majorant.core import BLOCK_VALUES, ClientData, Key, Tree, blocks
 from majorant.solvers import Batch, whole
@@ -47,6 +48,7 @@ class LinearSurrogate(NamedTuple):
     phi: Callable[[Tree], Tree] | None = None  # a tree like s
     metric: Callable[[Tree, Tree], Tree] | None = None
     predict: Callable[[Tree, jax.Array], jax.Array] | None = None  # (θ, x) -> what the model says of samples
+    check: Callable[[np.ndarray, np.ndarray], None] | None = None  # (x, y) -> an error where they cannot be samples
 
     def objective(self, params: Tree, batch: Batch) -> jax.Array:
         """W on a batch: the mean loss and the penalty."""
