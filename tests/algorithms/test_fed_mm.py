@@ -11,7 +11,7 @@ import pytest
 
 import majorant as mj
 from majorant.communication.compression import COMPRESSION_STREAM
-from majorant.communication.compressors import Compressor, quantized, sometimes, top_k
+from majorant.communication.compressors import Compressor, quantized, random_k, sometimes, top_k
 from majorant.communication.participation import Participation
 from majorant.core import Total, client_key, round_key
 from majorant.experiments.fed_mm_equivalence import cases, distance, federated, remark_1, rounds_of
@@ -173,4 +173,13 @@ def test_wrong_input_is_refused():
     }.items():
         with pytest.raises(ValueError, match=message):
             call()
-    assert "top-k" in mj.compressed(algorithm, top_k(0.2), error_feedback=True).name
+    biased = mj.compressed(algorithm, top_k(0.2), error_feedback=True)
+    assert "top-k" in biased.name
+    server = biased.init(jax.random.key(0))
+    assert float(biased.broadcast(server, jax.random.key(0)).coins) == 0  # no control variates beside the memory
+    with pytest.raises(ValueError, match="already"):
+        mj.compressed(mj.compressed(algorithm, quantized(8)), quantized(4))
+    with pytest.raises(ValueError, match="more noise"):
+        mj.compressed(mj.fed_avg(mj.models.linear(data)), random_k(0.1), error_feedback=True)
+    unknown = Compressor("own", quantized(8).compress, lambda d: np.nan, lambda d: d)
+    assert "own" in mj.compressed(mj.fed_mm(surrogate, data, alpha=0.1, step=0.5), unknown).name

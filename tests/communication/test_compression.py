@@ -66,6 +66,13 @@ def test_the_largest_and_random_places_are_kept():
     assert sorted(kept.tolist()) == [0, 0, 0, 2.5, 2.5]
 
 
+def test_large_numbers_stay_finite():
+    x = jnp.array([3e38, -1e20, 1.0], jnp.float32)
+    for compressor in (quantized(8), natural()):
+        assert bool(jnp.isfinite(compressor.compress(jax.random.key(0), x / 2)).all())
+    assert bool(jnp.isfinite(natural().compress(jax.random.key(0), x)).all())
+
+
 def test_bits():
     assert natural().bits(10) == 90
     assert quantized(8, block=4).bits(10) == 80 + 3 * 32

@@ -61,6 +61,26 @@ def test_gaussian_mixtures_are_those_of_scikit_learn_whatever_the_groups(kind):
     assert grouped.score(X, groups=groups) > grouped.score(X)
 
 
+@pytest.mark.parametrize(("offset", "scale"), [(1e4, 1.0), (0.0, 1e-4), (1e6, 1e3)])
+def test_mixtures_do_not_depend_on_where_the_rows_are(offset, scale):
+    X, _ = blobs()
+    options = {"n_components": 3, "random_state": 0, "reg_covar": 0.0, "tol": 1e-7}
+    plain = FederatedGaussianMixture(**options).fit(X)
+    moved = FederatedGaussianMixture(**options).fit(offset + scale * X)
+    close(moved.covariances_ / scale**2, plain.covariances_, rtol=1e-3)
+    close((moved.means_ - offset) / scale, plain.means_, rtol=1e-3, atol=1e-4)
+    theirs = GaussianMixture(**options).fit(offset + scale * X)
+    assert moved.score(offset + scale * X) == pytest.approx(theirs.score(offset + scale * X), abs=1e-4)
+
+
+def test_factors_do_not_depend_on_the_scale():
+    rng = np.random.default_rng(0)
+    X = rng.random((40, 2)) @ rng.random((2, 4))
+    small, plain = (FederatedNMF(2, random_state=0).fit(s * X) for s in (1e-4, 1.0))
+    close(small.components_ * 1e4, plain.components_, rtol=1e-4)
+    assert plain.reconstruction_err_ < 0.05
+
+
 def test_k_means_is_lloyds_algorithm_whatever_the_groups():
     X, groups = blobs()
     start = X[:3]
@@ -106,6 +126,10 @@ def test_rows_may_come_in_batches():
         online.partial_fit(X[start : start + 45], groups=groups[start : start + 45])
     assert (online.n_iter_, online.n_rows_seen_, len(online.groups_)) == (4, 180, 5)
     assert online.score(X) > FederatedGaussianMixture(1).fit(X).score(X)
+    few = FederatedKMeans(1).fit(np.zeros((98, 1))).partial_fit(np.full((2, 1), 100.0))
+    assert few.cluster_centers_[0, 0] == pytest.approx(2.0)  # batches count by their rows
+    with pytest.raises(ValueError, match="n_clusters was 1"):
+        few.set_params(n_clusters=2).partial_fit(np.ones((5, 1)))
     whole = FederatedKMeans(3, init=X[:3]).partial_fit(X)
     close(whole.cluster_centers_, FederatedKMeans(3, init=X[:3], max_iter=1).fit(X).cluster_centers_)
 
@@ -132,6 +156,8 @@ def test_wrong_input_is_refused():
         "participation": FederatedKMeans(2, participation=0),
         "singular": FederatedGaussianMixture(2, precisions_init=np.zeros((2, 2, 2))),
         "init": FederatedKMeans(2, init=np.zeros((3, 2))),
+        "sum to 1": FederatedGaussianMixture(2, weights_init=[3, 4]),
+        "positive definite": FederatedGaussianMixture(1, precisions_init=[[[1.0, 2.0], [2.0, 1.0]]]),
     }.items():
         with pytest.raises(ValueError, match=message):
             estimator.fit(X, groups=groups)

@@ -74,10 +74,10 @@ def quantized(bits: int = 8, *, block: int | None = None, norm: str = "euclidean
         top = jnp.abs(rows).max(axis=1, keepdims=True)
         safe = jnp.where(top > 0, top, 1)  # squares of numbers up to 1 do not overflow
         size = top if norm == "max" else safe * jnp.sqrt(jnp.square(rows / safe).sum(axis=1, keepdims=True))
-        scaled = levels * jnp.abs(rows) / jnp.where(size > 0, size, 1)
+        scaled = levels * (jnp.abs(rows) / jnp.where(size > 0, size, 1))
         low = jnp.floor(scaled)
         up = jax.random.uniform(key, rows.shape, rows.dtype) < scaled - low
-        return (size * jnp.sign(rows) * (low + up) / levels).reshape(-1)[: x.size]
+        return (size * (jnp.sign(rows) * (low + up) / levels)).reshape(-1)[: x.size]
 
     def omega(d: int) -> float:
         length = min(d, block or d)
