@@ -5,7 +5,8 @@
    Minimisers of (1 − λ) f₁ + λ f₂ are near the ends for every λ; min max(w f₁, (1 − w) f₂) is where w f₁ = (1 − w) f₂.
 2. Softmax regression on 10,000 images of MNIST with labels spread over 10 clients by Dirichlet(0.2), at least 100
    images each, 70 % to train on: 300 rounds of one epoch of SGD, rate 0.1, batches of 32; five partitions.
-   AFL's mirror rate, q and FedMGDA+'s server rate are those of small grids with the least worst *training* loss.
+   AFL's mirror rate, q-FFL's q and L, FedMGDA+'s server rate and ε are those of small grids with the least worst
+   *training* loss.
 
 Reference of the functions: Fonseca, Fleming, *Multiobjective genetic algorithms made easy*, GALESIA 1995.
 """
@@ -134,7 +135,8 @@ def concave_front(context: Context) -> list[Result]:
         middle["Chebyshev"] += int((np.abs(found.t) < 0.5).any())
     notes = [
         f"{starts} random starts, {rounds:,} rounds of one step with rate {RATE:g}; Chebyshev with mirror rate "
-        f"{MIRROR_RATE:g} and memory {MEMORY:g}. t = −1 and 1 are the ends of the front.",
+        f"{MIRROR_RATE:g} and memory {MEMORY:g}: a maximum with temperature {1 / MIRROR_RATE:g}, whose minimisers are "
+        "beside the true t. t = −1 and 1 are the ends of the front.",
         f"Settings that reach the middle half of the front, |t| < 0.5, from some start: {middle['weighted sums']} of "
         f"{len(weights)} weighted sums, {middle['Chebyshev']} of {len(preferences)} preferences.",
     ]
@@ -171,8 +173,10 @@ def fair_methods(model: Model, clients: int) -> dict[str, Fair]:
         "FedAvg": Fair(mj.fed_avg(model, local=local), {}),
         "AFL": Fair(mj.agnostic(model, clients=clients, local=local), mirror),
         "AFL, mean of rounds": Fair(mj.agnostic(model, clients=clients, local=local, output="average"), mirror),
-        "q-FFL": Fair(mj.q_ffl(model, local=local), {"q": (0.1, 1.0, 5.0)}),
-        "FedMGDA+": Fair(mj.fed_mgda(model, local=local), {"server_lr": (0.1, 0.3, 1.0)}),
+        "q-FFL": Fair(
+            mj.q_ffl(model, local=local, lipschitz=1.0), {"q": (0.1, 1.0, 5.0), "lipschitz": (0.1, 1.0, 10.0)}
+        ),
+        "FedMGDA+": Fair(mj.fed_mgda(model, local=local), {"server_lr": (0.1, 0.3, 1.0, 3.0), "epsilon": (0.1, 1.0)}),
     }
 
 
@@ -213,14 +217,14 @@ def worst_client(context: Context) -> Result:
             best = min(range(len(run)), key=lambda i: np.nan_to_num(each[i]["train_loss"].max(), nan=np.inf))
             chosen, tests = each[best], data.test.sizes
             mean = float(np.average(chosen["test_score"], weights=tests))
-            values = list(run.settings[best]["hyper"].values())
+            values = " ".join(f"{value:g}" for value in run.settings[best]["hyper"].values())
             found.setdefault(name, []).append(
                 (
                     float(chosen["test_score"].min()),
                     mean,
                     float(chosen["train_loss"].max()),
                     float(np.average(chosen["train_loss"], weights=data.train.sizes)),
-                    f"{values[0]:g}" if values else "",
+                    values,
                 )
             )
     rows = []
@@ -231,7 +235,7 @@ def worst_client(context: Context) -> Result:
         error = gain.std(ddof=1) / len(gain) ** 0.5
         cells = [f"{numbers[:, k].mean():.4f} ± {numbers[:, k].std(ddof=1):.4f}" for k in range(4)]
         better = "" if name == "FedAvg" else f"{gain.mean():+.4f} ± {error:.4f}"
-        rows.append([name, *cells[:2], better, *cells[2:], ", ".join(one[4] for one in runs)])
+        rows.append([name, *cells[:2], better, *cells[2:], ", ".join(one[4] for one in runs if one[4])])
     columns = [
         "method",
         "worst client's accuracy",
@@ -244,6 +248,7 @@ def worst_client(context: Context) -> Result:
     notes = [
         f"Softmax regression on MNIST, {CLIENTS} clients, Dirichlet({ALPHA:g}), {rounds} rounds, {seeds} partitions: "
         "mean ± deviation over them; the difference to FedAvg with its standard error.",
-        "Accuracies on the clients' own test samples; chosen values, a partition each: the least worst training loss.",
+        "Accuracies on the clients' own test samples; chosen values (mirror rate; q and L; server rate and ε) have the "
+        "least worst training loss, in each partition.",
     ]
     return Result("The worst client: AFL, q-FFL and FedMGDA+ against FedAvg", columns, rows, notes)
