@@ -240,8 +240,8 @@ def both_sides(context: Context) -> list[Result]:
             ["λ", "τ", "batch", *(f"{a} to {b}" for a, b in itertools.pairwise(spans))],
             slopes,
             [
-                "The bound's leading terms have −1/2. Runs too short to converge (μ η τ T < 1) are above it: there the "
-                "mean of F − F* is nearly that at the start, whatever T is."
+                "The bound's leading terms have −1/2. As η τ T = √T/(4 L), short runs end before they converge, and "
+                "their mean of F − F* is nearly that at the start, whatever T is: exponents come to −1/2 from above."
             ],
         ),
     ]
