@@ -117,7 +117,7 @@ def test_a_trend_is_a_t_test_over_seeds():
     assert np.isnan(t.trend(t.LAMBDAS, np.full((6, 4), 0.5)).p)
     theirs = stats.linregress(t.LAMBDAS, t.PAPER_LAMBDAS["two-digits"]["accuracy"])
     assert f"{theirs.slope:+.3f} ± {theirs.stderr:.3f}" in markdown(
-        t.trends("here", "two-digits", {"notebooks": noise}, t.LAMBDAS)
+        t.trends("here", "two-digits", {"notebooks": noise}, t.LAMBDAS, True)
     )
 
 
