@@ -5,7 +5,16 @@ from __future__ import annotations
 import subprocess
 import sys
 
-NAMES = ("fedem_round", "cnn_round", "convolution", "scaling", "gossip_round", "unified_solvers", "fed_mm")
+NAMES = (
+    "fedem_round",
+    "cnn_round",
+    "convolution",
+    "scaling",
+    "gossip_round",
+    "unified_solvers",
+    "fed_mm",
+    "pareto_front",
+)
 
 if __name__ == "__main__":
     for name in NAMES:

@@ -172,7 +172,11 @@ def experiment(context: Context, images: str, setting: str, only: str | None = N
         for score in SCORES
         if name in ("notebooks", "Table 1's network", "text, notebooks' c")
     ]
-    return [lambda_table(where, setting, paths, lambdas, compared), trends(where, setting, paths, lambdas), *tables]
+    return [
+        lambda_table(where, setting, paths, lambdas, compared),
+        trends(where, setting, paths, lambdas, compared),
+        *tables,
+    ]
 
 
 def agents_table(
@@ -269,19 +273,22 @@ def trend(lambdas: Sequence[float], scores: np.ndarray) -> Trend:
     return Trend(mean, error, 2 * float(stats.t.sf(abs(mean) / error, count - 1)))
 
 
-def trends(where: str, setting: str, paths: dict[str, Path], lambdas: Sequence[float]) -> Result:
+def trends(where: str, setting: str, paths: dict[str, Path], lambdas: Sequence[float], compared: bool) -> Result:
     """Whether λ moves test scores."""
     rows: list[list[str]] = []
     for score, of in SCORES.items():
-        theirs = [PAPER_LAMBDAS[setting][score][LAMBDAS.index(value)] for value in lambdas]
-        line = stats.linregress(lambdas, theirs)
-        rows.append([f"the paper, MNIST, one run: {score}", "1", f"{line.slope:+.3f} ± {line.stderr:.3f}", "", "", ""])
+        if compared:
+            theirs = stats.linregress(
+                lambdas, [PAPER_LAMBDAS[setting][score][LAMBDAS.index(value)] for value in lambdas]
+            )
+            slope = f"{theirs.slope:+.3f} ± {theirs.stderr:.3f}"
+            rows.append([f"the paper, one run: {score}", "1", slope, "", "", ""])
         for name, path in paths.items():
             scores = of(path.test[-1])  # (λ, seeds)
             rows.append([f"{name}: {score}", str(scores.shape[1]), *judged(lambdas, scores)])
     notes = [
-        "Slope: the mean over seeds of a line through the λ, with its standard error over seeds; p: t test against 0. "
-        "The paper's standard error is that of one line's residuals.",
+        "Slope: the mean over seeds of a line through the λ, with its standard error over seeds; p: t test against 0."
+        + (" The paper's standard error is that of one line's residuals." if compared else ""),
         "Between seeds: the mean over λ of the deviation over seeds at one λ. Between λ: the mean over seeds of the "
         "range over λ.",
     ]

@@ -47,11 +47,20 @@ class Convex(NamedTuple):
     model: Model
     factor: float  # c
 
-    def parts(self, flat: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """The agents' mean loss and S at parameters in one vector."""
-        params = self.unravel(flat)
-        x, y = jnp.asarray(self.data.train.x), jnp.asarray(self.data.train.y)
-        return self.model.losses(params, x, y).mean(), self.factor / 2 * (flat**2).sum()
+    def parts(self, flat: jax.Array, x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The agents' mean loss, on all samples, and S at parameters in one vector."""
+        return self.model.losses(self.unravel(flat), x, y).mean(), self.factor / 2 * (flat**2).sum()
+
+    def measured(self, points: np.ndarray | jax.Array) -> np.ndarray:
+        """The agents' mean loss and S at many points, ``(…, parameters)`` to ``(…, 2)``."""
+        rows = jnp.asarray(points).reshape(-1, points.shape[-1])
+        loss, norm = measuring(self)(rows, *self.samples)
+        return np.stack([np.asarray(loss), np.asarray(norm)], axis=1).reshape(*points.shape[:-1], 2)
+
+    @property
+    def samples(self) -> tuple[jax.Array, jax.Array]:
+        """All agents' samples."""
+        return jnp.asarray(self.data.train.x), jnp.asarray(self.data.train.y)
 
     @property
     def start(self) -> np.ndarray:
@@ -70,6 +79,11 @@ class Convex(NamedTuple):
         return curved * max(float(np.linalg.eigvalsh(x.T @ x / len(x))[-1]) for x in with_one)
 
 
+def measuring(problem: Convex) -> Callable:
+    """The program that measures points, one after the other."""
+    return jax.jit(lambda points, x, y: jax.lax.map(lambda flat: problem.parts(flat, x, y), points, batch_size=64))
+
+
 def double(data: FederatedData) -> FederatedData:
     """The data in double precision."""
     return with_features(data, lambda x: x.astype(np.float64))
@@ -82,17 +96,17 @@ def minimisers(problem: Convex, lambdas: Sequence[float] | np.ndarray) -> np.nda
     """
 
     @jax.jit
-    def value_and_gradient(flat: jax.Array, lam: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def value_and_gradient(flat: jax.Array, lam: jax.Array, x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
         def value(flat: jax.Array) -> jax.Array:
-            loss, norm = problem.parts(flat)
+            loss, norm = problem.parts(flat, x, y)
             return (1 - lam) * loss + lam * norm
 
         return jax.value_and_grad(value)(flat)
 
-    found, flat = np.zeros((len(lambdas), len(problem.start))), problem.start
+    found, flat, samples = np.zeros((len(lambdas), len(problem.start))), problem.start, problem.samples
     options = {"maxiter": 20_000, "maxfun": 40_000, "ftol": 1e-16, "gtol": 1e-9, "maxcor": 30}
     for place in np.argsort(lambdas)[::-1]:
-        work = lambda at, lam=lambdas[place]: tuple(np.asarray(v, float) for v in value_and_gradient(at, lam))
+        work = lambda at, lam=lambdas[place]: tuple(np.asarray(v, float) for v in value_and_gradient(at, lam, *samples))
         flat = minimize(work, flat, jac=True, method="L-BFGS-B", options=options).x
         found[place] = flat
     return found
@@ -137,8 +151,7 @@ def against_the_front(context: Context, split: str) -> Result:
     odds = np.geomspace(0.02, 200, count)
     dense = np.unique(np.concatenate([odds / (1 + odds), lambdas]))
     context.tell(f"{split}: {len(dense)} minimisers by L-BFGS")
-    parts = jax.jit(jax.vmap(problem.parts))
-    curve = np.stack([np.asarray(a) for a in parts(minimisers(problem, dense))], axis=1)  # (λ, 2)
+    curve = problem.measured(minimisers(problem, dense))  # (λ, 2)
     best = np.array([curve[np.flatnonzero(dense == value)[0]] for value in lambdas])
     rate, short = 1 / problem.smooth(), context.quick
     ways: dict[str, tuple[Any, int]] = {
@@ -151,7 +164,7 @@ def against_the_front(context: Context, split: str) -> Result:
         context.tell(f"{split}: {name}, {rounds} rounds")
         algorithm = mj.weighted_sum(problem.model, mj.criteria.squared_norm(problem.factor), local=local)
         run = mj.simulate(algorithm, problem.data, rounds=rounds, evaluate_every=rounds, grid={"lambda": lambdas})
-        ours = np.stack([np.asarray(a) for a in parts(flattened(run.snapshot.server.value))], axis=1)
+        ours = problem.measured(flattened(run.snapshot.server.value))
         away = distance_to_curve(ours, curve)
         weights = np.stack([1 - np.array(lambdas), np.array(lambdas)], axis=1)
         gap = (weights * ours).sum(axis=1) / (weights * best).sum(axis=1) - 1
@@ -227,8 +240,8 @@ def both_sides(context: Context) -> list[Result]:
             ["λ", "τ", "batch", *(f"{a} to {b}" for a, b in itertools.pairwise(spans))],
             slopes,
             [
-                "The bound's leading terms have −1/2. Runs too short to converge (μ η τ T < 1) are above it: there the "
-                "mean of F − F* is nearly that at the start, whatever T is."
+                "The bound's leading terms have −1/2. As η τ T = √T/(4 L), short runs end before they converge, and "
+                "their mean of F − F* is nearly that at the start, whatever T is: exponents come to −1/2 from above."
             ],
         ),
     ]
@@ -264,12 +277,9 @@ def sides(problem: Convex, best: np.ndarray, tau: int, batch: int | None, rounds
     ends = np.stack([np.asarray(flattened(params)) for params in path])  # (rounds, runs, parameters)
     begins = np.concatenate([np.broadcast_to(problem.start, (1, *ends.shape[1:])), ends[:-1]])
     inside = points_within(problem, [make(k) for k in range(1, tau + 1)], begins, hyper, listed, rounds)
-    values = jax.jit(jax.vmap(jax.vmap(jax.vmap(problem.parts))))(inside)  # (rounds, runs, τ) each
-    lam = np.repeat(lambdas, seeds)[:, None]
-    objective = (1 - lam) * np.asarray(values[0]) + lam * np.asarray(values[1])
-    least = np.array(
-        [np.dot([1 - v, v], [float(p) for p in problem.parts(b)]) for v, b in zip(lambdas, best, strict=True)]
-    )
+    weigh = lambda lam, values: (1 - lam) * values[..., 0] + lam * values[..., 1]
+    objective = weigh(np.repeat(lambdas, seeds)[:, None], problem.measured(inside))  # (rounds, runs, τ)
+    least = weigh(lambdas, problem.measured(best))
     left = objective.mean(axis=(0, 2)).reshape(len(lambdas), seeds).mean(axis=1) - least
     right = [
         suboptimality_bound(
