@@ -34,7 +34,7 @@ from majorant.experiments.named import Context, Result
 from majorant.experiments.trade_offs_agents import LOADERS, agents
 from majorant.models.base import Model
 
-FRONT_FACTOR, FRONT_SAMPLES, FRONT_POINTS = 0.1, 2_000, 60
+FRONT_FACTOR, FRONT_SAMPLES, FRONT_POINTS = 0.1, 2_000, 120
 FRONT_LAMBDAS = (0.05, 0.25, 0.5, 0.65, 0.75, 0.87, 0.95, 0.99)
 THEOREM_LAMBDAS, TAUS, BATCHES, LENGTHS, SEEDS = (0.1, 0.5, 0.9), (1, 5), (None, 10), (25, 100, 400, 1600), 10
 STEEP_SAMPLE = 2.0  # the largest ‖(x, 1)‖² of samples of unit norm
@@ -148,15 +148,15 @@ def against_the_front(context: Context, split: str) -> Result:
     problem = front_problem(context, split)
     lambdas = FRONT_LAMBDAS[2::3] if context.quick else FRONT_LAMBDAS
     count = 10 if context.quick else FRONT_POINTS
-    odds = np.geomspace(0.02, 200, count)
+    odds = np.geomspace(0.04, 200, count)
     dense = np.unique(np.concatenate([odds / (1 + odds), lambdas]))
     context.tell(f"{split}: {len(dense)} minimisers by L-BFGS")
     curve = problem.measured(minimisers(problem, dense))  # (λ, 2)
     best = np.array([curve[np.flatnonzero(dense == value)[0]] for value in lambdas])
     rate, short = 1 / problem.smooth(), context.quick
     ways: dict[str, tuple[Any, int]] = {
-        "one step on all samples": (mj.local_sgd(rate, steps=1, batch_size=None), 50 if short else 3_000),
-        "5 steps on all samples": (mj.local_sgd(rate, steps=5, batch_size=None), 20 if short else 600),
+        "one step on all samples": (mj.local_sgd(rate, steps=1, batch_size=None), 50 if short else 10_000),
+        "5 steps on all samples": (mj.local_sgd(rate, steps=5, batch_size=None), 20 if short else 2_000),
         "an epoch, batches of 50": (mj.local_sgd(rate / 10, epochs=1, batch_size=50), 5 if short else 200),
     }
     rows, curves = [], {"the true front": (curve[:, 1].tolist(), curve[:, 0].tolist())}
