@@ -11,7 +11,7 @@ from sklearn.mixture import GaussianMixture
 
 import majorant as mj
 from majorant.core import ClientData
-from majorant.solvers import whole
+from majorant.solvers import Batch, whole
 from majorant.surrogates import (
     MixturePrior,
     gaussian_means,
@@ -317,3 +317,22 @@ START = {"weights": [0.5, 0.5], "means": np.zeros((2, 2)), "covariances": COVARI
 def test_wrong_input_is_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize("kind", ["full", "diagonal", "spherical"])
+def test_real_statistics_far_from_zero_are_left_alone_in_single_precision(kind):
+    """Three clusters far apart: the least eigenvalue of their moments is below the rounding errors of the largest."""
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.normal(m, 1.0, (40, 2)) for m in (-50, 0, 50)]).astype(np.float32)
+    surrogate = mj.surrogates.gaussian_mixture(
+        2,
+        3,
+        covariance=kind,
+        start=mj.surrogates.mixture_parameters(x, np.eye(3)[np.repeat(range(3), 40)], covariance=kind),
+    )
+    params = surrogate.init(jax.random.key(0))
+    batch = Batch(jnp.asarray(x), jnp.zeros(120), jnp.ones(120), jnp.asarray(120))
+    s = surrogate.statistic(params, batch)
+    jax.tree.map(np.testing.assert_array_equal, surrogate.project(s), s)
+    again = surrogate.minimize(s)
+    np.testing.assert_allclose(again["covariances"], params["covariances"], rtol=2e-2, atol=2e-2)

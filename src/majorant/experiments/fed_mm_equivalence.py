@@ -79,7 +79,7 @@ def cases() -> dict[str, Case]:
         "multinomial mixture": Case(s.multinomial_mixture(4, 2), words, none),
         "regression mixture": Case(s.regression_mixture(2, 2, ridge=0.1), blobs, values),
         "dictionary, ridge": Case(s.dictionary_learning(4, 3, sparsity=0.1, l2=0.2), parts, none),
-        "dictionary, unit ball": Case(s.dictionary_learning(4, 2, sparsity=0.1, constraint="unit-ball"), parts, none),
+        "dictionary, unit ball": Case(s.dictionary_learning(4, 2, sparsity=0.02, constraint="unit-ball"), parts, none),
         "non-negative factors": Case(s.nonnegative_factorization(4, 2), parts, none),
         "ratings, per item": Case(s.matrix_factorization(4, 2, code_l2=0.1, l2=0.1), mj.data.with_missing(gaps), none),
         "ratings, imputation": Case(

@@ -46,6 +46,11 @@ class Shape(NamedTuple):
     total: Callable[[jax.Array], jax.Array]  # second moments -> their trace, (K,)
 
 
+def rounding(values: jax.Array) -> float:
+    """A relative error below which nothing can be said."""
+    return 16 * float(jnp.finfo(values.dtype).eps)
+
+
 def full_densities(means: jax.Array, covariances: jax.Array, x: jax.Array) -> jax.Array:
     """log N(x; m_k, Γ_k), through Cholesky factors of the precisions, as scikit-learn has it."""
     factors, whitening = whiten(covariances)
@@ -93,7 +98,11 @@ def full_natural(means: jax.Array, covariances: jax.Array) -> tuple[jax.Array, j
 
 
 def full_project(s: Tree, margin: float) -> Tree:
-    """The eigenvalues of the joint moment matrices raised to the margin."""
+    """The eigenvalues of the joint moment matrices raised to the margin.
+
+    Where all samples are far from 0, the least eigenvalue is smaller than the rounding errors of the largest: a matrix
+    that is inside up to these is left alone.
+    """
     features = s["first"].shape[1]
     corner = s["shares"][:, None, None]
     side = s["first"][:, None, :] / ROOT
@@ -105,7 +114,9 @@ def full_project(s: Tree, margin: float) -> Tree:
         axis=1,
     )
     packed = pack(joint)
-    moved = positive_semidefinite(packed, margin) - packed
+    values = jnp.linalg.eigvalsh(joint)
+    inside = values[:, 0] >= margin - rounding(packed) * jnp.abs(values).max(axis=1)
+    moved = jnp.where(inside[:, None], 0, positive_semidefinite(packed, margin) - packed)
     return {
         "shares": s["shares"] + moved[:, 0],
         "first": s["first"] + moved[:, 1 : features + 1],
@@ -156,7 +167,8 @@ def diagonal_project(s: Tree, margin: float) -> Tree:
     start = (jnp.full_like(a, tiny), jnp.full_like(a, 1.0))  # a projection onto a cone does not lengthen
     height = jax.lax.fori_loop(0, HALVINGS, halve, start)[1]
     closest_u, closest_y, _ = onto_parabolas(height)
-    inside = (a0 >= 0) & (2 * a0[:, None] * y0 >= u0**2).all(axis=1) & (y0 >= 0).all(axis=1)
+    room = 2 * a0[:, None] * y0 * (1 + rounding(a0)) - u0**2  # where it is a rounding error, a point is inside
+    inside = (a0 >= 0) & (room >= 0).all(axis=1) & (y0 >= 0).all(axis=1)
     pick = lambda old, new: jnp.where(inside.reshape((-1,) + (1,) * (old.ndim - 1)), old, new)
     return {
         "shares": pick(s["shares"], height * size + margin),
@@ -177,10 +189,10 @@ def spherical_project(s: Tree, margin: float) -> Tree:
     a, u, y = s["shares"] - margin, s["first"], s["second"] - margin
     t, v = (a + y) / ROOT, (a - y) / ROOT
     length = jnp.sqrt(v**2 + (u**2).sum(axis=1))
-    height = jnp.where(length <= t, t, jnp.where(length <= -t, 0.0, (length + t) / 2))
-    scale = jnp.where(length <= t, 1.0, height / jnp.where(length > 0, length, 1))
+    outside = length > t * (1 + rounding(t))
+    height = jnp.where(length <= -t, 0.0, (length + t) / 2)
+    scale = jnp.where(outside, height / jnp.where(length > 0, length, 1), 1.0)
     v = v * scale
-    outside = length > t
     return {
         "shares": jnp.where(outside, (height + v) / ROOT + margin, s["shares"]),
         "first": u * scale[:, None],
