@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import integrate, stats
+from scipy import integrate, optimize, stats
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.mixture import GaussianMixture
@@ -336,3 +336,41 @@ def test_real_statistics_far_from_zero_are_left_alone_in_single_precision(kind):
     jax.tree.map(np.testing.assert_array_equal, surrogate.project(s), s)
     again = surrogate.minimize(s)
     np.testing.assert_allclose(again["covariances"], params["covariances"], rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("count", [0, 5, 90, 700])
+def test_poisson_losses_are_right_for_large_counts(count):
+    theta, sigma = 1.3, 0.9
+    mode = optimize.brentq(lambda h: count - np.exp(theta + h) - h / sigma**2, -20, 20)
+    log_f = lambda h: stats.poisson.logpmf(count, np.exp(theta + h)) + stats.norm.logpdf(h, scale=sigma)
+    around = {"limit": 200, "points": [mode - 1, mode, mode + 1], "epsabs": 0, "epsrel": 1e-11}
+    peak = log_f(mode)
+    total = integrate.quad(lambda h: np.exp(log_f(h) - peak), mode - 8, mode + 8, **around)[0]
+    mean = integrate.quad(lambda h: np.exp(h + log_f(h) - peak), mode - 8, mode + 8, **around)[0] / total
+    with jax.enable_x64(True):
+        surrogate, x = poisson(deviation=sigma), jnp.full((1, 1), float(count))
+        found = surrogate.losses(jnp.asarray(theta), x, jnp.zeros(1))
+        s = surrogate.statistic(jnp.asarray(theta), Batch(x, jnp.zeros(1), jnp.ones(1), jnp.asarray(1)))
+    assert float(found[0]) == pytest.approx(-np.log(total) - peak, rel=1e-7, abs=1e-7)
+    assert -float(s["effect"]) == pytest.approx(mean, rel=1e-6)
+
+
+def test_regressions_on_features_of_very_different_scales():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 2)) * [1e4, 1.0]
+    y = 1e-3 * x[:, 0] + 2 * x[:, 1] + 3 + 0.01 * rng.normal(size=200)
+    batch = Batch(*(jnp.asarray(a, jnp.float32) for a in (x, y)), jnp.ones(200), jnp.asarray(200))
+    mixture = regression_mixture(2, 1)
+    params = mixture.minimize(mixture.project(mixture.statistic(mixture.init(jax.random.key(0)), batch)))
+    np.testing.assert_allclose(params["coefficients"][0], [1e-3, 2, 3], rtol=2e-2)
+    huber = mj.surrogates.huber_regression(2, delta=100.0, l2=1e-9)
+    params = huber.minimize(huber.project(huber.statistic(huber.init(jax.random.key(0)), batch)))
+    np.testing.assert_allclose([*params["weights"], params["bias"]], [1e-3, 2, 3], rtol=2e-2)
+
+
+def test_what_is_no_count_is_refused():
+    for surrogate, x in ((poisson(), [[1.0], [-2.0]]), (multinomial_mixture(2, 2), [[1.0, 0.5], [2.0, 1.0]])):
+        with pytest.raises(ValueError, match="whole numbers"):
+            mj.mm(surrogate, np.array(x), iterations=1)
+        with pytest.raises(ValueError, match="whole numbers"):
+            mj.fed_mm(surrogate, mj.FederatedData.unlabelled(np.array(x), np.array([0, 1])))

@@ -98,11 +98,7 @@ def full_natural(means: jax.Array, covariances: jax.Array) -> tuple[jax.Array, j
 
 
 def full_project(s: Tree, margin: float) -> Tree:
-    """The eigenvalues of the joint moment matrices raised to the margin.
-
-    Where all samples are far from 0, the least eigenvalue is smaller than the rounding errors of the largest: a matrix
-    that is inside up to these is left alone.
-    """
+    """The eigenvalues of the joint moment matrices raised to the margin."""
     features = s["first"].shape[1]
     corner = s["shares"][:, None, None]
     side = s["first"][:, None, :] / ROOT
@@ -114,9 +110,7 @@ def full_project(s: Tree, margin: float) -> Tree:
         axis=1,
     )
     packed = pack(joint)
-    values = jnp.linalg.eigvalsh(joint)
-    inside = values[:, 0] >= margin - rounding(packed) * jnp.abs(values).max(axis=1)
-    moved = jnp.where(inside[:, None], 0, positive_semidefinite(packed, margin) - packed)
+    moved = positive_semidefinite(packed, margin) - packed
     return {
         "shares": s["shares"] + moved[:, 0],
         "first": s["first"] + moved[:, 1 : features + 1],

@@ -22,8 +22,8 @@ import numpy as np
 from majorant.core import Key, Tree
 from majorant.solvers import Batch, check_range
 from majorant.surrogates.linear.accelerated import EXACT
-from majorant.surrogates.linear.dictionary import as_vectors, check_counts, with_ridge
-from majorant.surrogates.linear.projections import positive_semidefinite
+from majorant.surrogates.linear.dictionary import as_vectors, check_counts
+from majorant.surrogates.linear.projections import positive_semidefinite, solve_floored
 from majorant.surrogates.linear.record import LinearSurrogate
 from majorant.surrogates.linear.symmetric import pack, unpack
 
@@ -80,7 +80,7 @@ def huber_regression(
 
     def minimize(s: dict[str, jax.Array]) -> Tree:
         gram = unpack(s["gram"])
-        return parted(jnp.linalg.solve(with_ridge(gram, (2 * ridge).astype(gram.dtype)), s["cross"]))
+        return parted(solve_floored(gram + jnp.diag((2 * ridge).astype(gram.dtype)), s["cross"]))
 
     def phi(params: Tree) -> dict[str, jax.Array]:
         theta = joined(params)

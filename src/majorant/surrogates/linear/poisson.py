@@ -4,7 +4,7 @@ The objective is a maximum a posteriori estimate of θ, with a prior proportiona
 
     ℓ(Z, θ) = −log ∫ exp(Z (θ + h) − e^{θ+h}) / Z! μ(dh),      g(θ) = λ e^θ
 
-μ is a set of nodes and weights: N(0, σ²) by Gauss–Hermite quadrature, or the user's own. With E[· | Z, τ] the mean
+μ is N(0, σ²), by adaptive Gauss–Hermite quadrature, or a user's nodes and weights. With E[· | Z, τ] the mean
 under μ(h) exp(Z h − e^{τ+h}) there are two forms:
 
 =================  ==========================================  ===================================================
@@ -35,8 +35,10 @@ from jax.scipy.special import gammaln
 
 from majorant.core import Key, Tree
 from majorant.solvers import Batch, check_range
-from majorant.surrogates.linear.latent import check_whole, given_weights, negative_log, posterior, precise
+from majorant.surrogates.linear.latent import check_counts, check_whole, given_weights, negative_log, posterior, precise
 from majorant.surrogates.linear.record import LinearSurrogate
+
+NEWTON_STEPS = 50
 
 
 class PoissonConstants(NamedTuple):
@@ -77,19 +79,24 @@ def poisson(
     if bound is not None and mean is None:
         raise ValueError("bound is the M of the form with a known mean: give mean too")
     h, log_mass = hidden(deviation, nodes, weights, quadrature)
+    normal = nodes is None and deviation > 0
 
-    def joint(theta: jax.Array, x: jax.Array) -> jax.Array:
-        """log μ(h) exp(Z (θ + h) − e^{θ+h}) of every sample and node."""
+    def joint(theta: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Values of h for every sample, ``(n, nodes)``, and log μ(h) exp(Z (θ + h) − e^{θ+h}) there."""
         z = counts_of(x, theta.dtype)[:, None]
-        at = theta + jnp.asarray(h, theta.dtype)
-        return jnp.asarray(log_mass, theta.dtype) + z * at - jnp.exp(at)
+        if normal:
+            values, mass = adaptive_nodes(theta, z, deviation, quadrature)
+        else:
+            values, mass = jnp.asarray(h, theta.dtype)[None], jnp.asarray(log_mass, theta.dtype)
+        return values, mass + z * (theta + values) - jnp.exp(theta + values)
 
     def excess(theta: jax.Array, x: jax.Array) -> jax.Array:
         """E[e^h | Z, θ] of every sample, (n,)."""
-        return posterior(joint(theta, x)) @ jnp.exp(jnp.asarray(h, theta.dtype))
+        values, mass = joint(theta, x)
+        return (posterior(mass) * jnp.exp(values)).sum(axis=1)
 
     def losses(theta: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
-        return negative_log(joint(theta, x)) + gammaln(counts_of(x, theta.dtype) + 1)
+        return negative_log(joint(theta, x)[1]) + gammaln(counts_of(x, theta.dtype) + 1)
 
     both = LinearSurrogate(
         name="poisson",
@@ -102,6 +109,7 @@ def poisson(
         psi=lambda theta: jnp.zeros((), theta.dtype),
         phi=lambda theta: {"count": theta, "effect": jnp.exp(theta)},
         predict=lambda theta, x: jnp.exp(theta) * excess(theta, x),
+        check=lambda x, y: refuse_other_counts(x),
     )
     if mean is None:
         return precise(both)
@@ -119,6 +127,32 @@ def poisson(
         metric=lambda s, direction: mean / (penalty - s) ** 2 * direction,
     )
     return precise(alone)
+
+
+def adaptive_nodes(theta: jax.Array, z: jax.Array, deviation: float, count: int) -> tuple[jax.Array, jax.Array]:
+    """Gauss–Hermite nodes around each sample's most probable h, ``(n, count)``, and the logarithms of their weights.
+
+    Nodes of N(0, σ²) itself are too far apart for large counts, which leave little doubt about h. Newton's method finds
+    the mode of Z h − e^{θ+h} − h²/2σ² from its right, from where it does not overshoot; it is held constant.
+    """
+    points, mass = np.polynomial.hermite.hermgauss(count)
+    at, precision = jax.lax.stop_gradient(theta), 1 / deviation**2
+
+    def newton(_: int, mode: jax.Array) -> jax.Array:
+        rate = jnp.exp(at + mode)
+        return mode + (z - rate - precision * mode) / (rate + precision)
+
+    start = jnp.maximum(jnp.log(z + 1) - at, 0)  # the slope is not positive there
+    mode = jax.lax.fori_loop(0, NEWTON_STEPS, newton, start)
+    width = math.sqrt(2) / jnp.sqrt(jnp.exp(at + mode) + precision)
+    values = mode + width * jnp.asarray(points, theta.dtype)
+    log_mass = jnp.asarray(np.log(mass) + points**2 - math.log(deviation) - math.log(2 * math.pi) / 2, theta.dtype)
+    return values, log_mass + jnp.log(width) - precision / 2 * values**2
+
+
+def refuse_other_counts(x: np.ndarray) -> None:
+    """Counts are whole numbers at least 0."""
+    check_counts(x)
 
 
 def poisson_constants(*, mean: float, penalty: float, bound: float) -> PoissonConstants:

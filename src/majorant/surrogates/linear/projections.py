@@ -15,6 +15,9 @@ from majorant.surrogates.linear.symmetric import pack, unpack
 def positive_semidefinite(packed: jax.Array, floor: float = 0.0) -> jax.Array:
     """The closest symmetric matrix without eigenvalues below ``floor``; matrices are packed (`symmetric.pack`).
 
+    Nothing moves inside the set, nor where an eigenvalue is below the floor by no more than the rounding errors of the
+    largest: raising it would change small entries beside large ones by more than they are.
+
     >>> positive_semidefinite(pack(jnp.array([[1.0, 0.0], [0.0, -1.0]])))
     Array([1., 0., 0.], dtype=float32)
     """
@@ -24,7 +27,25 @@ def positive_semidefinite(packed: jax.Array, floor: float = 0.0) -> jax.Array:
     built = jnp.einsum(
         "...ij,...j,...kj->...ik", vectors, raised, vectors, precision=exact
     )  # errors as small as itself
-    return jnp.where((values < floor).any(axis=-1, keepdims=True), pack(built), packed)  # inside the set nothing moves
+    rounding = 16 * jnp.finfo(packed.dtype).eps * jnp.abs(values).max(axis=-1, keepdims=True)
+    return jnp.where((values < floor - rounding).any(axis=-1, keepdims=True), pack(built), packed)
+
+
+def solve_floored(matrix: jax.Array, right: jax.Array) -> jax.Array:
+    """The solution of positive semidefinite systems ``(..., n, n)``, ``(..., n)``, whatever the scales of the unknowns.
+
+    The matrix is scaled to a diagonal of 1, and eigenvalues below its rounding errors are raised to them.
+
+    >>> solve_floored(jnp.array([[1e8, 0.0], [0.0, 1e-4]]), jnp.array([1e8, 2e-4]))
+    Array([1., 2.], dtype=float32)
+    """
+    diagonal = jnp.diagonal(matrix, axis1=-2, axis2=-1)
+    scales = 1 / jnp.sqrt(jnp.where(diagonal > 0, diagonal, 1))
+    values, vectors = jnp.linalg.eigh(matrix * scales[..., :, None] * scales[..., None, :])
+    least = 8 * matrix.shape[-1] * jnp.finfo(matrix.dtype).eps
+    exact = jax.lax.Precision.HIGHEST
+    inner = jnp.einsum("...ji,...j->...i", vectors, scales * right, precision=exact) / jnp.maximum(values, least)
+    return scales * jnp.einsum("...ij,...j->...i", vectors, inner, precision=exact)
 
 
 def simplex(vector: jax.Array, total: float = 1.0) -> jax.Array:

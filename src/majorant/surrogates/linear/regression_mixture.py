@@ -34,7 +34,7 @@ from majorant.surrogates.linear.latent import (
     precise,
     samples,
 )
-from majorant.surrogates.linear.projections import positive_semidefinite
+from majorant.surrogates.linear.projections import positive_semidefinite, solve_floored
 from majorant.surrogates.linear.record import LinearSurrogate
 from majorant.surrogates.linear.symmetric import pack, unpack
 
@@ -110,10 +110,7 @@ def regression_mixture(
     def minimize(s: Tree) -> Tree:
         matrices = unpack(s["moments"])
         xx, xy = matrices[:, :-1, :-1], matrices[:, :-1, -1]
-        rounding = jnp.finfo(xy.dtype).eps * jnp.trace(xx, axis1=1, axis2=2) + jnp.finfo(xy.dtype).tiny
-        values, vectors = jnp.linalg.eigh(xx)
-        scales = jnp.maximum(values, rounding[:, None]) + ridge
-        beta = jnp.einsum("kij,kj,klj,kl->ki", vectors, 1 / scales, vectors, xy)
+        beta = solve_floored(xx + ridge * jnp.eye(size, dtype=xx.dtype), xy)
         ends = jnp.concatenate([beta, -jnp.ones((components, 1), beta.dtype)], axis=1)
         left = jnp.einsum("ki,kij,kj->k", ends, matrices, ends) + ridge * (beta**2).sum(axis=1)
         shares = jnp.maximum(s["shares"], margin)
