@@ -57,7 +57,7 @@ def test_gaussian_mixtures_are_those_of_scikit_learn_whatever_the_groups(kind):
     grouped = fit(groups)
     close(grouped.means_, fit(None).means_)
     own = grouped.predict_proba(X, groups)  # a fixed point of EM on each group's weights
-    close(grouped.group_weights_[0], own[groups == "a"].mean(axis=0), atol=1e-4)
+    close(grouped.group_weights_[0], own[groups == "a"].mean(axis=0), atol=1e-3)
     assert grouped.score(X, groups=groups) > grouped.score(X)
 
 
