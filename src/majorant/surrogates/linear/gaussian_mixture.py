@@ -172,8 +172,10 @@ def minimiser(s: Tree, shape: Shape, pseudo: Pseudo, reg_covar: float, margin: f
     column = lambda a: a.reshape((-1,) + (1,) * (second.ndim - 1))
     counted = shares * (features if shape.name == "spherical" else 1) + pseudo.degrees
     spread = (second - column(mass) * shape.outer(means)) / column(counted)
-    size = (jnp.abs(shape.total(second)) + mass * (means**2).sum(axis=1)) / counted
-    rounding = 8 * features * jnp.finfo(dtype).eps * size
+    square = (means**2).sum(axis=1) if shape.name == "spherical" else means**2
+    total = shape.total(second)
+    along = lambda a: a.reshape((-1,) + (1,) * (total.ndim - 1))
+    rounding = 8 * features * jnp.finfo(dtype).eps * (jnp.abs(total) + along(mass) * square) / along(counted)
     covariances = shape.covariances(spread, rounding + jnp.finfo(dtype).tiny)
     ridge = reg_covar * shape.identity(*means.shape).astype(dtype)
     return {"weights": weights, "means": means + jnp.asarray(around, dtype), "covariances": covariances + ridge}

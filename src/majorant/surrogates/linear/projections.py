@@ -15,16 +15,37 @@ from majorant.surrogates.linear.symmetric import pack, unpack
 def positive_semidefinite(packed: jax.Array, floor: float = 0.0) -> jax.Array:
     """The closest symmetric matrix without eigenvalues below ``floor``; matrices are packed (`symmetric.pack`).
 
+    Matrices of the set do not move, not even by rounding errors: see `semidefinite_to_rounding`.
+
     >>> positive_semidefinite(pack(jnp.array([[1.0, 0.0], [0.0, -1.0]])))
     Array([1., 0., 0.], dtype=float32)
     """
-    values, vectors = jnp.linalg.eigh(unpack(packed))
+    matrix = unpack(packed)
+    values, vectors = jnp.linalg.eigh(matrix)
     raised = jnp.maximum(values, floor)
     exact = jax.lax.Precision.HIGHEST
     built = jnp.einsum(
         "...ij,...j,...kj->...ik", vectors, raised, vectors, precision=exact
     )  # errors as small as itself
-    return jnp.where((values < floor).any(axis=-1, keepdims=True), pack(built), packed)  # inside the set nothing moves
+    lifted = matrix - floor * jnp.eye(matrix.shape[-1], dtype=matrix.dtype)
+    inside = (values >= floor).all(axis=-1) | semidefinite_to_rounding(lifted)
+    return jnp.where(inside[..., None], packed, pack(built))
+
+
+def semidefinite_to_rounding(matrix: jax.Array) -> jax.Array:
+    """Is a matrix positive semidefinite, but for rounding errors of each entry in proportion to the entry?
+
+    Eigenvalues have errors in proportion to the largest, above the smallest ones of moments with large means or of
+    features on different scales. With a diagonal of ones they are known as well as the entries are.
+
+    >>> semidefinite_to_rounding(jnp.array([[[1e9, 1e4], [1e4, 1.0]], [[1e9, 1e5], [1e5, 1.0]]]))
+    Array([ True, False], dtype=bool)
+    """
+    diagonal = jnp.diagonal(matrix, axis1=-2, axis2=-1)
+    scales = jnp.sqrt(jnp.where(diagonal > 0, diagonal, 1))
+    values = jnp.linalg.eigvalsh(matrix / scales[..., :, None] / scales[..., None, :])
+    rounding = 8 * matrix.shape[-1] * jnp.finfo(matrix.dtype).eps
+    return (diagonal >= 0).all(axis=-1) & (values >= -rounding).all(axis=-1)
 
 
 def simplex(vector: jax.Array, total: float = 1.0) -> jax.Array:
