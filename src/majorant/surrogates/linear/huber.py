@@ -22,10 +22,11 @@ import numpy as np
 from majorant.core import Key, Tree
 from majorant.solvers import Batch, check_range
 from majorant.surrogates.linear.accelerated import EXACT
-from majorant.surrogates.linear.dictionary import as_vectors, check_counts, with_ridge
+from majorant.surrogates.linear.dictionary import as_vectors, with_ridge
 from majorant.surrogates.linear.projections import positive_semidefinite
 from majorant.surrogates.linear.record import LinearSurrogate
 from majorant.surrogates.linear.symmetric import pack, unpack
+from majorant.surrogates.linear.validation import check_whole
 
 INTERCEPT_L2 = 1e-8  # T exists for every statistic; of no consequence for the intercept
 
@@ -42,7 +43,7 @@ def huber_regression(
     >>> surrogate.losses({"weights": jnp.array([2.0])}, jnp.array([[1.0], [1.0]]), jnp.array([1.5, 5.0]))
     Array([0.125, 2.5  ], dtype=float32)
     """
-    check_counts(features=features)
+    check_whole("features", features)
     check_range("delta", delta, above=0)
     check_range("l2", l2, above=0)
     ridge = np.array([l2] * features + [INTERCEPT_L2] * intercept)

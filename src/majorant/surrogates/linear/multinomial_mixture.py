@@ -27,7 +27,6 @@ from majorant.solvers import Batch, check_range
 from majorant.surrogates.linear.latent import (
     as_tree,
     check_start,
-    check_whole,
     given,
     given_weights,
     negative_log,
@@ -36,6 +35,7 @@ from majorant.surrogates.linear.latent import (
     samples,
 )
 from majorant.surrogates.linear.record import LinearSurrogate
+from majorant.surrogates.linear.validation import check_counts, check_whole
 
 
 def multinomial_mixture(
@@ -118,5 +118,6 @@ def multinomial_mixture(
         psi=lambda params: jnp.zeros((), params["weights"].dtype),
         phi=lambda params: {"shares": jnp.log(params["weights"]), "counts": jnp.log(params["probabilities"])},
         predict=lambda params, x: posterior(joint(params, x)),
+        check=lambda x, y: check_counts(x),
     )
     return precise(surrogate)

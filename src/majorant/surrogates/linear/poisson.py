@@ -35,8 +35,9 @@ from jax.scipy.special import gammaln
 
 from majorant.core import Key, Tree
 from majorant.solvers import Batch, check_range
-from majorant.surrogates.linear.latent import check_whole, given_weights, negative_log, posterior, precise
+from majorant.surrogates.linear.latent import given_weights, negative_log, posterior, precise
 from majorant.surrogates.linear.record import LinearSurrogate
+from majorant.surrogates.linear.validation import check_counts, check_whole
 
 
 class PoissonConstants(NamedTuple):
@@ -102,6 +103,7 @@ def poisson(
         psi=lambda theta: jnp.zeros((), theta.dtype),
         phi=lambda theta: {"count": theta, "effect": jnp.exp(theta)},
         predict=lambda theta, x: jnp.exp(theta) * excess(theta, x),
+        check=lambda x, y: check_counts(counts_of(x, x.dtype)),
     )
     if mean is None:
         return precise(both)
@@ -149,7 +151,7 @@ def hidden(deviation: float, nodes: Any, weights: Any, quadrature: int) -> tuple
     return math.sqrt(2) * deviation * points, np.log(mass) - math.log(math.pi) / 2
 
 
-def counts_of(x: jax.Array, dtype: Any) -> jax.Array:
+def counts_of(x: Any, dtype: Any) -> Any:
     """The counts ``(n,)`` in samples ``(n, 1)`` or ``(n,)``."""
     if x.ndim > 2 or (x.ndim == 2 and x.shape[1] != 1):
         raise ValueError(f"the Poisson model needs one count per sample, (n, 1) or (n,); got samples {x.shape}")

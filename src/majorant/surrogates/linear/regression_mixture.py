@@ -26,7 +26,6 @@ from majorant.solvers import Batch, check_range
 from majorant.surrogates.linear.latent import (
     as_tree,
     check_start,
-    check_whole,
     given,
     given_weights,
     negative_log,
@@ -37,6 +36,7 @@ from majorant.surrogates.linear.latent import (
 from majorant.surrogates.linear.projections import positive_semidefinite
 from majorant.surrogates.linear.record import LinearSurrogate
 from majorant.surrogates.linear.symmetric import pack, unpack
+from majorant.surrogates.linear.validation import check_whole
 
 
 def regression_mixture(
