@@ -7,7 +7,15 @@ import pytest
 
 from majorant.core import ClientData
 from majorant.solvers import whole
-from majorant.surrogates import gaussian_mixture, matrix_factorization, mixture_parameters, multinomial_mixture, poisson
+from majorant.surrogates import (
+    gaussian_mixture,
+    huber_regression,
+    matrix_factorization,
+    mixture_parameters,
+    multinomial_mixture,
+    poisson,
+    regression_mixture,
+)
 from majorant.surrogates.linear.gaussian_mixture import moments
 from majorant.surrogates.linear.gaussian_shapes import SHAPES
 
@@ -38,6 +46,53 @@ def test_covariances_far_from_zero():
         step = jax.jit(lambda theta, batch: surrogate.minimize(surrogate.project(surrogate.statistic(theta, batch))))
         theta = step(surrogate.init(jax.random.key(0)), batch_of(x))
     np.testing.assert_allclose(theta["covariances"][0], np.cov(x.T, bias=True), atol=1e-6)
+
+
+FEATURES = RNG.normal(size=(400, 2))
+NOISE = 0.1 * RNG.normal(size=400)
+
+
+def steps(surrogate, x, y, count=8):
+    """MM in single precision: the parameters in the end, and the objective on the way."""
+    batch = batch_of(np.float32(x), np.float32(y))
+
+    @jax.jit
+    def step(theta, _):
+        after = surrogate.minimize(surrogate.project(surrogate.statistic(theta, batch)))
+        return after, surrogate.objective(after, batch)
+
+    theta, values = jax.lax.scan(step, surrogate.init(jax.random.key(0)), length=count)
+    return theta, np.asarray(values)
+
+
+@pytest.mark.parametrize("make", [huber_regression, lambda d, **where: regression_mixture(d, 1, **where)])
+@pytest.mark.parametrize(
+    ("scale", "center", "target_center"),
+    [((1e4, 1.0), 0.0, 0.0), ((1.0, 1.0), 100.0, 1e4)],
+    ids=["a large feature", "far from 0"],
+)
+def test_regressions_on_unscaled_data_in_single_precision(make, scale, center, target_center):
+    x = FEATURES * scale + center
+    y = (x - center) @ [1e-4, 2.0] + target_center + 3 + NOISE
+    where = {"center": center, "target_center": target_center}
+    surrogate = make(2, **where)
+    theta, values = steps(surrogate, x, y)
+    w = np.append(theta["weights"], theta["bias"]) if "bias" in theta else theta["coefficients"][0]
+    wanted = np.linalg.lstsq(np.column_stack([x - center, np.ones(400)]), y - target_center)[0]
+    np.testing.assert_allclose(np.asarray(w) * [*scale, 1], wanted * [*scale, 1], atol=2e-3)
+    assert np.diff(values).max() < 1e-5
+    np.testing.assert_allclose(surrogate.predict(theta, jnp.asarray(x, jnp.float32)), y, atol=0.5)
+    if "variances" in theta:
+        np.testing.assert_allclose(theta["variances"], [0.01], rtol=0.2)
+
+
+@pytest.mark.parametrize("surrogate", [huber_regression(3), regression_mixture(3, 1)], ids=["huber", "mixture"])
+def test_collinear_features_on_several_scales(surrogate):
+    x = np.column_stack([1e4 * FEATURES[:, 0], 1e4 * FEATURES[:, 0], FEATURES[:, 1]])
+    y = FEATURES.sum(axis=1) + 3 + NOISE
+    theta, values = steps(surrogate, x, y)
+    assert np.diff(values).max() < 1e-5
+    np.testing.assert_allclose(surrogate.predict(theta, jnp.asarray(x, jnp.float32)), y, atol=0.5)
 
 
 @pytest.mark.parametrize("covariance", list(SHAPES))

@@ -37,6 +37,7 @@ from majorant.surrogates.linear.latent import (
     given,
     given_covariances,
     given_weights,
+    located,
     negative_log,
     posterior,
     precise,
@@ -220,11 +221,6 @@ def spread(shape: Shape, weights: np.ndarray, z: np.ndarray, eps: float) -> np.n
         return np.maximum(variances, least)
     values, vectors = np.linalg.eigh((weights[:, None] * z).T @ z)
     return (vectors * np.maximum(values, least)) @ vectors.T
-
-
-def located(name: str, value: Any, features: int) -> np.ndarray:
-    """A point ``(p,)``; a number stands for a point with it everywhere."""
-    return given(name, np.full(features, value) if np.ndim(value) == 0 else value, (features,))
 
 
 def as_pseudo(prior: MixturePrior | None, shape: Shape, features: int, around: np.ndarray) -> Pseudo:

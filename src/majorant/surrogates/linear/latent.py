@@ -74,6 +74,11 @@ def given(name: str, value: Any, shape: tuple[int, ...]) -> np.ndarray:
     return array
 
 
+def located(name: str, value: Any, features: int) -> np.ndarray:
+    """A point ``(p,)``; a number stands for a point with it everywhere."""
+    return given(name, np.full(features, value) if np.ndim(value) == 0 else value, (features,))
+
+
 def given_weights(name: str, value: Any, count: int) -> np.ndarray:
     """Positive numbers with sum 1, as a user gave them; divided by their sum, which may be off by rounding.
 
