@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import integrate, special
 
 from majorant.core import ClientData
 from majorant.solvers import whole
@@ -138,3 +139,35 @@ def test_samples_of_the_model_are_not_refused():
     multinomial_mixture(2, 2).check(np.array([[1.0, 0.0]]), np.zeros(1))
     matrix_factorization(1, 1, code_l2=0.1, l2=0.1).check(np.array([[[2.5], [1.0]], [[0.0], [0.0]]]), np.zeros(2))
     assert gaussian_mixture(2, 2).check is None
+
+
+@pytest.mark.parametrize(("deviation", "quadrature"), [(0.3, 32), (1.0, 32), (2.0, 64)])
+def test_poisson_integrals_of_large_counts(deviation, quadrature):
+    """The loss and E[e^h | Z] by SciPy's quadrature, cut around the mode so that it is seen."""
+    surrogate, counts = poisson(deviation=deviation, quadrature=quadrature), np.array([0.0, 5.0, 90.0, 700.0, 1000.0])
+    with jax.enable_x64(True):
+        values = jax.jit(lambda theta, x: (surrogate.losses(theta, x, x), surrogate.predict(theta, x)))
+        found = {theta: jax.tree.map(np.asarray, values(jnp.asarray(theta), counts)) for theta in (-1.0, 0.5, 4.5)}
+    for theta, (losses, means) in found.items():
+        for z, loss, mean in zip(counts, losses, means, strict=True):
+            height = lambda h, z=z, theta=theta: (
+                z * (theta + h) - np.exp(theta + h) - (h / deviation) ** 2 / 2 - special.gammaln(z + 1)
+            )
+            grid = np.linspace(-12 * deviation, 12, 20001)
+            mode, top = grid[height(grid).argmax()], height(grid).max()
+            near = {"a": mode - 10 * deviation, "b": mode + 10 * deviation, "points": [mode - 0.1, mode, mode + 0.1]}
+            options = near | {"epsabs": 1e-12, "limit": 500}
+            mass = integrate.quad(lambda h, g=height, t=top: np.exp(g(h) - t), **options)[0]
+            above = integrate.quad(lambda h, g=height, t=top: np.exp(h + g(h) - t), **options)[0]
+            exact = -top - np.log(mass) + np.log(2 * np.pi * deviation**2) / 2
+            np.testing.assert_allclose(loss, exact, atol=1e-6)
+            np.testing.assert_allclose(mean, np.exp(theta) * above / mass, rtol=1e-6)
+
+
+def test_poisson_stays_finite_in_single_precision():
+    surrogate, counts = poisson(deviation=20.0), jnp.array([0.0, 1.0, 1e6])
+    values = jax.jit(jax.value_and_grad(lambda theta: surrogate.losses(theta, counts, counts).sum()))
+    for theta in (-30.0, 0.0, 30.0):
+        value, slope = values(jnp.float32(theta))
+        assert np.isfinite(value)
+        assert np.isfinite(slope)

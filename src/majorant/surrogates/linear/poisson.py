@@ -4,8 +4,10 @@ The objective is a maximum a posteriori estimate of θ, with a prior proportiona
 
     ℓ(Z, θ) = −log ∫ exp(Z (θ + h) − e^{θ+h}) / Z! μ(dh),      g(θ) = λ e^θ
 
-μ is a set of nodes and weights: N(0, σ²) by Gauss–Hermite quadrature, or the user's own. With E[· | Z, τ] the mean
-under μ(h) exp(Z h − e^{τ+h}) there are two forms:
+μ is N(0, σ²), or a set of nodes and weights. Integrals with N(0, σ²) are by adaptive Gauss–Hermite quadrature: around
+the mode of Z h − e^{θ+h} − h²/(2σ²), as wide as its curvature says, for every sample. Where counts are large, hardly
+any node of μ itself would lie where the integrand does. With E[· | Z, τ] the mean under μ(h) exp(Z h − e^{τ+h}) there
+are two forms:
 
 =================  ==========================================  ===================================================
                    both blocks                                 E[Z] given as ``mean``
@@ -39,6 +41,8 @@ from majorant.surrogates.linear.latent import given_weights, negative_log, poste
 from majorant.surrogates.linear.record import LinearSurrogate
 from majorant.surrogates.linear.validation import check_counts, check_whole
 
+NEWTON_STEPS = 6
+
 
 class PoissonConstants(NamedTuple):
     """Assumption A7 of the form with a known mean: v_min ≤ B(s) ≤ v_max, and C⋆ and C⋆⋆ of its two inequalities."""
@@ -64,8 +68,11 @@ def poisson(
     """Counts ``(n, 1)`` or ``(n,)`` with intensities exp(θ + h); θ is a scalar.
 
     h has the standard deviation ``deviation`` (normal, ``quadrature`` nodes), or the distribution of ``weights`` on
-    ``nodes``. ``penalty`` is λ. ``mean`` chooses the second form, and ``bound`` is its M: without one, the largest
-    value that the statistic can have. ``margin`` is the ε of the first form.
+    ``nodes``. ``penalty`` is λ. ``mean`` chooses the second form, and ``bound`` is its M: without one, e^h at the
+    largest node (of N(0, σ²): at the outermost node of its own quadrature, ten deviations out for 32 nodes). With given
+    nodes no statistic is larger. ``margin`` is the ε of the first form.
+
+    32 nodes are exact to 10⁻⁶ up to a deviation of 1.5, whatever the counts; 2 needs 64, and more needs more.
 
     >>> surrogate = poisson(deviation=0.0, penalty=0.5)
     >>> theta = surrogate.minimize({"count": jnp.array(3.0), "effect": jnp.array(-1.0)})
@@ -79,15 +86,21 @@ def poisson(
         raise ValueError("bound is the M of the form with a known mean: give mean too")
     h, log_mass = hidden(deviation, nodes, weights, quadrature)
 
-    def joint(theta: jax.Array, x: jax.Array) -> jax.Array:
-        """log μ(h) exp(Z (θ + h) − e^{θ+h}) of every sample and node."""
+    def at(theta: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The nodes of every sample, and log μ(h) exp(Z (θ + h) − e^{θ+h}) there: (n, nodes), or (nodes,) if shared."""
         z = counts_of(x, theta.dtype)[:, None]
-        at = theta + jnp.asarray(h, theta.dtype)
-        return jnp.asarray(log_mass, theta.dtype) + z * at - jnp.exp(at)
+        points, mass = jnp.asarray(h, theta.dtype), jnp.asarray(log_mass, theta.dtype)
+        if nodes is None and deviation > 0:
+            points, mass = adapted(z, jax.lax.stop_gradient(theta), deviation, points / deviation, mass)
+        return points, mass + z * (theta + points) - bounded_exp(theta + points)
+
+    def joint(theta: jax.Array, x: jax.Array) -> jax.Array:
+        return at(theta, x)[1]
 
     def excess(theta: jax.Array, x: jax.Array) -> jax.Array:
         """E[e^h | Z, θ] of every sample, (n,)."""
-        return posterior(joint(theta, x)) @ jnp.exp(jnp.asarray(h, theta.dtype))
+        points, heights = at(theta, x)
+        return (posterior(heights) * bounded_exp(points)).sum(axis=1)
 
     def losses(theta: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
         return negative_log(joint(theta, x)) + gammaln(counts_of(x, theta.dtype) + 1)
@@ -149,6 +162,29 @@ def hidden(deviation: float, nodes: Any, weights: Any, quadrature: int) -> tuple
     check_whole("quadrature", quadrature)
     points, mass = np.polynomial.hermite.hermgauss(quadrature)
     return math.sqrt(2) * deviation * points, np.log(mass) - math.log(math.pi) / 2
+
+
+def adapted(
+    z: jax.Array, theta: jax.Array, deviation: float, points: jax.Array, mass: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Nodes for every count ``(n, 1)`` and the logarithms of their weights, from a quadrature of N(0, 1).
+
+    The mode is h = v − log σ² − θ where e^v + v = c with c = log σ² + θ + σ² Z. Newton's method starts at or right of
+    the root of that convex function, and comes down to it.
+    """
+    variance = deviation**2
+    c = math.log(variance) + theta + variance * z
+    v = jnp.minimum(c, jnp.log(jnp.maximum(c, 1)))
+    v = jax.lax.fori_loop(0, NEWTON_STEPS, lambda _, v: v - (jnp.exp(v) + v - c) / (jnp.exp(v) + 1), v)
+    mode = v - math.log(variance) - theta
+    shrunk = 1 / jnp.sqrt(1 + jnp.exp(v))  # the deviation around the mode, in units of σ
+    h = mode + deviation * shrunk * points
+    return h, mass + jnp.log(shrunk) + points**2 / 2 - (h / deviation) ** 2 / 2
+
+
+def bounded_exp(value: jax.Array) -> jax.Array:
+    """e^value, but finite: nodes where it is not weigh nothing."""
+    return jnp.exp(jnp.minimum(value, math.log(jnp.finfo(value.dtype).max) - 1))
 
 
 def counts_of(x: Any, dtype: Any) -> Any:
