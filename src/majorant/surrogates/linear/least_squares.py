@@ -10,7 +10,7 @@ EXACT = jax.lax.Precision.HIGHEST
 
 
 def solve_normal(
-    gram: jax.Array, right: jax.Array, ridge: jax.Array | float = 0.0, *, intercept: bool = False
+    gram: jax.Array, right: jax.Array, ridge: jax.Array | np.ndarray | float = 0.0, *, intercept: bool = False
 ) -> jax.Array:
     """(G + ridge) w = b for positive semidefinite G ``(..., K, K)`` and b ``(..., K)``; the ridge is a diagonal.
 
