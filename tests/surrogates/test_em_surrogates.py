@@ -24,7 +24,7 @@ from majorant.surrogates import (
 )
 from majorant.surrogates.linear.gaussian_mixture import moments
 from majorant.surrogates.linear.gaussian_shapes import SHAPES
-from majorant.surrogates.linear.latent import check_counts
+from majorant.surrogates.linear.validation import check_counts
 
 RNG = np.random.default_rng(0)
 X = np.concatenate([RNG.normal(size=(12, 2)), RNG.normal(size=(8, 2)) * [1, 2] + [4, 1]])

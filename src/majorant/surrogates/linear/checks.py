@@ -49,6 +49,9 @@ def check_linear_surrogate(
 ) -> SurrogateReport:
     """Tries the promises of a `LinearSurrogate`; `check_surrogate` calls this."""
     samples = samples_of(data, clients)
+    for x, y in samples:
+        if surrogate.check is not None:
+            surrogate.check(x, y)
     with jax.enable_x64(True):
         longest = max(len(y) for _, y in samples)
         padded = [pad(x, y, longest + PADDING, t) for t, (x, y) in enumerate(samples)]

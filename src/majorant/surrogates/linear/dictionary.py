@@ -28,6 +28,7 @@ from majorant.surrogates.linear.lasso import lasso_codes
 from majorant.surrogates.linear.projections import positive_semidefinite
 from majorant.surrogates.linear.record import LinearSurrogate
 from majorant.surrogates.linear.symmetric import pack, unpack
+from majorant.surrogates.linear.validation import check_whole
 from majorant.surrogates.regularizers import constraint as infinite_outside
 
 CONSTRAINTS = (None, "unit-ball")
@@ -63,7 +64,8 @@ def dictionary_learning(
     Array([[0.6],
            [0.8]], dtype=float32)
     """
-    check_counts(features=features, atoms=atoms)
+    check_whole("features", features)
+    check_whole("atoms", atoms)
     for name, value in {"sparsity": sparsity, "l2": l2, "code_l2": code_l2, "floor": floor}.items():
         check_range(name, value, least=0)
     if constraint not in CONSTRAINTS:
@@ -119,13 +121,6 @@ def dictionary_learning(
         phi=lambda params: {"gram": -pack(jnp.matmul(params.T, params, precision=EXACT)) / 2, "cross": params},
         predict=lambda params, x: codes(params, as_vectors(x, features, params.dtype)),
     )
-
-
-def check_counts(**counts: int) -> None:
-    """Refuses numbers of features, atoms and the like that are not positive whole numbers."""
-    for name, value in counts.items():
-        if value != int(value) or value < 1:
-            raise ValueError(f"{name} must be a positive whole number, got {value}")
 
 
 def as_vectors(x: jax.Array, features: int, dtype: jnp.dtype) -> jax.Array:

@@ -34,16 +34,17 @@ from majorant.surrogates.linear.gaussian_shapes import ROOT, Shape, shape_of
 from majorant.surrogates.linear.latent import (
     as_tree,
     check_start,
-    check_whole,
     given,
     given_covariances,
     given_weights,
+    located,
     negative_log,
     posterior,
     precise,
     samples,
 )
 from majorant.surrogates.linear.record import LinearSurrogate
+from majorant.surrogates.linear.validation import check_whole
 
 
 class MixturePrior(NamedTuple):
@@ -172,8 +173,10 @@ def minimiser(s: Tree, shape: Shape, pseudo: Pseudo, reg_covar: float, margin: f
     column = lambda a: a.reshape((-1,) + (1,) * (second.ndim - 1))
     counted = shares * (features if shape.name == "spherical" else 1) + pseudo.degrees
     spread = (second - column(mass) * shape.outer(means)) / column(counted)
-    size = (jnp.abs(shape.total(second)) + mass * (means**2).sum(axis=1)) / counted
-    rounding = 8 * features * jnp.finfo(dtype).eps * size
+    square = (means**2).sum(axis=1) if shape.name == "spherical" else means**2
+    total = shape.total(second)
+    along = lambda a: a.reshape((-1,) + (1,) * (total.ndim - 1))
+    rounding = 8 * features * jnp.finfo(dtype).eps * (jnp.abs(total) + along(mass) * square) / along(counted)
     covariances = shape.covariances(spread, rounding + jnp.finfo(dtype).tiny)
     ridge = reg_covar * shape.identity(*means.shape).astype(dtype)
     return {"weights": weights, "means": means + jnp.asarray(around, dtype), "covariances": covariances + ridge}
@@ -181,30 +184,43 @@ def minimiser(s: Tree, shape: Shape, pseudo: Pseudo, reg_covar: float, margin: f
 
 def mixture_parameters(
     x: Any, responsibilities: Any, *, covariance: str = "full", reg_covar: float = 1e-6, margin: float = 1e-9
-) -> Tree:
+) -> dict[str, np.ndarray]:
     """The parameters that responsibilities ``(n, K)`` lead to: those of k-means clusters, or random ones, for a start.
+
+    They are NumPy arrays in the precision of the samples.
 
     >>> start = mixture_parameters([[0.0], [2.0], [5.0]], [[1, 0], [1, 0], [0, 1]], covariance="spherical")
     >>> start["means"]
-    Array([[1.],
-           [5.]], dtype=float32)
+    array([[1.],
+           [5.]])
     """
     r = np.asarray(responsibilities)
     if r.ndim != 2 or len(r) != len(x) or np.ndim(x) != 2 or 0 in r.shape:
         raise ValueError(f"give samples (n, p) and responsibilities (n, K); got {np.shape(x)} and {r.shape}")
     if not (r >= 0).all() or np.abs(r.sum(axis=1) - 1).max() > 1e-4:
         raise ValueError("responsibilities must be at least 0, and those of every sample must sum to 1")
-    shape, dtype = shape_of(covariance), jnp.result_type(float)
-    around = np.asarray(x, np.float64).mean(axis=0)
-    nothing = as_pseudo(None, shape, around.size, around)
-    parameters = lambda r, z: minimiser(moments(shape, r, z), shape, nothing, reg_covar, margin, around)
-    with jax.default_matmul_precision("highest"):
-        return jax.jit(parameters)(jnp.asarray(r / len(r), dtype), jnp.asarray(np.asarray(x) - around, dtype))
+    shape, z = shape_of(covariance), np.asarray(x)
+    dtype = z.dtype if np.issubdtype(z.dtype, np.floating) else np.dtype(np.float64)
+    z = z.astype(np.float64)
+    shares = np.maximum(r.mean(axis=0), margin)
+    within = r / len(z) / shares  # (n, K)
+    means = within.T @ (z - z.mean(axis=0)) + z.mean(axis=0)
+    spreads = [spread(shape, w, z - m, np.finfo(dtype).eps) for w, m in zip(within.T, means, strict=True)]
+    ridge = reg_covar * (np.eye(z.shape[1]) if shape.name == "full" else 1.0)
+    start = {"weights": shares / shares.sum(), "means": means, "covariances": np.stack(spreads) + ridge}
+    return {name: a.astype(dtype) for name, a in start.items()}
 
 
-def located(name: str, value: Any, features: int) -> np.ndarray:
-    """A point ``(p,)``; a number stands for a point with it everywhere."""
-    return given(name, np.full(features, value) if np.ndim(value) == 0 else value, (features,))
+def spread(shape: Shape, weights: np.ndarray, z: np.ndarray, eps: float) -> np.ndarray:
+    """The covariance of samples around 0, with no variance below a rounding error of the largest one."""
+    if shape.name == "spherical":
+        return np.maximum(weights @ (z**2).mean(axis=1), np.finfo(np.float32).tiny)
+    variances = weights @ z**2
+    least = 8 * z.shape[1] * eps * variances.sum() + np.finfo(np.float32).tiny
+    if shape.name == "diagonal":
+        return np.maximum(variances, least)
+    values, vectors = np.linalg.eigh((weights[:, None] * z).T @ z)
+    return (vectors * np.maximum(values, least)) @ vectors.T
 
 
 def as_pseudo(prior: MixturePrior | None, shape: Shape, features: int, around: np.ndarray) -> Pseudo:

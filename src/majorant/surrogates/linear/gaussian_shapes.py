@@ -10,7 +10,8 @@ The moments of a component are its share s⁰ = E r, E r x and E r x xᵀ (of wh
 Statistics hold the first moments times √2, as `symmetric.pack` has it off the diagonal: their distances are those of
 the matrices, for "full" and "spherical", so that projections have closed forms. `project` gives the closest moments
 whose matrices have no eigenvalue below ``margin``; for "diagonal" this is a search for s⁰, with a cubic equation of
-every coordinate solved inside.
+every coordinate solved inside. Moments inside, to rounding errors of each entry, do not move: their smallest eigenvalue
+is about s⁰ σ² / m², far below the rounding errors of the largest, s⁰ m², where means are large.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ class Shape(NamedTuple):
     densities: Callable[[jax.Array, jax.Array, jax.Array], jax.Array]  # (means, covariances, x) -> log N, (n, K)
     second: Callable[[jax.Array, jax.Array], jax.Array]  # (r, x) -> Σ r x xᵀ, as statistics hold it
     outer: Callable[[jax.Array], jax.Array]  # m (K, p) -> m mᵀ, likewise
-    covariances: Callable[[jax.Array, jax.Array], jax.Array]  # (scatter like second, least variance (K,))
+    covariances: Callable[[jax.Array, jax.Array], jax.Array]  # (scatter like second, its rounding errors like total)
     natural: Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array, jax.Array]]  # Γ⁻¹m, Γ⁻¹ like second, log|Γ|
     project: Callable[[Tree, float], Tree]
     identity: Callable[[int, int], jax.Array]  # (K, p) -> covariances I
-    total: Callable[[jax.Array], jax.Array]  # second moments -> their trace, (K,)
+    total: Callable[[jax.Array], jax.Array]  # second moments -> those of every coordinate (K, p), or their sum (K,)
 
 
 def rounding(values: jax.Array) -> float:
@@ -86,9 +87,11 @@ def full_second(r: jax.Array, x: jax.Array) -> jax.Array:
 
 
 def full_covariances(scatter: jax.Array, least: jax.Array) -> jax.Array:
-    values, vectors = jnp.linalg.eigh(unpack(scatter))
-    lift = jnp.maximum(least[:, None] - values, 0)
-    return unpack(scatter) + jnp.einsum("kij,kj,klj->kil", vectors, lift, vectors)
+    """Eigenvalues raised in units of every coordinate's own rounding errors ``(K, p)``."""
+    units = jnp.sqrt(least)[:, :, None] * jnp.sqrt(least)[:, None, :]
+    values, vectors = jnp.linalg.eigh(unpack(scatter) / units)
+    lift = jnp.maximum(1 - values, 0)
+    return unpack(scatter) + units * jnp.einsum("kij,kj,klj->kil", vectors, lift, vectors)
 
 
 def full_natural(means: jax.Array, covariances: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -161,8 +164,8 @@ def diagonal_project(s: Tree, margin: float) -> Tree:
     start = (jnp.full_like(a, tiny), jnp.full_like(a, 1.0))  # a projection onto a cone does not lengthen
     height = jax.lax.fori_loop(0, HALVINGS, halve, start)[1]
     closest_u, closest_y, _ = onto_parabolas(height)
-    room = 2 * a0[:, None] * y0 * (1 + rounding(a0)) - u0**2  # where it is a rounding error, a point is inside
-    inside = (a0 >= 0) & (room >= 0).all(axis=1) & (y0 >= 0).all(axis=1)
+    rounding = 8 * u0.shape[1] * jnp.finfo(u0.dtype).eps
+    inside = (a0 >= 0) & (2 * a0[:, None] * y0 >= (1 - rounding) * u0**2).all(axis=1) & (y0 >= 0).all(axis=1)
     pick = lambda old, new: jnp.where(inside.reshape((-1,) + (1,) * (old.ndim - 1)), old, new)
     return {
         "shares": pick(s["shares"], height * size + margin),
@@ -182,11 +185,14 @@ def spherical_project(s: Tree, margin: float) -> Tree:
     """The cone 2 a y ≥ ‖u‖² in the coordinates where it is ‖(v, u)‖ ≤ t, with t, v = (a ± y)/√2."""
     a, u, y = s["shares"] - margin, s["first"], s["second"] - margin
     t, v = (a + y) / ROOT, (a - y) / ROOT
-    length = jnp.sqrt(v**2 + (u**2).sum(axis=1))
-    outside = length > t * (1 + rounding(t))
-    height = jnp.where(length <= -t, 0.0, (length + t) / 2)
-    scale = jnp.where(outside, height / jnp.where(length > 0, length, 1), 1.0)
+    square = (u**2).sum(axis=1)
+    length = jnp.sqrt(v**2 + square)
+    rounding = 8 * u.shape[1] * jnp.finfo(u.dtype).eps
+    inside = (length <= t) | ((a >= 0) & (y >= 0) & (2 * a * y >= (1 - rounding) * square))
+    height = jnp.where(inside, t, jnp.where(length <= -t, 0.0, (length + t) / 2))
+    scale = jnp.where(inside, 1.0, height / jnp.where(length > 0, length, 1))
     v = v * scale
+    outside = ~inside
     return {
         "shares": jnp.where(outside, (height + v) / ROOT + margin, s["shares"]),
         "first": u * scale[:, None],
@@ -204,18 +210,18 @@ SHAPES = {
         natural=full_natural,
         project=full_project,
         identity=lambda count, features: jnp.broadcast_to(jnp.eye(features), (count, features, features)),
-        total=lambda second: jnp.trace(unpack(second), axis1=1, axis2=2),
+        total=lambda second: jnp.diagonal(unpack(second), axis1=1, axis2=2),
     ),
     "diagonal": Shape(
         name="diagonal",
         densities=diagonal_densities,
         second=lambda r, x: r.T @ x**2,
         outer=lambda m: m**2,
-        covariances=lambda scatter, least: jnp.maximum(scatter, least[:, None]),
+        covariances=jnp.maximum,
         natural=lambda m, c: (m / c, 1 / c, jnp.log(c).sum(axis=1)),
         project=diagonal_project,
         identity=lambda count, features: jnp.ones((count, features)),
-        total=lambda second: second.sum(axis=1),
+        total=lambda second: second,
     ),
     "spherical": Shape(
         name="spherical",

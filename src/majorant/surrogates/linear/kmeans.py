@@ -19,8 +19,9 @@ import numpy as np
 from majorant.core import Key
 from majorant.solvers import Batch, check_range
 from majorant.surrogates.linear.accelerated import EXACT
-from majorant.surrogates.linear.dictionary import as_vectors, check_counts
+from majorant.surrogates.linear.dictionary import as_vectors
 from majorant.surrogates.linear.record import LinearSurrogate
+from majorant.surrogates.linear.validation import check_whole
 
 
 def k_means(
@@ -39,7 +40,8 @@ def k_means(
     >>> surrogate.predict(surrogate.init(None), jnp.array([[1.0], [5.0], [3.0]]))
     Array([0, 1, 1], dtype=int32)
     """
-    check_counts(features=features, clusters=clusters)
+    check_whole("features", features)
+    check_whole("clusters", clusters)
     check_range("l2", l2, above=0)
     shape = (clusters, features)
     anchor = np.zeros(shape) if prior is None else np.broadcast_to(np.asarray(prior, float), shape)

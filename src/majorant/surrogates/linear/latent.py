@@ -64,12 +64,6 @@ def floored_simplex(vector: jax.Array, least: float) -> jax.Array:
     return jnp.where(inside, vector, moved)
 
 
-def check_whole(name: str, value: int, least: int = 1) -> None:
-    """Raises a ValueError unless a number is whole and at least ``least``."""
-    if isinstance(value, bool) or value != int(value) or value < least:
-        raise ValueError(f"{name} must be a whole number, at least {least}; got {value!r}")
-
-
 def given(name: str, value: Any, shape: tuple[int, ...]) -> np.ndarray:
     """A user's array in double precision; refused unless it has the shape and is finite."""
     array = np.asarray(value, np.float64)
@@ -78,6 +72,11 @@ def given(name: str, value: Any, shape: tuple[int, ...]) -> np.ndarray:
     if not np.isfinite(array).all():
         raise ValueError(f"{name} must be finite, but has NaN or infinite entries")
     return array
+
+
+def located(name: str, value: Any, features: int) -> np.ndarray:
+    """A point ``(p,)``; a number stands for a point with it everywhere."""
+    return given(name, np.full(features, value) if np.ndim(value) == 0 else value, (features,))
 
 
 def given_weights(name: str, value: Any, count: int) -> np.ndarray:
@@ -119,21 +118,6 @@ def check_start(start: dict[str, Any], names: tuple[str, ...]) -> None:
     if not isinstance(start, dict) or set(start) != set(names):
         what = sorted(start) if isinstance(start, dict) else type(start).__name__
         raise ValueError(f"start must be a dict with the entries {', '.join(names)}; got {what}")
-
-
-def check_counts(x: Any) -> np.ndarray:
-    """A user's counts, unchanged; refused where negative, broken or not finite.
-
-    >>> check_counts([[1, 2], [0, -1]])
-    Traceback (most recent call last):
-    ValueError: counts must be whole numbers at least 0; 1 of 4 are not, such as -1
-    """
-    counts = np.asarray(x)
-    wrong = ~((counts >= 0) & (counts == np.floor(counts)) & (counts < np.inf))
-    if wrong.any():
-        what = f"{wrong.sum()} of {counts.size} are not, such as {counts[wrong][0]:g}"
-        raise ValueError(f"counts must be whole numbers at least 0; {what}")
-    return counts
 
 
 def samples(x: jax.Array, features: int, dtype: Any) -> jax.Array:

@@ -30,10 +30,11 @@ import jax.numpy as jnp
 from majorant.core import Key
 from majorant.solvers import Batch, check_range
 from majorant.surrogates.linear.accelerated import EXACT
-from majorant.surrogates.linear.dictionary import check_counts, gram_and_cross, with_ridge
+from majorant.surrogates.linear.dictionary import gram_and_cross, with_ridge
 from majorant.surrogates.linear.projections import positive_semidefinite
 from majorant.surrogates.linear.record import LinearSurrogate
 from majorant.surrogates.linear.symmetric import pack, unpack
+from majorant.surrogates.linear.validation import check_entries, check_whole
 
 KINDS = ("per-item", "imputation")
 
@@ -52,7 +53,8 @@ def matrix_factorization(
     >>> surrogate.predict(jnp.array([[2.0], [1.0], [0.5]]), ratings[:1]).round()
     Array([[5., 2., 1.]], dtype=float32)
     """
-    check_counts(features=features, rank=rank)
+    check_whole("features", features)
+    check_whole("rank", rank)
     check_range("code_l2", code_l2, above=0)
     check_range("l2", l2, above=0)
     if kind not in KINDS:
@@ -107,6 +109,7 @@ def matrix_factorization(
         psi=lambda params: jnp.zeros((), params.dtype),
         phi=phi,
         predict=predict,
+        check=lambda x, y: check_entries(x, features),
     )
 
 

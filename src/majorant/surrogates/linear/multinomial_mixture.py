@@ -27,7 +27,6 @@ from majorant.solvers import Batch, check_range
 from majorant.surrogates.linear.latent import (
     as_tree,
     check_start,
-    check_whole,
     given,
     given_weights,
     negative_log,
@@ -37,6 +36,7 @@ from majorant.surrogates.linear.latent import (
 )
 from majorant.surrogates.linear.poisson import refuse_other_counts
 from majorant.surrogates.linear.record import LinearSurrogate
+from majorant.surrogates.linear.validation import check_counts, check_whole
 
 
 def multinomial_mixture(
@@ -120,5 +120,6 @@ def multinomial_mixture(
         phi=lambda params: {"shares": jnp.log(params["weights"]), "counts": jnp.log(params["probabilities"])},
         check=lambda x, y: refuse_other_counts(x),
         predict=lambda params, x: posterior(joint(params, x)),
+        check=lambda x, y: check_counts(x),
     )
     return precise(surrogate)

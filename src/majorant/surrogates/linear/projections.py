@@ -15,37 +15,37 @@ from majorant.surrogates.linear.symmetric import pack, unpack
 def positive_semidefinite(packed: jax.Array, floor: float = 0.0) -> jax.Array:
     """The closest symmetric matrix without eigenvalues below ``floor``; matrices are packed (`symmetric.pack`).
 
-    Nothing moves inside the set, nor where an eigenvalue is below the floor by no more than the rounding errors of the
-    largest: raising it would change small entries beside large ones by more than they are.
+    Matrices of the set do not move, not even by rounding errors: see `semidefinite_to_rounding`.
 
     >>> positive_semidefinite(pack(jnp.array([[1.0, 0.0], [0.0, -1.0]])))
     Array([1., 0., 0.], dtype=float32)
     """
-    values, vectors = jnp.linalg.eigh(unpack(packed))
+    matrix = unpack(packed)
+    values, vectors = jnp.linalg.eigh(matrix)
     raised = jnp.maximum(values, floor)
     exact = jax.lax.Precision.HIGHEST
     built = jnp.einsum(
         "...ij,...j,...kj->...ik", vectors, raised, vectors, precision=exact
     )  # errors as small as itself
-    rounding = 16 * jnp.finfo(packed.dtype).eps * jnp.abs(values).max(axis=-1, keepdims=True)
-    return jnp.where((values < floor - rounding).any(axis=-1, keepdims=True), pack(built), packed)
+    lifted = matrix - floor * jnp.eye(matrix.shape[-1], dtype=matrix.dtype)
+    inside = (values >= floor).all(axis=-1) | semidefinite_to_rounding(lifted)
+    return jnp.where(inside[..., None], packed, pack(built))
 
 
-def solve_floored(matrix: jax.Array, right: jax.Array) -> jax.Array:
-    """The solution of positive semidefinite systems ``(..., n, n)``, ``(..., n)``, whatever the scales of the unknowns.
+def semidefinite_to_rounding(matrix: jax.Array) -> jax.Array:
+    """Is a matrix positive semidefinite, but for rounding errors of each entry in proportion to the entry?
 
-    The matrix is scaled to a diagonal of 1, and eigenvalues below its rounding errors are raised to them.
+    Eigenvalues have errors in proportion to the largest, above the smallest ones of moments with large means or of
+    features on different scales. With a diagonal of ones they are known as well as the entries are.
 
-    >>> solve_floored(jnp.array([[1e8, 0.0], [0.0, 1e-4]]), jnp.array([1e8, 2e-4]))
-    Array([1., 2.], dtype=float32)
+    >>> semidefinite_to_rounding(jnp.array([[[1e9, 1e4], [1e4, 1.0]], [[1e9, 1e5], [1e5, 1.0]]]))
+    Array([ True, False], dtype=bool)
     """
     diagonal = jnp.diagonal(matrix, axis1=-2, axis2=-1)
-    scales = 1 / jnp.sqrt(jnp.where(diagonal > 0, diagonal, 1))
-    values, vectors = jnp.linalg.eigh(matrix * scales[..., :, None] * scales[..., None, :])
-    least = 8 * matrix.shape[-1] * jnp.finfo(matrix.dtype).eps
-    exact = jax.lax.Precision.HIGHEST
-    inner = jnp.einsum("...ji,...j->...i", vectors, scales * right, precision=exact) / jnp.maximum(values, least)
-    return scales * jnp.einsum("...ij,...j->...i", vectors, inner, precision=exact)
+    scales = jnp.sqrt(jnp.where(diagonal > 0, diagonal, 1))
+    values = jnp.linalg.eigvalsh(matrix / scales[..., :, None] / scales[..., None, :])
+    rounding = 8 * matrix.shape[-1] * jnp.finfo(matrix.dtype).eps
+    return (diagonal >= 0).all(axis=-1) & (values >= -rounding).all(axis=-1)
 
 
 def simplex(vector: jax.Array, total: float = 1.0) -> jax.Array:

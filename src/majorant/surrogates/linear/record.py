@@ -34,7 +34,8 @@ class LinearSurrogate(NamedTuple):
 
     ``statistic(params, batch)`` is the mean of S̄(z, params) over a batch, with ``batch.shares`` as the weights of its
     rows: 0 for padding. ``psi`` and ``phi`` are for checks of majorization; ``metric(s, d)`` is B(s) d, the matrix of
-    assumption A7 times a direction, for projections in its geometry.
+    assumption A7 times a direction, for projections in its geometry. ``check(x, y)`` raises a ValueError where samples
+    cannot be of the model; it is called on NumPy arrays before compute.
     """
 
     name: str
@@ -48,7 +49,7 @@ class LinearSurrogate(NamedTuple):
     phi: Callable[[Tree], Tree] | None = None  # a tree like s
     metric: Callable[[Tree, Tree], Tree] | None = None
     predict: Callable[[Tree, jax.Array], jax.Array] | None = None  # (θ, x) -> what the model says of samples
-    check: Callable[[np.ndarray, np.ndarray], None] | None = None  # (x, y) -> an error where they cannot be samples
+    check: Callable[[np.ndarray, np.ndarray], None] | None = None  # (x, y): refuses samples
 
     def objective(self, params: Tree, batch: Batch) -> jax.Array:
         """W on a batch: the mean loss and the penalty."""

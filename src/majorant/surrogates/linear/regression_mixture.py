@@ -26,17 +26,19 @@ from majorant.solvers import Batch, check_range
 from majorant.surrogates.linear.latent import (
     as_tree,
     check_start,
-    check_whole,
     given,
     given_weights,
+    located,
     negative_log,
     posterior,
     precise,
     samples,
 )
-from majorant.surrogates.linear.projections import positive_semidefinite, solve_floored
+from majorant.surrogates.linear.least_squares import solve_normal, squared_errors
+from majorant.surrogates.linear.projections import positive_semidefinite
 from majorant.surrogates.linear.record import LinearSurrogate
 from majorant.surrogates.linear.symmetric import pack, unpack
+from majorant.surrogates.linear.validation import check_whole
 
 
 def regression_mixture(
@@ -47,6 +49,8 @@ def regression_mixture(
     least_variance: float = 1e-6,
     intercept: bool = True,
     margin: float = 1e-9,
+    center: Any = 0.0,
+    target_center: float = 0.0,
     start: dict[str, Any] | None = None,
 ) -> LinearSurrogate:
     """A mixture of regressions of ``y`` on samples ``(n, features)``.
@@ -54,6 +58,10 @@ def regression_mixture(
     Parameters are ``weights`` (K,), ``coefficients`` (K, p) and ``variances`` (K,); with an ``intercept`` a 1 follows
     every sample's features, and p is ``features + 1``. ``ridge`` is ρ, ``margin`` ε. Without a ``start`` weights are
     equal, variances 1, and coefficients drawn from N(0, I). ``predict`` gives the mean of y.
+
+    Samples are taken around ``center``, (features,) or a number, and y around ``target_center``: x and y above are what
+    is left, and an intercept is the mean of y − target_center at the center. In single precision both should be near
+    the samples' means, where those are large compared to the deviations: T subtracts squares.
 
     >>> surrogate = regression_mixture(2, 3)
     >>> {name: a.shape for name, a in surrogate.init(jax.random.key(0)).items()}
@@ -64,6 +72,8 @@ def regression_mixture(
     check_range("ridge", ridge, least=0)
     check_range("least_variance", least_variance, above=0)
     check_range("margin", margin, above=0, below=1 / components)
+    check_range("target_center", target_center)
+    around = located("center", center, features)
     size = features + intercept
     first = None
     if start is not None:
@@ -90,29 +100,31 @@ def regression_mixture(
         }
 
     def inputs(x: jax.Array, dtype: Any) -> jax.Array:
-        plain = samples(x, features, dtype)
+        plain = samples(x, features, dtype) - jnp.asarray(around, dtype)
         return jnp.concatenate([plain, jnp.ones((plain.shape[0], 1), dtype)], axis=1) if intercept else plain
 
     def joint(params: Tree, x: jax.Array, y: jax.Array) -> jax.Array:
         dtype = params["weights"].dtype
-        residuals = y.astype(dtype)[:, None] - inputs(x, dtype) @ params["coefficients"].T
+        residuals = (y.astype(dtype) - target_center)[:, None] - inputs(x, dtype) @ params["coefficients"].T
         spread = residuals**2 / params["variances"] + jnp.log(2 * math.pi * params["variances"])
         return jnp.log(params["weights"]) - spread / 2
+
+    def predict(params: Tree, x: jax.Array) -> jax.Array:
+        lines = inputs(x, params["weights"].dtype) @ params["coefficients"].T
+        return lines @ params["weights"] + target_center
 
     def statistic(params: Tree, batch: Batch) -> Tree:
         dtype = params["weights"].dtype
         r = posterior(joint(params, batch.x, batch.y)) * batch.shares.astype(dtype)[:, None]
-        pairs = jnp.concatenate([inputs(batch.x, dtype), batch.y.astype(dtype)[:, None]], axis=1)
+        pairs = jnp.concatenate([inputs(batch.x, dtype), (batch.y.astype(dtype) - target_center)[:, None]], axis=1)
         weighted = (r[:, :, None] * pairs[:, None, :]).reshape(pairs.shape[0], -1)
         matrices = (weighted.T @ pairs).reshape(components, size + 1, size + 1)
         return {"shares": r.sum(axis=0), "moments": pack(matrices)}
 
     def minimize(s: Tree) -> Tree:
         matrices = unpack(s["moments"])
-        xx, xy = matrices[:, :-1, :-1], matrices[:, :-1, -1]
-        beta = solve_floored(xx + ridge * jnp.eye(size, dtype=xx.dtype), xy)
-        ends = jnp.concatenate([beta, -jnp.ones((components, 1), beta.dtype)], axis=1)
-        left = jnp.einsum("ki,kij,kj->k", ends, matrices, ends) + ridge * (beta**2).sum(axis=1)
+        beta = solve_normal(matrices[:, :-1, :-1], matrices[:, :-1, -1], ridge, intercept=intercept)
+        left = squared_errors(matrices, beta, ridge, intercept=intercept)
         shares = jnp.maximum(s["shares"], margin)
         return {
             "weights": shares / shares.sum(),
@@ -142,6 +154,6 @@ def regression_mixture(
         penalty=penalty,
         psi=lambda params: jnp.zeros((), params["weights"].dtype),
         phi=phi,
-        predict=lambda params, x: inputs(x, params["weights"].dtype) @ params["coefficients"].T @ params["weights"],
+        predict=predict,
     )
     return precise(surrogate)
