@@ -47,11 +47,6 @@ class Shape(NamedTuple):
     total: Callable[[jax.Array], jax.Array]  # second moments -> those of every coordinate (K, p), or their sum (K,)
 
 
-def rounding(values: jax.Array) -> float:
-    """A relative error below which nothing can be said."""
-    return 16 * float(jnp.finfo(values.dtype).eps)
-
-
 def full_densities(means: jax.Array, covariances: jax.Array, x: jax.Array) -> jax.Array:
     """log N(x; m_k, Γ_k), through Cholesky factors of the precisions, as scikit-learn has it."""
     factors, whitening = whiten(covariances)

@@ -34,7 +34,6 @@ from majorant.surrogates.linear.latent import (
     precise,
     samples,
 )
-from majorant.surrogates.linear.poisson import refuse_other_counts
 from majorant.surrogates.linear.record import LinearSurrogate
 from majorant.surrogates.linear.validation import check_counts, check_whole
 
@@ -118,7 +117,6 @@ def multinomial_mixture(
         penalty=penalty,
         psi=lambda params: jnp.zeros((), params["weights"].dtype),
         phi=lambda params: {"shares": jnp.log(params["weights"]), "counts": jnp.log(params["probabilities"])},
-        check=lambda x, y: refuse_other_counts(x),
         predict=lambda params, x: posterior(joint(params, x)),
         check=lambda x, y: check_counts(x),
     )

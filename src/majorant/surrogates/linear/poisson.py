@@ -43,8 +43,6 @@ from majorant.surrogates.linear.validation import check_counts, check_whole
 
 NEWTON_STEPS = 6
 
-NEWTON_STEPS = 50
-
 
 class PoissonConstants(NamedTuple):
     """Assumption A7 of the form with a known mean: v_min ≤ B(s) ≤ v_max, and C⋆ and C⋆⋆ of its two inequalities."""
@@ -87,7 +85,6 @@ def poisson(
     if bound is not None and mean is None:
         raise ValueError("bound is the M of the form with a known mean: give mean too")
     h, log_mass = hidden(deviation, nodes, weights, quadrature)
-    normal = nodes is None and deviation > 0
 
     def at(theta: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The nodes of every sample, and log μ(h) exp(Z (θ + h) − e^{θ+h}) there: (n, nodes), or (nodes,) if shared."""
@@ -106,7 +103,7 @@ def poisson(
         return (posterior(heights) * bounded_exp(points)).sum(axis=1)
 
     def losses(theta: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
-        return negative_log(joint(theta, x)[1]) + gammaln(counts_of(x, theta.dtype) + 1)
+        return negative_log(joint(theta, x)) + gammaln(counts_of(x, theta.dtype) + 1)
 
     both = LinearSurrogate(
         name="poisson",
@@ -137,32 +134,6 @@ def poisson(
         metric=lambda s, direction: mean / (penalty - s) ** 2 * direction,
     )
     return precise(alone)
-
-
-def adaptive_nodes(theta: jax.Array, z: jax.Array, deviation: float, count: int) -> tuple[jax.Array, jax.Array]:
-    """Gauss–Hermite nodes around each sample's most probable h, ``(n, count)``, and the logarithms of their weights.
-
-    Nodes of N(0, σ²) itself are too far apart for large counts, which leave little doubt about h. Newton's method finds
-    the mode of Z h − e^{θ+h} − h²/2σ² from its right, from where it does not overshoot; it is held constant.
-    """
-    points, mass = np.polynomial.hermite.hermgauss(count)
-    at, precision = jax.lax.stop_gradient(theta), 1 / deviation**2
-
-    def newton(_: int, mode: jax.Array) -> jax.Array:
-        rate = jnp.exp(at + mode)
-        return mode + (z - rate - precision * mode) / (rate + precision)
-
-    start = jnp.maximum(jnp.log(z + 1) - at, 0)  # the slope is not positive there
-    mode = jax.lax.fori_loop(0, NEWTON_STEPS, newton, start)
-    width = math.sqrt(2) / jnp.sqrt(jnp.exp(at + mode) + precision)
-    values = mode + width * jnp.asarray(points, theta.dtype)
-    log_mass = jnp.asarray(np.log(mass) + points**2 - math.log(deviation) - math.log(2 * math.pi) / 2, theta.dtype)
-    return values, log_mass + jnp.log(width) - precision / 2 * values**2
-
-
-def refuse_other_counts(x: np.ndarray) -> None:
-    """Counts are whole numbers at least 0."""
-    check_counts(x)
 
 
 def poisson_constants(*, mean: float, penalty: float, bound: float) -> PoissonConstants:
