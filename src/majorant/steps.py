@@ -28,18 +28,24 @@ GOLDEN = (1 + math.sqrt(5)) / 2  # β / √(β + 1) = 1
 
 
 class StepSize(NamedTuple):
-    """γ_t as a function of hyperparameters and of t; larger values than 1 are cut to 1."""
+    """γ_t as a function of hyperparameters and of t."""
 
     name: str
     hyper: dict[str, float]
     rule: Callable[[dict[str, jax.Array], jax.Array], jax.Array]
+    most: float = 1.0  # the largest value of its hyperparameter
 
     def __hash__(self) -> int:
         return hash((self.name, self.rule))
 
+    def check(self, hyper: dict[str, float]) -> None:
+        """Refuses values of the hyperparameters with which a step would leave (0, 1]."""
+        for name in self.hyper.keys() & hyper.keys():
+            check_range(name, hyper[name], above=0, most=self.most)
+
     def at(self, hyper: dict[str, jax.Array], t: jax.Array | int) -> jax.Array:
         """γ_t, with t from 1."""
-        return jnp.minimum(self.rule(hyper, jnp.asarray(t, jnp.result_type(float))), 1.0)
+        return self.rule(hyper, jnp.asarray(t, jnp.result_type(float)))
 
 
 @functools.cache
@@ -69,4 +75,4 @@ def square_root(beta: float = 0.05) -> StepSize:
     """
     check_range("beta", beta, above=0, most=GOLDEN)
     rule = lambda hyper, t: hyper["beta"] / jnp.sqrt(hyper["beta"] + t)
-    return StepSize(f"square-root:{beta:g}", {"beta": beta}, rule)
+    return StepSize(f"square-root:{beta:g}", {"beta": beta}, rule, GOLDEN)

@@ -170,6 +170,8 @@ def test_wrong_input_is_refused():
         "does not fit samples": lambda: mj.fed_mm(remark_1(), mj.models.Spec((), 0)),
         "ended before": lambda: mj.sa_ssmm(surrogate, iter([])),
         "iterations": lambda: mj.mm(surrogate, data, iterations=0),
+        "gamma": lambda: mj.simulate(algorithm, data, rounds=1, hyper={"gamma": 3.0}),
+        "alpha must": lambda: mj.simulate(mj.fed_mm(surrogate, data, alpha=0.1), data, rounds=1, hyper={"alpha": 2}),
     }.items():
         with pytest.raises(ValueError, match=message):
             call()

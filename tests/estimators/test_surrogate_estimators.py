@@ -119,6 +119,15 @@ def test_absent_groups_batches_and_bits_come_close():
     assert len(noisy.lower_bounds_) > 5
 
 
+def test_few_bits_are_enough_for_features_of_very_different_sizes():
+    X, groups = blobs()
+    X = X * [1e3, 1e-2]
+    exact = FederatedGaussianMixture(3, covariance_type="diag", random_state=0).fit(X, groups=groups)
+    noisy = clone(exact).set_params(participation=0.6, bits=8, max_iter=150).fit(X, groups=groups)
+    assert noisy.score(X) > exact.score(X) - 0.05
+    assert noisy.lower_bound_ == pytest.approx(noisy.score(X), rel=1e-6)
+
+
 def test_rows_may_come_in_batches():
     X, groups = blobs()
     online = FederatedGaussianMixture(3, random_state=0)

@@ -242,6 +242,11 @@ def fed_mm(
             omega=variance(compressor, numbers, error_feedback, alpha),
         )
 
+    def check_hyper(values: dict[str, float]) -> None:
+        step.check(values)
+        if "alpha" in values:
+            check_range("alpha", values["alpha"], least=0, most=1)
+
     def predict(model: Tree, x: jax.Array) -> jax.Array:
         if surrogate.predict is None:
             raise ValueError(f"the {surrogate.name} surrogate does not say how to predict")
@@ -264,6 +269,7 @@ def fed_mm(
         predict=predict,
         losses=losses,
         sends_points=False,
+        check_hyper=check_hyper,
         for_compressor=for_compressor,
         diagnosis=Diagnosis(measure, conclude),
         log=log,

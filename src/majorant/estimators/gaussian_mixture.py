@@ -40,7 +40,7 @@ class FederatedGaussianMixture(DensityMixin, SurrogateEstimator):
     tol : float, default 1e-3
         Stops when the mean log-likelihood of a row rises by no more.
     reg_covar : float, default 1e-6
-        Added to the variances.
+        Added to the variances; in units of each feature's own where groups are absent, or send batches or few bits.
     max_iter : int, default 100
     init_params : "kmeans" or "random", default "kmeans"
         "kmeans": groups cluster their own rows and send centres (`majorant.estimators.starts`); "random":
@@ -101,13 +101,13 @@ class FederatedGaussianMixture(DensityMixin, SurrogateEstimator):
         """Fits to rows X; ``groups`` names the client of each row, None is a single client. There is no y."""
         X = self._checked(X, reset=True, ensure_min_samples=2)
         self._check_parameters(X)
-        self.middle_, self.scale_ = X.mean(axis=0), 1.0 if self._exact else float(X.std()) or 1.0
+        self.middle_, self.scale_ = X.mean(axis=0), self._units(X)
         data = grouped(self._inner(X), groups=groups)
         found = self._minimise(self._surrogate(X.shape[1]), data, self._start(data), self.tol)
         self._keep(found.params)
         self.statistic_, self.n_rows_seen_ = found.statistic, len(X)
         self.converged_, self.n_iter_ = found.converged, found.iterations
-        self.lower_bounds_ = (-found.values - X.shape[1] * np.log(self.scale_)).tolist()
+        self.lower_bounds_ = (-found.values - np.log(self.scale_).sum()).tolist()
         self.lower_bound_ = self.lower_bounds_[-1]
         self.groups_ = data.names
         self.group_weights_ = self._own_weights(data)
@@ -125,14 +125,14 @@ class FederatedGaussianMixture(DensityMixin, SurrogateEstimator):
         X = self._checked(X, reset=first)
         if first:
             self._check_parameters(X)
-            self.middle_, self.scale_ = X.mean(axis=0), 1.0
+            self.middle_, self.scale_ = X.mean(axis=0), np.ones(X.shape[1])
             self._keep(self._start(grouped(self._inner(X), groups=groups)))
             self.statistic_, self.n_rows_seen_, self.n_iter_, self.converged_ = None, 0, 0, False
         self._unchanged(len(self.weights_), self.n_components, "n_components")
         at = {
             "weights": self.weights_,
             "means": self._inner(self.means_),
-            "covariances": self.covariances_ / self.scale_**2,
+            "covariances": self._rescaled(self.covariances_, 1 / self.scale_),
         }
         rows, surrogate = self._inner(X), self._surrogate(X.shape[1])
         params, self.statistic_ = self._approach(surrogate, rows, at, self.statistic_, self.n_rows_seen_)
@@ -199,7 +199,25 @@ class FederatedGaussianMixture(DensityMixin, SurrogateEstimator):
 
     def _surrogate(self, features: int) -> LinearSurrogate:
         kind = KINDS[self.covariance_type]
-        return surrogate_for(features, self.n_components, kind, float(self.reg_covar) / self.scale_**2)
+        return surrogate_for(features, self.n_components, kind, float(self.reg_covar))
+
+    def _units(self, X: np.ndarray) -> np.ndarray:
+        """What each feature is divided by: 1, or its deviation (the mean one, for spheres) where messages are noisy.
+
+        Errors of compression are in proportion to the largest numbers of a message: features must be of one size.
+        """
+        if self._exact:
+            return np.ones(X.shape[1])
+        spread = X.std(axis=0, dtype=np.float64)
+        spread = (
+            np.full_like(spread, np.sqrt(np.square(spread).mean())) if self.covariance_type == "spherical" else spread
+        )
+        return np.where(spread > 0, spread, 1.0)
+
+    def _rescaled(self, covariances: np.ndarray, units: np.ndarray) -> np.ndarray:
+        """Covariances of features that were multiplied by some numbers."""
+        factors = {"full": units[:, None] * units, "diag": units**2, "spherical": units[0] ** 2}
+        return (covariances * factors[self.covariance_type]).astype(covariances.dtype)
 
     def _inner(self, X: np.ndarray) -> np.ndarray:
         """Rows as they are computed with: around 0, where squares lose nothing."""
@@ -214,12 +232,12 @@ class FederatedGaussianMixture(DensityMixin, SurrogateEstimator):
         else:
             centers = one_shot_centers(data.samples, self.n_components, random)
             responsibilities = np.eye(self.n_components)[nearest(x, centers)]
-        start = moments_of(x, responsibilities, self.covariance_type, float(self.reg_covar) / self.scale_**2)
+        start = moments_of(x, responsibilities, self.covariance_type, float(self.reg_covar))
         given = self._given({name: value.shape for name, value in start.items()})
         if "means" in given:
             given["means"] = self._inner(given["means"])
         if "covariances" in given:
-            given["covariances"] = given["covariances"] / self.scale_**2
+            given["covariances"] = self._rescaled(given["covariances"], 1 / self.scale_)
         start = start | given
         if not positive(start["covariances"], self.covariance_type):
             raise ValueError(SINGULAR)
@@ -252,7 +270,7 @@ class FederatedGaussianMixture(DensityMixin, SurrogateEstimator):
         if (flat <= np.maximum(limit, made_up[:, None])).any() or not positive(covariances, self.covariance_type):
             raise ValueError(SINGULAR)
         self.weights_, self.means_ = weights, (means * self.scale_ + self.middle_).astype(means.dtype)
-        self.covariances_ = (covariances * self.scale_**2).astype(covariances.dtype)
+        self.covariances_ = self._rescaled(covariances, self.scale_)
         self.precisions_cholesky_ = precisions_cholesky(self.covariances_, self.covariance_type)
 
     def _own_weights(self, data: Grouped) -> np.ndarray:
