@@ -95,7 +95,7 @@ def follow(
     agents: Agents,
     *,
     lambdas: Sequence[float],
-    seeds: int,
+    seeds: Sequence[int],
     rounds: int,
     every: int,
     hyper: dict[str, float] | None = None,
@@ -107,14 +107,14 @@ def follow(
         "rounds": rounds,
         "grid": {"lambda": list(lambdas)},
         "hyper": hyper,
-        "seeds": seeds,
+        "seeds": list(seeds),
         "on_evaluation": lambda records, snapshot: looks.update(
             {records[0]["round"]: confusions(snapshot().server.value)}
         ),
     }
     first = mj.simulate(algorithm, agents.data, evaluate_every=1, until="round >= 1", **options)
     run = mj.simulate(algorithm, agents.data, evaluate_every=every, resume=first.snapshot, **options)
-    shape = (len(lambdas), seeds)
+    shape = (len(lambdas), len(seeds))
     together = lambda which: np.stack([look[which].reshape(*shape, *look[which].shape[1:]) for look in looks.values()])
     refused = np.array([sum(line["rejected"] for line in lines) for lines in run.histories])
     return Path(

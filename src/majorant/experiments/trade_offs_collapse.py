@@ -36,7 +36,7 @@ from majorant.experiments.trade_offs import lengths, made_agents
 from majorant.experiments.trade_offs_agents import Agents, accuracy, answers_of, norms
 from majorant.models.base import Model
 
-LAMBDAS = tuple(round(0.87 + 0.01 * i, 2) for i in range(13))
+LAMBDAS = (0.87, 0.88, 0.89, 0.9, 0.91, 0.92, 0.93, 0.95, 0.97, 0.99)
 START, BEFORE = 0.5, (0.6, 0.7, 0.75, 0.8, 0.84)  # where the warm path begins, and what it passes on its way
 SEEDS, WARM_ROUNDS, COLLAPSED = 3, 10, 0.2
 FACTOR = RELEASED["iid"].factor
