@@ -57,11 +57,11 @@ def view_of(algorithm, round=0):
     return View(server.value, server.hyper, round, 10)
 
 
-def smooth_minimiser(lam):
+def smooth_minimiser(lam, share=0.75):
     def objective(theta):
         loss, slope = agents_loss(theta)
-        value = 0.75 * 0.5 * theta @ theta + 0.25 * 0.5 * ((theta - 0.5) ** 2).sum()
-        return (1 - lam) * loss + lam * value, (1 - lam) * slope + lam * (0.75 * theta + 0.25 * (theta - 0.5))
+        value = share * 0.5 * theta @ theta + (1 - share) * 0.5 * ((theta - 0.5) ** 2).sum()
+        return (1 - lam) * loss + lam * value, (1 - lam) * slope + lam * (theta - (1 - share) * 0.5)
 
     return minimize(objective, np.zeros(4), jac=True, method="BFGS", options={"gtol": 1e-9})
 
@@ -79,10 +79,12 @@ def sparse_minimiser(lam, votes=None):
 
 
 def test_the_centralized_minimiser_is_reached_and_a_grid_is_its_single_runs():
+    """Two λ with the criteria's own weights, and one with others, in one program."""
     options = {"rounds": 150, "evaluate_every": 150, "diagnostics": True}
-    run = mj.simulate(QUADRATICS, DATA, grid={"lambda": [0.2, 0.6]}, **options)
-    for each, lam in enumerate((0.2, 0.6)):
-        best = smooth_minimiser(lam)
+    shares = {"share_squared_norm": [0.75, 0.75, 0.2], "share_distance": [0.25, 0.25, 0.8]}
+    run = mj.simulate(QUADRATICS, DATA, seeds=[0] * 3, hyper={"lambda": [0.2, 0.6, 0.6]} | shares, **options)
+    for each, (lam, share) in enumerate([(0.2, 0.75), (0.6, 0.75), (0.6, 0.2)]):
+        best = smooth_minimiser(lam, share)
         np.testing.assert_allclose(flat(run[each].server.value), best.x, atol=2e-5)
         line = run.histories[each][-1]
         assert line["objective"] == pytest.approx(best.fun, abs=1e-6)
@@ -221,6 +223,17 @@ def test_a_grid_refuses_weights_that_leave_agents_no_say(value):
     for algorithm in (QUADRATICS, mj.with_criteria(mj.fed_avg(MODEL), criteria.l1())):
         with pytest.raises(ValueError, match="less than 1"):
             mj.simulate(algorithm, DATA, rounds=1, grid={"lambda": [0.5, value]})
+
+
+def test_weights_of_criteria_are_refused_unless_they_sum_to_one():
+    """Those that are not given stay as they are."""
+    for hyper in ({"share_distance": 0.5}, {"share_distance": 0.5, "share_squared_norm": 0.4}):
+        with pytest.raises(ValueError, match=r"sum to 1, got share_squared_norm = 0\.(75|4), share_distance = 0\.5"):
+            mj.simulate(QUADRATICS, DATA, rounds=1, hyper=hyper)
+    with pytest.raises(ValueError, match="at least 0"):
+        QUADRATICS.check_hyper({"share_distance": -0.5, "share_squared_norm": 1.5})
+    alone = mj.weighted_sum(MODEL, criteria.squared_norm())
+    assert set(jax.eval_shape(alone.init, jax.random.key(0)).hyper) == {"lambda", "lr"}
 
 
 def test_methods_that_criteria_cannot_be_added_to():

@@ -87,8 +87,9 @@ def weighted_sum(
 ) -> Algorithm:
     """The weighted sum of agents' losses and a coordinator's criteria; ``weight`` is λ.
 
-    λ is the hyperparameter "lambda": a grid of it is one program. ``weights`` are the criteria's w_j. ``agents``
-    "equal" counts every agent once, as (2.2) does, and "samples" by its samples. An implicit step needs ``local_sgd``
+    λ is the hyperparameter "lambda": a grid of it is one program. ``weights`` are the criteria's w_j; where there are
+    several they are hyperparameters too, by the criteria's names: "share_l1", "share_squared_norm". ``agents`` "equal"
+    counts every agent once, as (2.2) does, and "samples" by its samples. An implicit step needs ``local_sgd``
     without momentum. The "released" variant takes criterion and solver from ``setting``, "iid" or "two-digits", unless
     they are given.
 
@@ -119,7 +120,7 @@ def weighted_sum(
         )
     stepping = proximal_solver(local, coordinator) if implicit else None
     solver = stepping or local
-    hyper = local.hyper | {"lambda": weight}
+    hyper = local.hyper | {"lambda": weight} | coordinator.hyper
     vote = one_vote if agents == "equal" else lambda data: data.size.astype(jnp.result_type(float))
 
     def client_update(view: View, moments: Tree, data: ClientData, key: Key) -> tuple[Upload, Tree]:
@@ -127,7 +128,8 @@ def weighted_sum(
         if variant == "released":
             own = model.init(jax.random.fold_in(key, OWN_START_STREAM))
             start = select(jnp.asarray(view.round) == 0, own, start)
-        penalty = lambda theta: lam * coordinator.value(theta, without_prox=implicit)
+        shares = coordinator.shares_of(view.hyper)
+        penalty = lambda theta: lam * coordinator.value(theta, shares, without_prox=implicit)
         agents_part = jnp.full(data.y.shape[0], 1 - lam)  # every sample's weight in the loss
         kept = start if implicit else moments
         needed = None if implicit and coordinator.all_have_prox else penalty
@@ -139,7 +141,12 @@ def weighted_sum(
 
     def finish(server: Server, total: Total) -> Server:
         assert stepping is not None
-        return server._replace(value=coordinator.prox(total.mean(), rate(stepping, server) * server.hyper["lambda"]))
+        rho, shares = rate(stepping, server) * server.hyper["lambda"], coordinator.shares_of(server.hyper)
+        return server._replace(value=coordinator.prox(total.mean(), rho, shares))
+
+    def check_hyper(hyper: dict[str, float]) -> None:
+        check_weight(hyper)
+        coordinator.check_shares(hyper)
 
     return shared_model("weighted-sum", model, local)._replace(
         init=lambda key: Server(model.init(key), as_hyper(hyper)),
@@ -148,7 +155,7 @@ def weighted_sum(
         server_update=finish if implicit else replace_by_mean,
         log=lambda server: coordinator.named(server.value),
         diagnosis=diagnosis(model, coordinator, vote),
-        check_hyper=check_weight,
+        check_hyper=check_hyper,
     )
 
 
@@ -180,7 +187,7 @@ def proximal_solver(local: Solver, coordinator: Coordinator) -> LocalSolver:
 
     def step(hyper: dict, scale: jax.Array, params: Tree, gradients: Tree, z: Tree) -> tuple[Tree, Tree]:
         z, _ = local.step(hyper, scale, params, gradients, ())
-        return coordinator.prox(z, hyper["lr"] * scale * hyper["lambda"]), z
+        return coordinator.prox(z, hyper["lr"] * scale * hyper["lambda"], coordinator.shares_of(hyper)), z
 
     return local._replace(step=step, init=lambda params: params, keep_moments=True)
 
@@ -197,12 +204,13 @@ def diagnosis(model: Model, coordinator: Coordinator, vote: Any) -> Diagnosis:
 
     def conclude(server: Server, mean: tuple[jax.Array, Tree]) -> dict[str, jax.Array]:
         theta, lam, (loss, gradient) = server.value, server.hyper["lambda"], mean
-        forward = jax.grad(lambda t: coordinator.value(t, without_prox=not coordinator.smooth))(theta)
+        shares = coordinator.shares_of(server.hyper)
+        forward = jax.grad(lambda t: coordinator.value(t, shares, without_prox=not coordinator.smooth))(theta)
         slope = jax.tree.map(lambda c, s: (1 - lam) * c + lam * s, gradient, forward)
         if not coordinator.smooth:
-            moved = coordinator.prox(jax.tree.map(jnp.subtract, theta, slope), lam)
+            moved = coordinator.prox(jax.tree.map(jnp.subtract, theta, slope), lam, shares)
             slope = jax.tree.map(jnp.subtract, theta, moved)
-        objective = (1 - lam) * loss + lam * coordinator.value(theta)
+        objective = (1 - lam) * loss + lam * coordinator.value(theta, shares)
         found = {"objective": objective, "agents_loss": loss, "gradient_squared": squared_norm(slope)}
         return found | coordinator.named(theta)
 
