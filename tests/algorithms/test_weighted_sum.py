@@ -146,6 +146,39 @@ def test_the_implicit_step_is_exact_for_l1():
     assert run.history[-1]["gradient_squared"] < 1e-9
 
 
+def test_lambda_rises_along_the_ramp_in_every_run_of_a_grid():
+    """Proximal gradient descent by hand on (1 − λ_t) C + λ_t (0.3 ‖θ‖²/2 + 0.7 ‖θ‖₁) for eight rounds."""
+    made = mj.weighted_sum(
+        MODEL, [criteria.squared_norm(), criteria.l1()], weights=[0.3, 0.7], local=ONE_STEP, step="implicit", ramp=0.5
+    )
+    lambdas, ramps, start = [0.03, 0.15, 0.15], [0.5, 0.9, 0.0], []
+    run = mj.simulate(
+        made,
+        DATA,
+        rounds=8,
+        evaluate_every=8,
+        seeds=[0] * 3,
+        hyper={"lambda": lambdas, "ramp": ramps},
+        resume=lambda fresh: start.append(fresh.server.value) or fresh,
+    )
+    for each, (lam, ramp) in enumerate(zip(lambdas, ramps, strict=True)):
+        theta = flat(jax.tree.map(lambda a: a[0], start[0]))
+        for t in range(8):
+            now = lam * min(1, t / 8 / ramp) if ramp else lam
+            z = (theta - (1 - now) * agents_loss(theta)[1]) / (1 + 0.3 * now)
+            theta = np.sign(z) * np.maximum(np.abs(z) - 0.7 * now / (1 + 0.3 * now), 0)
+        np.testing.assert_allclose(flat(run[each].server.value), theta, atol=1e-6)
+    with_ramp, without = flat(run[1].server.value), flat(run[2].server.value)
+    assert np.abs(with_ramp - without).max() > 0.01
+    explicit = mj.weighted_sum(MODEL, criteria.squared_norm(), weight=0.8, local=ONE_STEP, ramp=0.5)
+    view, data = view_of(explicit, round=1), client()
+    found = explicit.client_update(view, (), data, jax.random.key(0))[0]
+    loss, slope = jax.value_and_grad(lambda p: MODEL.losses(p, data.x, data.y).mean())(view.value)
+    at = flat(view.value)
+    np.testing.assert_allclose(flat(found.value), at - 0.84 * flat(slope) - 0.16 * at, atol=1e-6)  # λ_1 = 0.8 · 0.1/0.5
+    assert found.info["loss"] == pytest.approx(float(loss), rel=1e-5)
+
+
 def test_a_method_with_criteria_makes_a_proximal_gradient_step_on_the_servers_parameters():
     lam = 0.08
     plain = mj.fed_avg(MODEL, local=ONE_STEP)
@@ -200,6 +233,7 @@ def test_released_is_a_fresh_adam_with_weight_decay_from_a_start_of_ones_own():
     [
         ({"weight": 1.0}, "less than 1"),
         ({"weight": -0.1}, "at least 0"),
+        ({"ramp": 1.0}, "ramp .* less than 1"),
         ({"criteria": []}, "no criteria"),
         ({"weights": [0.5]}, "sum to 1"),
         ({"weights": [0.5, 0.5]}, "1 criteria but 2 weights"),
