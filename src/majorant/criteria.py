@@ -28,7 +28,7 @@ weighted-sum method.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -217,6 +217,28 @@ class Coordinator(NamedTuple):
         """The criteria's names, numbered where several have the same."""
         given = [c.name for c in self.criteria]
         return tuple(f"{n}_{given[: i + 1].count(n)}" if given.count(n) > 1 else n for i, n in enumerate(given))
+
+    @property
+    def share_names(self) -> tuple[str, ...]:
+        """The weights' names as hyperparameters; a single criterion has none, as its weight is 1."""
+        return tuple(f"share_{name}" for name in self.names) if len(self.criteria) > 1 else ()
+
+    @property
+    def hyper(self) -> dict[str, float]:
+        """The weights w_j as hyperparameters."""
+        return dict(zip(self.share_names, self.shares, strict=False))
+
+    def shares_of(self, hyper: Mapping[str, Any]) -> tuple[Any, ...]:
+        """The weights w_j that hyperparameters say; those that they do not name stay as they are."""
+        known = self.hyper | dict(hyper)
+        return tuple(known[name] for name in self.share_names) or self.shares
+
+    def check_shares(self, hyper: Mapping[str, float]) -> None:
+        """Complains about weights among hyperparameters that are negative, or do not sum to 1 with the others."""
+        shares = [float(share) for share in self.shares_of(hyper)]
+        if not min(shares) >= 0 or not abs(sum(shares) - 1) < 1e-6:
+            named = ", ".join(f"{name} = {share:g}" for name, share in zip(self.share_names, shares, strict=True))
+            raise ValueError(f"the criteria's weights must be at least 0 and sum to 1, got {named}")
 
     def value(self, params: Tree, weights: Any = None, *, without_prox: bool = False) -> jax.Array:
         """Σ_j w_j S_j, or the part of it that a proximal step leaves to the gradient."""

@@ -116,6 +116,35 @@ def test_a_step_has_the_preferences_in_it():
     np.testing.assert_allclose(after.value, old + force @ (np.eye(2) - old), rtol=1e-5)
 
 
+def test_lambda_and_shares_are_preferences():
+    """λ = 0.2 and shares (0.1, 0.9) of two criteria: 1.6 for agents, 0.4 · 2 · 0.1 and 0.4 · 2 · 0.9 for criteria."""
+    wanted, own = [criteria.squared_norm(), criteria.l1()], [0.5, 2.0, 3.0, 0.7]
+    options = {"clients": 2, "mirror_rate": 0.5, "criteria_lr": 0.1}
+    make = lambda preferences, **how: mj.chebyshev(QUADRATIC, wanted, preferences=preferences, **options, **how)
+    stack = stack_of([[1.0, 0.0], [0.0, 1.0]], [1.0, 3.0], [1.0, 1.0])
+
+    def after(algorithm, **hyper):
+        algorithm.check_hyper(hyper)
+        server = algorithm.init(jax.random.key(0))
+        server = server._replace(hyper=server.hyper | {name: jnp.asarray(value) for name, value in hyper.items()})
+        return algorithm.server_update(server, algorithm.aggregate(server, stack))
+
+    spelt_out = after(make([0.5 * 1.6, 2.0 * 1.6, 3.0 * 0.08, 0.7 * 0.72]))
+    given = after(make(own, weight=0.2, weights=[0.1, 0.9]))
+    as_hyper = after(make(own), **{"lambda": 0.2, "share_squared_norm": 0.1, "share_l1": 0.9})
+    for each in (given, as_hyper):
+        np.testing.assert_allclose(each.value, spelt_out.value, rtol=1e-6)
+        np.testing.assert_allclose(each.state.rho, spelt_out.state.rho, rtol=1e-6)
+    alone = after(make(own), **{"lambda": 0.0})
+    rho = np.exp(0.5 * np.array([2 * 0.5 * 1.0, 2 * 2.0 * 3.0]))
+    np.testing.assert_allclose(alone.state.rho, [*(rho / rho.sum()), 0, 0], rtol=1e-5)
+    np.testing.assert_allclose(alone.state.pull[2:], 0)
+    with pytest.raises(ValueError, match="sum to 1"):
+        after(make(own), share_l1=0.9)
+    with pytest.raises(ValueError, match="less than 1"):
+        after(make(own), **{"lambda": 1.0})
+
+
 def test_an_agent_that_never_trains_has_no_say():
     algorithm = mj.agnostic(QUADRATIC, clients=2, mirror_rate=0.5)
     server = algorithm.init(jax.random.key(0))
@@ -204,6 +233,7 @@ def test_the_direction_of_fed_mgda_goes_down_for_everyone_who_took_part():
         (lambda: mj.chebyshev(QUADRATIC, clients=2, preferences=[1.0]), "2 numbers"),
         (lambda: mj.chebyshev(QUADRATIC, clients=2, reference=[0.0, np.inf]), "finite"),
         (lambda: mj.chebyshev(QUADRATIC, clients=0), "positive whole"),
+        (lambda: mj.chebyshev(QUADRATIC, clients=2, weight=0.4), "there are none"),
         (lambda: mj.chebyshev(QUADRATIC, clients=2, memory=1.5), "at most 1"),
         (lambda: mj.chebyshev(QUADRATIC, clients=2, output="mean"), "'last' or 'average'"),
         (lambda: mj.chebyshev(QUADRATIC, criteria.l1(), clients=2, local=mj.local_sgd(0.1)), "give criteria_lr"),

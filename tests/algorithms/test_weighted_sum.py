@@ -57,11 +57,11 @@ def view_of(algorithm, round=0):
     return View(server.value, server.hyper, round, 10)
 
 
-def smooth_minimiser(lam):
+def smooth_minimiser(lam, share=0.75):
     def objective(theta):
         loss, slope = agents_loss(theta)
-        value = 0.75 * 0.5 * theta @ theta + 0.25 * 0.5 * ((theta - 0.5) ** 2).sum()
-        return (1 - lam) * loss + lam * value, (1 - lam) * slope + lam * (0.75 * theta + 0.25 * (theta - 0.5))
+        value = share * 0.5 * theta @ theta + (1 - share) * 0.5 * ((theta - 0.5) ** 2).sum()
+        return (1 - lam) * loss + lam * value, (1 - lam) * slope + lam * (theta - (1 - share) * 0.5)
 
     return minimize(objective, np.zeros(4), jac=True, method="BFGS", options={"gtol": 1e-9})
 
@@ -79,10 +79,12 @@ def sparse_minimiser(lam, votes=None):
 
 
 def test_the_centralized_minimiser_is_reached_and_a_grid_is_its_single_runs():
+    """Two λ with the criteria's own weights, and one with others, in one program."""
     options = {"rounds": 150, "evaluate_every": 150, "diagnostics": True}
-    run = mj.simulate(QUADRATICS, DATA, grid={"lambda": [0.2, 0.6]}, **options)
-    for each, lam in enumerate((0.2, 0.6)):
-        best = smooth_minimiser(lam)
+    shares = {"share_squared_norm": [0.75, 0.75, 0.2], "share_distance": [0.25, 0.25, 0.8]}
+    run = mj.simulate(QUADRATICS, DATA, seeds=[0] * 3, hyper={"lambda": [0.2, 0.6, 0.6]} | shares, **options)
+    for each, (lam, share) in enumerate([(0.2, 0.75), (0.6, 0.75), (0.6, 0.2)]):
+        best = smooth_minimiser(lam, share)
         np.testing.assert_allclose(flat(run[each].server.value), best.x, atol=2e-5)
         line = run.histories[each][-1]
         assert line["objective"] == pytest.approx(best.fun, abs=1e-6)
@@ -144,6 +146,39 @@ def test_the_implicit_step_is_exact_for_l1():
     assert run.history[-1]["gradient_squared"] < 1e-9
 
 
+def test_lambda_rises_along_the_ramp_in_every_run_of_a_grid():
+    """Proximal gradient descent by hand on (1 − λ_t) C + λ_t (0.3 ‖θ‖²/2 + 0.7 ‖θ‖₁) for eight rounds."""
+    made = mj.weighted_sum(
+        MODEL, [criteria.squared_norm(), criteria.l1()], weights=[0.3, 0.7], local=ONE_STEP, step="implicit", ramp=0.5
+    )
+    lambdas, ramps, start = [0.03, 0.15, 0.15], [0.5, 0.9, 0.0], []
+    run = mj.simulate(
+        made,
+        DATA,
+        rounds=8,
+        evaluate_every=8,
+        seeds=[0] * 3,
+        hyper={"lambda": lambdas, "ramp": ramps},
+        resume=lambda fresh: start.append(fresh.server.value) or fresh,
+    )
+    for each, (lam, ramp) in enumerate(zip(lambdas, ramps, strict=True)):
+        theta = flat(jax.tree.map(lambda a: a[0], start[0]))
+        for t in range(8):
+            now = lam * min(1, t / 8 / ramp) if ramp else lam
+            z = (theta - (1 - now) * agents_loss(theta)[1]) / (1 + 0.3 * now)
+            theta = np.sign(z) * np.maximum(np.abs(z) - 0.7 * now / (1 + 0.3 * now), 0)
+        np.testing.assert_allclose(flat(run[each].server.value), theta, atol=1e-6)
+    with_ramp, without = flat(run[1].server.value), flat(run[2].server.value)
+    assert np.abs(with_ramp - without).max() > 0.01
+    explicit = mj.weighted_sum(MODEL, criteria.squared_norm(), weight=0.8, local=ONE_STEP, ramp=0.5)
+    view, data = view_of(explicit, round=1), client()
+    found = explicit.client_update(view, (), data, jax.random.key(0))[0]
+    loss, slope = jax.value_and_grad(lambda p: MODEL.losses(p, data.x, data.y).mean())(view.value)
+    at = flat(view.value)
+    np.testing.assert_allclose(flat(found.value), at - 0.84 * flat(slope) - 0.16 * at, atol=1e-6)  # λ_1 = 0.8 · 0.1/0.5
+    assert found.info["loss"] == pytest.approx(float(loss), rel=1e-5)
+
+
 def test_a_method_with_criteria_makes_a_proximal_gradient_step_on_the_servers_parameters():
     lam = 0.08
     plain = mj.fed_avg(MODEL, local=ONE_STEP)
@@ -198,6 +233,7 @@ def test_released_is_a_fresh_adam_with_weight_decay_from_a_start_of_ones_own():
     [
         ({"weight": 1.0}, "less than 1"),
         ({"weight": -0.1}, "at least 0"),
+        ({"ramp": 1.0}, "ramp .* less than 1"),
         ({"criteria": []}, "no criteria"),
         ({"weights": [0.5]}, "sum to 1"),
         ({"weights": [0.5, 0.5]}, "1 criteria but 2 weights"),
@@ -221,6 +257,17 @@ def test_a_grid_refuses_weights_that_leave_agents_no_say(value):
     for algorithm in (QUADRATICS, mj.with_criteria(mj.fed_avg(MODEL), criteria.l1())):
         with pytest.raises(ValueError, match="less than 1"):
             mj.simulate(algorithm, DATA, rounds=1, grid={"lambda": [0.5, value]})
+
+
+def test_weights_of_criteria_are_refused_unless_they_sum_to_one():
+    """Those that are not given stay as they are."""
+    for hyper in ({"share_distance": 0.5}, {"share_distance": 0.5, "share_squared_norm": 0.4}):
+        with pytest.raises(ValueError, match=r"sum to 1, got share_squared_norm = 0\.(75|4), share_distance = 0\.5"):
+            mj.simulate(QUADRATICS, DATA, rounds=1, hyper=hyper)
+    with pytest.raises(ValueError, match="at least 0"):
+        QUADRATICS.check_hyper({"share_distance": -0.5, "share_squared_norm": 1.5})
+    alone = mj.weighted_sum(MODEL, criteria.squared_norm())
+    assert set(jax.eval_shape(alone.init, jax.random.key(0)).hyper) == {"lambda", "lr"}
 
 
 def test_methods_that_criteria_cannot_be_added_to():

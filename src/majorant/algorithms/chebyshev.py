@@ -17,6 +17,10 @@ With one local step on all samples that is descent on Σ_k ρ_k w_k H_k with the
 also converges where the problem is not convex. An agent that is absent counts with the loss it last reported, and the
 step's total weight is shared among those that are there; before round 1 all report their loss once.
 
+One number moves the point along the front: λ in [0, 1) multiplies the agents' preferences by 2(1 − λ) and criterion j's
+by 2λ N v_j, with shares v that sum to 1 (1/N each unless given), so that λ = ½ leaves all as they are. What has
+preference 0 then (all criteria for λ = 0) is out of play.
+
 Agnostic federated learning is the case without criteria, with s = 0 and w = 1 (its authors take projected steps on ρ).
 
 References: Morales, Biccari, *A multi-objective optimization framework for decentralized learning with coordination
@@ -34,6 +38,7 @@ import numpy as np
 
 from majorant.algorithms.fed_avg import shared_model
 from majorant.algorithms.two_blocks import one_vote
+from majorant.algorithms.weighted_sum import check_weight
 from majorant.core import (
     Algorithm,
     ClientData,
@@ -67,6 +72,7 @@ class State(NamedTuple):
     losses: jax.Array  # (clients,) as last reported
     member: jax.Array  # (clients,) whether an agent trains and has samples
     rho: jax.Array  # (K,) the mean of ρ over the rounds
+    pull: jax.Array  # (K,) ρ_k w_k in the last step; its mean over the rounds where the mean of Θ is deployed
     average: Tree  # the mean of Θ over the rounds
 
 
@@ -77,6 +83,8 @@ def chebyshev(
     clients: int,
     reference: float | Sequence[float] = 0.0,
     preferences: float | Sequence[float] = 1.0,
+    weight: float = 0.5,
+    weights: Sequence[float] | None = None,
     local: Solver | None = None,
     mirror_rate: float = 0.1,
     memory: float = 1.0,
@@ -85,9 +93,12 @@ def chebyshev(
 ) -> Algorithm:
     """The smallest worst gap over ``clients`` agents (all of the data's, unseen ones included) and criteria.
 
-    ``reference`` s and ``preferences`` w are numbers, or one for each agent and then each criterion. ``mirror_rate`` is
-    γ and ``memory`` β. ``criteria_lr`` is how far the coordinator steps in a round: by default the agents' learning
-    rate times their number of local steps, where that is known. ``output`` "average" deploys the mean of the iterates.
+    ``reference`` s and ``preferences`` w are numbers, or one for each agent and then each criterion. ``weight`` is λ
+    and ``weights`` are the criteria's shares v: hyperparameters "lambda" and, of several criteria, "share_l1" and the
+    like, so that a front is one program. ``mirror_rate`` is γ and ``memory`` β. ``criteria_lr`` is how far the
+    coordinator steps in a round: by default the agents' learning rate times their number of local steps, where that is
+    known. ``output`` "average" deploys the mean of the iterates. Gaps should be positive: where a model is better than
+    s in everything, a larger preference makes a gap *smaller*, and moves the point the wrong way.
 
     >>> import majorant as mj
     >>> data = mj.data.synthetic_mixture(clients=5, dimension=4, seed=0)
@@ -103,13 +114,17 @@ def chebyshev(
         raise ValueError(f"output must be 'last' or 'average', got {output!r}")
     local = local or local_sgd()
     given = isinstance(criteria, Criterion) or len(criteria) > 0
-    coordinator = coordinate(criteria, step="implicit") if given else Coordinator((), ())
+    coordinator = coordinate(criteria, weights, step="implicit") if given else Coordinator((), ())
+    check_weight({"lambda": weight})
+    if not given and (weight != 0.5 or weights is not None):
+        raise ValueError("weight and weights are of criteria, and there are none")
     count = clients + len(coordinator.criteria)
     s, w = per_objective("reference", reference, count), per_objective("preferences", preferences, count)
     if not (w > 0).all():
         raise ValueError(f"preferences must be greater than 0, got {preferences}")
     hyper = local.hyper | {"mirror_rate": mirror_rate, "memory": memory}
     if given:
+        hyper |= {"lambda": weight} | coordinator.hyper
         hyper["criteria_lr"] = length_of_a_round(local) if criteria_lr is None else criteria_lr
         check_range("criteria_lr", hyper["criteria_lr"], above=0)
     averaging, zero = output == "average", lambda *shape: jnp.zeros(shape, jnp.result_type(float))
@@ -117,7 +132,7 @@ def chebyshev(
 
     def init(key: Key) -> Server:
         theta = model.init(key)
-        state = State(zero(count), zero(clients), jnp.ones(clients, bool), zero(count), theta)
+        state = State(zero(count), zero(clients), jnp.ones(clients, bool), zero(count), zero(count), theta)
         return Server(theta, as_hyper(hyper), state)
 
     def own_place(data: ClientData, value: jax.Array) -> jax.Array:
@@ -135,22 +150,31 @@ def chebyshev(
         solved = local.solve(model, view, view.value, moments, data, key)
         return Upload(Sent(solved.params, loss), one_vote(data), {"loss": loss}), solved.moments
 
-    def probabilities(state: State) -> jax.Array:
-        alive = jnp.concatenate([state.member, jnp.ones(count - clients, bool)])
-        return jax.nn.softmax(jnp.where(alive, state.score, -jnp.inf))
+    def preferred(hyper: dict[str, jax.Array]) -> jax.Array:
+        """The preferences with λ in them."""
+        if not given:
+            return w
+        lam, shares = hyper["lambda"], jnp.stack([jnp.asarray(share) for share in coordinator.shares_of(hyper)])
+        return w * jnp.concatenate([jnp.full(clients, 2 * (1 - lam)), 2 * lam * len(shares) * shares])
 
-    def gaps(losses: jax.Array, theta: Tree) -> jax.Array:
+    def in_play(server: Server) -> jax.Array:
+        return jnp.concatenate([server.state.member, preferred(server.hyper)[clients:] > 0])
+
+    def probabilities(server: Server) -> jax.Array:
+        return jax.nn.softmax(jnp.where(in_play(server), server.state.score, -jnp.inf))
+
+    def gaps(server: Server, losses: jax.Array, theta: Tree) -> jax.Array:
         values = coordinator.values(theta) if given else zero(0)
-        return w * (jnp.concatenate([losses, values]) - s)
+        return preferred(server.hyper) * (jnp.concatenate([losses, values]) - s)
 
     def aggregate(server: Server, stack: Stack) -> Total:
         state, here = server.state, stack.weight > 0
         losses = jnp.where(here, stack.value.loss, state.losses)
-        score = server.hyper["memory"] * state.score + server.hyper["mirror_rate"] * gaps(losses, server.value)
-        alive = jnp.concatenate([state.member, jnp.ones(count - clients, bool)])
+        score = server.hyper["memory"] * state.score + server.hyper["mirror_rate"] * gaps(server, losses, server.value)
+        alive = in_play(server)
         score = jnp.where(alive, score - jnp.where(alive, score, -jnp.inf).max(), 0)
-        state = state._replace(score=score, losses=losses)
-        force = w * probabilities(state)
+        rho = probabilities(server._replace(state=state._replace(score=score)))
+        force = preferred(server.hyper) * rho
         pulls = jnp.where(here, force[:clients], 0)
         pulls = pulls * force[:clients].sum() / jnp.maximum(pulls.sum(), 1e-30)  # the absent ones' share as well
         moved = lambda old, new: old + jnp.tensordot(pulls.astype(old.dtype), new - old, axes=1)
@@ -159,8 +183,9 @@ def chebyshev(
             theta = coordinators_step(server, theta, force[clients:])
         t = jnp.asarray(server.round, jnp.float32) + 1
         mean = lambda old, new: old + ((new - old) / t).astype(old.dtype)
-        rho, average = jax.tree.map(mean, (state.rho, state.average), (probabilities(state), server.value))
-        return Total((theta, state._replace(rho=rho, average=average)), stack.weight.sum())
+        means = jax.tree.map(mean, (state.rho, state.pull, state.average), (rho, force, server.value))
+        pull = means[1] if averaging else force
+        return Total((theta, State(score, losses, state.member, means[0], pull, means[2])), stack.weight.sum())
 
     def coordinators_step(server: Server, theta: Tree, force: jax.Array) -> Tree:
         rate = server.hyper["criteria_lr"]
@@ -175,7 +200,7 @@ def chebyshev(
 
     def log(server: Server) -> dict[str, jax.Array]:
         found = coordinator.named(server.value) if given else {}
-        return found | {"largest_rho": probabilities(server.state).max()}
+        return found | {"largest_rho": probabilities(server).max()}
 
     def measure(view: View, client: Tree, data: ClientData, key: Key) -> jax.Array:
         return own_place(data, loss_of(view.coins if averaging else view.value, data))
@@ -183,13 +208,18 @@ def chebyshev(
     def conclude(server: Server, mean: jax.Array) -> dict[str, jax.Array]:
         member = server.state.member
         losses = mean * member.sum()
-        each = gaps(losses, server.state.average if averaging else server.value)
-        alive = jnp.concatenate([member, jnp.ones(count - clients, bool)])
+        each = gaps(server, losses, server.state.average if averaging else server.value)
         return {
-            "objective": jnp.where(alive, each, -jnp.inf).max(),
+            "objective": jnp.where(in_play(server), each, -jnp.inf).max(),
             "agents_loss": losses.sum() / jnp.maximum(member.sum(), 1),
             "worst_agent_loss": jnp.where(member, losses, -jnp.inf).max(),
         }
+
+    def check_hyper(hyper: dict[str, float]) -> None:
+        check_memory(hyper)
+        check_weight(hyper)
+        if given:
+            coordinator.check_shares(hyper)
 
     return shared_model("chebyshev", model, local)._replace(
         init=init,
@@ -204,7 +234,7 @@ def chebyshev(
         log=log,
         diagnosis=Diagnosis(measure, conclude, weight=one_vote),
         sends_points=False,
-        check_hyper=check_memory,
+        check_hyper=check_hyper,
     )
 
 

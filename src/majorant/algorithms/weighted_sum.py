@@ -16,6 +16,16 @@ gradient. The last proximal operator of a round is the coordinator's: agents sen
 quadratic criterion it makes no difference; for ‖Θ‖₁ a mean of sparse points would not be sparse, and with one step a
 round on all samples this way *is* proximal gradient descent on F, whatever the agents' data.
 
+With a *ramp* r > 0 a run walks along the path of minimisers to its own λ: round t, of T and counted from 0, is on F
+with λ_t in place of λ,
+
+    λ_t = λ · min(1, (t/T) / r),
+
+so that every λ_t starts from the model of a smaller one, from λ_0 = 0 on, and the last (1 − r) T rounds are on F.
+Where minimisers change continuously with λ, Θ follows them. That matters where F has bad local minima for large λ, as
+Θ = 0 is for a network and S = ½ ‖Θ‖²: the gradient of its loss there is a product of layers, smaller than λΘ. A cold
+run falls into it before it has learnt anything; a trained model need not. On convex problems all ends are the same.
+
 As printed, Definition 2.1 describes an ideal point and not a Pareto optimal one, Algorithm 1 starts every round at Θ⁰
 and sums the agents' models, and its step is on C_i + α Σ_j S_j with α = λ/((1 − λ)N), which is unbounded as λ → 1;
 above is what is meant. The theorem's L should be L_C + α Σ_j L_{S_j}, and its Θ^T the minimiser.
@@ -81,16 +91,19 @@ def weighted_sum(
     weights: Sequence[float] | None = None,
     local: Solver | None = None,
     step: str = "explicit",
+    ramp: float = 0.0,
     agents: str = "equal",
     variant: str = "paper",
     setting: str = "iid",
 ) -> Algorithm:
     """The weighted sum of agents' losses and a coordinator's criteria; ``weight`` is λ.
 
-    λ is the hyperparameter "lambda": a grid of it is one program. ``weights`` are the criteria's w_j. ``agents``
-    "equal" counts every agent once, as (2.2) does, and "samples" by its samples. An implicit step needs ``local_sgd``
-    without momentum. The "released" variant takes criterion and solver from ``setting``, "iid" or "two-digits", unless
-    they are given.
+    λ is the hyperparameter "lambda": a grid of it is one program. ``weights`` are the criteria's w_j; where there are
+    several they are hyperparameters too, by the criteria's names: "share_l1", "share_squared_norm". ``ramp`` is
+    the share of the rounds over which λ rises from 0, in [0, 1); 0 is the paper's algorithm, and other values are the
+    hyperparameter "ramp". ``agents`` "equal" counts every agent once, as (2.2) does, and "samples" by its samples. An
+    implicit step needs ``local_sgd`` without momentum. The "released" variant takes criterion and solver from
+    ``setting``, "iid" or "two-digits", unless they are given.
 
     >>> import majorant as mj
     >>> data = mj.data.synthetic_mixture(clients=5, dimension=4, seed=0)
@@ -99,7 +112,7 @@ def weighted_sum(
     >>> [bool(lines[-1]["l1"] > 0) for lines in run.histories]
     [True, True, False]
     """
-    check_weight({"lambda": weight})
+    check_weight({"lambda": weight, "ramp": ramp})
     if agents not in ("equal", "samples"):
         raise ValueError(f"agents must be 'equal' or 'samples', got {agents!r}")
     if variant not in ("paper", "released"):
@@ -119,15 +132,17 @@ def weighted_sum(
         )
     stepping = proximal_solver(local, coordinator) if implicit else None
     solver = stepping or local
-    hyper = local.hyper | {"lambda": weight}
+    hyper = local.hyper | {"lambda": weight} | ({"ramp": ramp} if ramp else {}) | coordinator.hyper
     vote = one_vote if agents == "equal" else lambda data: data.size.astype(jnp.result_type(float))
 
     def client_update(view: View, moments: Tree, data: ClientData, key: Key) -> tuple[Upload, Tree]:
-        lam, start = view.hyper["lambda"], view.value
+        lam, start = weight_of_round(view), view.value
+        view = view._replace(hyper=view.hyper | {"lambda": lam})
         if variant == "released":
             own = model.init(jax.random.fold_in(key, OWN_START_STREAM))
             start = select(jnp.asarray(view.round) == 0, own, start)
-        penalty = lambda theta: lam * coordinator.value(theta, without_prox=implicit)
+        shares = coordinator.shares_of(view.hyper)
+        penalty = lambda theta: lam * coordinator.value(theta, shares, without_prox=implicit)
         agents_part = jnp.full(data.y.shape[0], 1 - lam)  # every sample's weight in the loss
         kept = start if implicit else moments
         needed = None if implicit and coordinator.all_have_prox else penalty
@@ -139,7 +154,13 @@ def weighted_sum(
 
     def finish(server: Server, total: Total) -> Server:
         assert stepping is not None
-        return server._replace(value=coordinator.prox(total.mean(), rate(stepping, server) * server.hyper["lambda"]))
+        view = View(server.value, server.hyper, server.round, server.rounds)
+        rho = server.hyper["lr"] * stepping.schedule(view.progress) * weight_of_round(view)
+        return server._replace(value=coordinator.prox(total.mean(), rho, coordinator.shares_of(server.hyper)))
+
+    def check_hyper(hyper: dict[str, float]) -> None:
+        check_weight(hyper)
+        coordinator.check_shares(hyper)
 
     return shared_model("weighted-sum", model, local)._replace(
         init=lambda key: Server(model.init(key), as_hyper(hyper)),
@@ -148,26 +169,31 @@ def weighted_sum(
         server_update=finish if implicit else replace_by_mean,
         log=lambda server: coordinator.named(server.value),
         diagnosis=diagnosis(model, coordinator, vote),
-        check_hyper=check_weight,
+        check_hyper=check_hyper,
     )
 
 
 def check_weight(hyper: dict[str, float]) -> None:
-    """λ must leave the agents a say."""
+    """λ must leave the agents a say, and its ramp must end before the rounds do."""
     if "lambda" in hyper:
         check_range("weight (λ)", hyper["lambda"], least=0, below=1)
+    if "ramp" in hyper:
+        check_range("ramp (a share of the rounds)", hyper["ramp"], least=0, below=1)
+
+
+def weight_of_round(view: View) -> jax.Array:
+    """λ_t: the weight of this round, on its way along the ramp."""
+    lam, ramp = view.hyper["lambda"], view.hyper.get("ramp")
+    if ramp is None:
+        return lam
+    risen = view.progress.astype(lam.dtype) / jnp.where(ramp > 0, ramp, 1)
+    return jnp.where(ramp > 0, jnp.minimum(1, risen), 1) * lam
 
 
 def released_solver(setting: str) -> LocalSolver:
     """The authors' local solver: an epoch of Adam, which starts anew in every round."""
     ran = RELEASED[setting]
     return local_optax(optax.adam(ran.lr), epochs=1, batch_size=ran.batch_size, keep_moments=False)
-
-
-def rate(local: LocalSolver, server: Server) -> jax.Array:
-    """The learning rate of this round's local steps."""
-    progress = View(server.value, server.hyper, server.round, server.rounds).progress
-    return server.hyper["lr"] * local.schedule(progress)
 
 
 def proximal_solver(local: Solver, coordinator: Coordinator) -> LocalSolver:
@@ -180,7 +206,7 @@ def proximal_solver(local: Solver, coordinator: Coordinator) -> LocalSolver:
 
     def step(hyper: dict, scale: jax.Array, params: Tree, gradients: Tree, z: Tree) -> tuple[Tree, Tree]:
         z, _ = local.step(hyper, scale, params, gradients, ())
-        return coordinator.prox(z, hyper["lr"] * scale * hyper["lambda"]), z
+        return coordinator.prox(z, hyper["lr"] * scale * hyper["lambda"], coordinator.shares_of(hyper)), z
 
     return local._replace(step=step, init=lambda params: params, keep_moments=True)
 
@@ -197,12 +223,13 @@ def diagnosis(model: Model, coordinator: Coordinator, vote: Any) -> Diagnosis:
 
     def conclude(server: Server, mean: tuple[jax.Array, Tree]) -> dict[str, jax.Array]:
         theta, lam, (loss, gradient) = server.value, server.hyper["lambda"], mean
-        forward = jax.grad(lambda t: coordinator.value(t, without_prox=not coordinator.smooth))(theta)
+        shares = coordinator.shares_of(server.hyper)
+        forward = jax.grad(lambda t: coordinator.value(t, shares, without_prox=not coordinator.smooth))(theta)
         slope = jax.tree.map(lambda c, s: (1 - lam) * c + lam * s, gradient, forward)
         if not coordinator.smooth:
-            moved = coordinator.prox(jax.tree.map(jnp.subtract, theta, slope), lam)
+            moved = coordinator.prox(jax.tree.map(jnp.subtract, theta, slope), lam, shares)
             slope = jax.tree.map(jnp.subtract, theta, moved)
-        objective = (1 - lam) * loss + lam * coordinator.value(theta)
+        objective = (1 - lam) * loss + lam * coordinator.value(theta, shares)
         found = {"objective": objective, "agents_loss": loss, "gradient_squared": squared_norm(slope)}
         return found | coordinator.named(theta)
 
