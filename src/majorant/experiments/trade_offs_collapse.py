@@ -7,9 +7,12 @@ layers. F is compared there and at points that were reached
 
     cold             as in the notebooks, from a random start: 50 rounds of Adam with rate 0.01
     cold, slow       the same with rate 0.001
+    ramp, slow       with that rate, λ rising from 0 to its value over the first 80 % of the 50 rounds
     cold, implicit   50 rounds of SGD (rate 0.5, batches of 64) on (1 − λ) C_i, S's proximal operator after every step
     warm             λ rises in steps from a model trained with λ = 0.5, 10 rounds of Adam with rate 0.001 at each
     warm, implicit   from there, 10 more rounds with the implicit step
+
+All but the last two have the same number of rounds and are one program each.
 
 A run has collapsed where its test accuracy is below 0.2. A point below the constant answers in F shows that these are
 not the minimiser; where none is found, they are the best that is known. Whether they *are* the minimiser would need a
@@ -38,7 +41,7 @@ from majorant.models.base import Model
 
 LAMBDAS = (0.87, 0.88, 0.89, 0.9, 0.91, 0.92, 0.93, 0.95, 0.97, 0.99)
 START, BEFORE = 0.5, (0.6, 0.7, 0.75, 0.8, 0.84)  # where the warm path begins, and what it passes on its way
-SEEDS, WARM_ROUNDS, COLLAPSED = 3, 10, 0.2
+SEEDS, WARM_ROUNDS, RAMP, COLLAPSED = 3, 10, 0.8, 0.2
 FACTOR = RELEASED["iid"].factor
 
 
@@ -116,6 +119,9 @@ def reached(context: Context, model: Model, held: Agents, lambdas: Sequence[floa
     for name, rate in {"cold": 1.0, "cold, slow": 0.1}.items():
         context.tell(f"{name}: {len(lambdas)} λ × {seeds} seeds, {rounds} rounds")
         found[name] = judge(train(released, rounds, grid=grid, hyper={"lr_scale": rate}), lambdas)
+    context.tell(f"ramp, slow: {rounds} rounds")
+    rising = mj.weighted_sum(model, variant="released", setting="iid", ramp=RAMP)
+    found["ramp, slow"] = judge(train(rising, rounds, grid=grid, hyper={"lr_scale": 0.1}), lambdas)
     context.tell(f"cold, implicit: {rounds} rounds")
     found["cold, implicit"] = judge(train(implicit, rounds, grid=grid), lambdas)
     context.tell(f"warm: {rounds} rounds with λ = {START:g}, then {short} for each λ")
