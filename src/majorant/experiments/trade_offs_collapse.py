@@ -41,7 +41,7 @@ from majorant.models.base import Model
 
 LAMBDAS = (0.87, 0.88, 0.89, 0.9, 0.91, 0.92, 0.93, 0.95, 0.97, 0.99)
 START, BEFORE = 0.5, (0.6, 0.7, 0.75, 0.8, 0.84)  # where the warm path begins, and what it passes on its way
-SEEDS, WARM_ROUNDS, RAMP, COLLAPSED = 3, 10, 0.8, 0.2
+SEEDS, WARM_ROUNDS, RAMP, COLLAPSED, ROUNDING = 3, 10, 0.8, 0.2, 1e-3
 FACTOR = RELEASED["iid"].factor
 
 
@@ -144,24 +144,30 @@ def start_at(params: Tree) -> Callable:
     return lambda fresh: fresh._replace(server=fresh.server._replace(value=params))
 
 
+def better(found: dict[str, Found], flat: Sequence[float]) -> list[bool]:
+    """For every λ, whether a point was reached that is below the constant answers by more than rounding."""
+    lowest = np.min([each.objective.min(axis=1) for each in found.values()], axis=0)
+    return (lowest < (1 - ROUNDING) * np.asarray(flat)).tolist()
+
+
 def objectives(
     lambdas: Sequence[float], zero: Sequence[float], flat: Sequence[float], found: dict[str, Found]
 ) -> Result:
     """F everywhere, and where it is least."""
-    rows, curves = [], {"constant answers": (list(lambdas), list(flat))}
+    rows, curves, below = [], {"constant answers": (list(lambdas), list(flat))}, better(found, flat)
     for i, value in enumerate(lambdas):
         least = {name: float(each.objective[i].min()) for name, each in found.items()}
         best = min(least, key=lambda name: least[name])
-        where = best if least[best] < flat[i] else "constant answers"
+        where = best if below[i] else "constant answers"
         cells = [f"{each.objective[i].mean():.5f}" for each in found.values()]
         rows.append([f"{value:g}", f"{zero[i]:.5f}", f"{flat[i]:.5f}", *cells, f"{least[best]:.5f}", where])
     for name, each in found.items():
         curves[name] = (list(lambdas), each.objective.mean(axis=1).tolist())
-    below = [v for i, v in enumerate(lambdas) if min(e.objective[i].min() for e in found.values()) < flat[i]]
+    largest = max((value for value, under in zip(lambdas, below, strict=True) if under), default="none")
     notes = [
         f"F = (1 − λ) · mean loss + λ (c/2) ‖Θ‖², c = {FACTOR:g}, on all training images; means over "
         f"{next(iter(found.values())).objective.shape[1]} seeds, and the lowest of all runs.",
-        f"The largest λ at which a point below the constant answers was found: {max(below) if below else 'none'}.",
+        f"The largest λ at which a point below the constant answers was found: {largest}.",
     ]
     columns = ["λ", "Θ = 0", "constant answers", *found, "lowest reached", "lowest is"]
     return Result("F at zero and at the points reached, i.i.d. MNIST", columns, rows, notes, curves, ("λ", "F"))
@@ -179,8 +185,8 @@ def scores(lambdas: Sequence[float], found: dict[str, Found], flat: Sequence[flo
     trains = lambda each: [v for i, v in enumerate(lambdas) if (each.accuracy[i] >= COLLAPSED).any()]
     traps = [
         f"{value:g}"
-        for i, value in enumerate(lambdas)
-        if found["cold"].accuracy[i].min() < COLLAPSED and min(e.objective[i].min() for e in found.values()) < flat[i]
+        for value, worst, under in zip(lambdas, found["cold"].accuracy.min(axis=1), better(found, flat), strict=True)
+        if worst < COLLAPSED and under
     ]
     notes = [
         "The largest λ at which some run trains: "
