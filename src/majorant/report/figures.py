@@ -114,8 +114,10 @@ def lines(
         where.set_title(panel)
         where.set_xlabel(x_name)
     axes[0].set_ylabel(y_name)
-    columns = 2 * len(panels)
-    figure.legend(found.values(), [shown(name, 36) for name in found], loc="outside upper left", ncols=columns)
+    words = [shown(name, 36) for name in found]
+    fitting = int(figure.get_figwidth() // (0.65 + 0.085 * max(map(len, words))))  # inches of a line and of a letter
+    columns = max(1, min(2 * len(panels), fitting))
+    figure.legend(found.values(), words, loc="outside upper left", ncols=columns)
     figure.set_figheight(figure.get_figheight() + 0.2 * (len(names) // columns))
     return figure
 
