@@ -1,8 +1,8 @@
 """Figures of fronts: what every model costs in loss and criteria, and how its scores go with λ.
 
-Two coordinates (the agents' mean loss and one criterion) make a plane, three make the three planes of their pairs, and
-more make parallel coordinates. Numbers beside points are λ, or those of the points where criteria have several weights;
-where there is no room for one, the report's table has it.
+Two coordinates (the agents' mean or worst loss and one criterion) make a plane, three make the three planes of their
+pairs, and more make parallel coordinates. Numbers beside points are λ, or those of the points where criteria have
+several weights; where there is no room for one, the report's table has it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SIDES = [(1, 0.8), (-1, -0.8), (1, 0), (-1, 0), (1, -0.8), (-1, 0.8), (0, 1), (0
 
 @in_style
 def front(record: FrontRecord) -> Figure:
-    """The agents' mean loss against the criteria; dominated points are hollow, chosen ones framed."""
+    """The agents' loss against the criteria; dominated points are hollow, chosen ones framed."""
     return planes(record) if len(record.names) <= 3 else parallel(record)
 
 
