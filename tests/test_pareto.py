@@ -96,6 +96,7 @@ def test_the_knee_and_the_spread():
         (lambda: mj.pareto_front(MODEL, DATA, [criteria.l1()] * 2, criteria_weights=[0.5, 0.1]), "sum to 1"),
         (lambda: mj.pareto_front(MODEL, DATA, TWO, criteria_weights=[[0.5, 0.5], [1.0]]), "2 criteria but 1 weights"),
         (lambda: mj.pareto_front(MODEL, DATA, TWO, criteria_weights=[]), "is empty"),
+        (lambda: mj.pareto_front(MODEL, DATA, TWO, criteria_weights=[[0.5, 0.5], 1.0]), "mixes numbers and vectors"),
         (lambda: mj.pareto_front(MODEL, DATA, TWO, ramp=1.0), "ramp .* less than 1"),
         (lambda: mj.pareto_front(MODEL, DATA, TWO, scalarization="maximum"), "one of weighted-sum, chebyshev"),
         (lambda: mj.pareto_front(MODEL, DATA, TWO, scalarization="chebyshev", ramp=0.5), "ramp is of weighted sums"),

@@ -205,9 +205,11 @@ def as_vectors(criteria_weights: Any, count: int) -> list[tuple[float, ...]]:
     if criteria_weights is None:
         return [tuple(1 / count for _ in range(count))]
     given = list(criteria_weights)
-    if not given:
-        raise ValueError("criteria_weights is empty: give a weight for each criterion, or a list of such vectors")
-    vectors = given if all(np.ndim(each) == 1 for each in given) else [given]
+    kinds = {np.ndim(each) for each in given}
+    if kinds not in ({0}, {1}):
+        what = "is empty" if not given else "mixes numbers and vectors"
+        raise ValueError(f"criteria_weights {what}: give a weight for each criterion, or a list of such vectors")
+    vectors = given if kinds == {1} else [given]
     return list(dict.fromkeys(tuple(float(value) for value in vector) for vector in vectors))
 
 
