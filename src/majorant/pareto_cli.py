@@ -75,7 +75,7 @@ def sweep(
     ] = None,
     ramp: Annotated[
         float | None,
-        typer.Option(help="Share of the rounds over which λ rises from 0, of weighted sums (default 0.5)."),
+        typer.Option(help="Share of the rounds over which λ rises from 0, of weighted sums (default 0.25)."),
     ] = None,
     mirror_rate: Annotated[
         float | None, typer.Option(help="Of chebyshev: how fast the worst get weight (default 2).")

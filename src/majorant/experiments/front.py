@@ -64,7 +64,7 @@ class FrontConfig(RunConfig):
     points: int | None = Field(None, ge=2, description="so many λ from 0 to 0.9 instead (default 8)")
     refine: int = Field(0, ge=0, description="further λ where the front is sparse")
     ramp: float | None = Field(
-        None, ge=0, lt=1, description="share of the rounds over which λ rises from 0, of weighted sums (default 0.5)"
+        None, ge=0, lt=1, description="share of the rounds over which λ rises from 0, of weighted sums (default 0.25)"
     )
     mirror_rate: float | None = Field(None, gt=0, description="of chebyshev: how fast the worst get weight (default 2)")
     memory: float | None = Field(None, ge=0, le=1, description="of chebyshev: of past gaps, 1 keeps all (default 0.9)")

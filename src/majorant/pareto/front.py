@@ -34,7 +34,7 @@ from majorant.pareto.judge import MEAN, WORST, Judge, Point, Setting
 from majorant.solvers import Solver, check_range, local_sgd
 
 SCALARIZATIONS = ("weighted-sum", "chebyshev")
-RAMP = 0.5  # the share of the rounds over which λ rises
+RAMP = 0.25  # the share of the rounds over which λ rises
 SETTLING = {"mirror_rate": 2.0, "memory": 0.9}  # the last iterates settle: a smooth maximum of temperature 0.05
 HIGHEST = 0.9  # of λ, unless given
 
@@ -131,7 +131,7 @@ def pareto_front(
     ``refine`` is how many more λ are put where a vector's path is sparse.
 
     With ``scalarization`` "weighted-sum" points are measured by the agents' mean loss, ``ramp`` is the share of the
-    rounds over which λ rises (half of them unless given), and ``method`` goes to `weighted_sum`: ``local``, ``step``
+    rounds over which λ rises (a quarter unless given), and ``method`` goes to `weighted_sum`: ``local``, ``step``
     (by default implicit where a criterion has a kink), ``agents``, ``variant``.
 
     With "chebyshev" they are measured by the worst agent's loss, and ``method`` goes to `chebyshev`: ``local``,
