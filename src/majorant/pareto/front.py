@@ -255,7 +255,7 @@ def check_reference(judge: Judge, algorithm: Algorithm, data: FederatedData, see
     """Complains about a reference point that dominates nothing: the untrained model is better in everything."""
     count = len(judge.coordinator.criteria)
     s = np.asarray(per_objective("reference", reference, data.clients + count))
-    start = start_server(algorithm, jax.random.key(seed), {}, jnp.asarray(1)).value
+    start = jax.jit(lambda key: start_server(algorithm, key, {}, jnp.asarray(1)).value)(jax.random.key(seed))
     found = judge.numbers(Setting(0.5, judge.coordinator.shares), start)
     gaps = np.concatenate([found.losses - s[judge.ids], found.criteria - s[data.clients :]])
     if (gaps < 0).all():
