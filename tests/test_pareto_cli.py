@@ -177,7 +177,7 @@ BAD = {
     "--criterion squared-norm --model lineer": "did you mean 'linear'?",
     "--criterion squared-norm --ramp 1": "less than 1",
     "--criterion squared-norm --scalarization max": "scalarization",
-    "--criterion squared-norm --scalarization chebyshev --ramp 0.5": "ramp does not go with --scalarization chebyshev",
+    "--criterion squared-norm --scalarization chebyshev --step implicit": "step does not go with --scalarization cheb",
     "--criterion squared-norm --memory 0.5": "memory does not go with --scalarization weighted-sum",
     "--criterion squared-norm --scalarization chebyshev --optimizer adam": "give criteria_lr",
     "--criterion l1 --criterion group-lasso --scalarization chebyshev": "is not made of theirs",

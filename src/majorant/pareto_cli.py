@@ -75,7 +75,7 @@ def sweep(
     ] = None,
     ramp: Annotated[
         float | None,
-        typer.Option(help="Share of the rounds over which λ rises from 0, of weighted sums (default 0.25)."),
+        typer.Option(help="Share of the rounds over which λ rises from 0 to its value (default 0.25)."),
     ] = None,
     mirror_rate: Annotated[
         float | None, typer.Option(help="Of chebyshev: how fast the worst get weight (default 2).")
@@ -235,8 +235,8 @@ def sweeps(settings: Any, *, quiet: bool) -> Iterator[Callable[[int, int], None]
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    paths = len(settings.preferences)
-    words = [f"{len(set(settings.lambdas)) * paths} models, side by side"]
+    paths, lambdas = len(settings.preferences), set(settings.lambdas)
+    words = [f"{len(lambdas - {0.0}) * paths + (0.0 in lambdas)} models, side by side"]
     words += [f"{settings.refine * paths} more between them"] * bool(settings.refine)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=errors) as screen:

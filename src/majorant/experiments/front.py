@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 NOT_FOR_FRONTS = ("objective", "until", "seeds", "compression", "topology", "scaling", "diagnostics", "reference",
                   "evaluate_every", "clients", "memory_budget")  # fmt: skip
-OF_SUMS = ("ramp", "step", "agents")  # settings of one scalarization only
+OF_SUMS = ("step", "agents")  # settings of one scalarization only
 OF_CHEBYSHEV = ("mirror_rate", "memory", "output", "criteria_lr")
 HIGHEST = 0.9  # the largest λ of an even grid
 
@@ -64,7 +64,7 @@ class FrontConfig(RunConfig):
     points: int | None = Field(None, ge=2, description="so many λ from 0 to 0.9 instead (default 8)")
     refine: int = Field(0, ge=0, description="further λ where the front is sparse")
     ramp: float | None = Field(
-        None, ge=0, lt=1, description="share of the rounds over which λ rises from 0, of weighted sums (default 0.25)"
+        None, ge=0, lt=1, description="share of the rounds over which λ rises from 0 to its value (default 0.25)"
     )
     mirror_rate: float | None = Field(None, gt=0, description="of chebyshev: how fast the worst get weight (default 2)")
     memory: float | None = Field(None, ge=0, le=1, description="of chebyshev: of past gaps, 1 keeps all (default 0.9)")
@@ -91,11 +91,9 @@ class FrontConfig(RunConfig):
     @property
     def method(self) -> dict[str, Any]:
         """What goes to `pareto_front` about the method, beside the scalarization."""
-        if self.scalarization == "weighted-sum":
-            step = {} if self.step == "auto" else {"step": self.step}
-            return {"local": self.local.build(), "agents": self.agents, "ramp": self.ramp} | step
-        given = {name: getattr(self, name) for name in OF_CHEBYSHEV}
-        return {"local": self.local.build()} | {name: value for name, value in given.items() if value is not None}
+        names = OF_SUMS if self.scalarization == "weighted-sum" else OF_CHEBYSHEV
+        given = {name: getattr(self, name) for name in ("ramp", *names)}
+        return {"local": self.local.build()} | {k: v for k, v in given.items() if v not in (None, "auto")}
 
     @property
     def as_run(self) -> RunConfig:

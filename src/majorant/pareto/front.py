@@ -4,13 +4,15 @@ Every λ, with every vector of the criteria's weights, gives a model; `majorant.
 another one dominates are set aside. Where neighbours on a vector's path over λ lie far apart, new λ between theirs are
 run, those of all vectors in a second program. All models have the same start and the same number of rounds.
 
-Weighted sums warm up along the path: λ rises from 0 to a run's own over the first rounds (`weighted_sum`'s *ramp*), so
-that every λ is trained from the model of a smaller one. Chebyshev scalarization takes λ as a preference, and reaches
-points of fronts that are not convex.
+Runs are warm-started along the path: λ rises from 0 to a run's own over the first rounds (`weighted_sum`'s *ramp*), so
+that every λ is trained from the model of a smaller one. At λ = 0 the criteria's weights make no difference, and all
+paths begin with the same point. Chebyshev scalarization takes λ as a preference, and reaches points of fronts that are
+not convex.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -128,11 +130,11 @@ def pareto_front(
 
     ``weights`` are the λ, eight from 0 to 0.9 unless given, and ``criteria_weights`` the criteria's own weights: one
     vector or a list of them, each with all λ. Everything runs side by side in one program, ``rounds`` rounds.
-    ``refine`` is how many more λ are put where a vector's path is sparse.
+    ``refine`` is how many more λ are put where a vector's path is sparse. ``ramp`` is the share of the rounds over
+    which λ rises from 0, a quarter unless given; 0 is a cold start.
 
-    With ``scalarization`` "weighted-sum" points are measured by the agents' mean loss, ``ramp`` is the share of the
-    rounds over which λ rises (a quarter unless given), and ``method`` goes to `weighted_sum`: ``local``, ``step``
-    (by default implicit where a criterion has a kink), ``agents``, ``variant``.
+    With ``scalarization`` "weighted-sum" points are measured by the agents' mean loss, and ``method`` goes to
+    `weighted_sum`: ``local``, ``step`` (by default implicit where a criterion has a kink), ``agents``, ``variant``.
 
     With "chebyshev" they are measured by the worst agent's loss, and ``method`` goes to `chebyshev`: ``local``,
     ``reference``, ``preferences``, ``mirror_rate`` (2 unless given), ``memory`` (0.9), ``output``, ``criteria_lr``
@@ -184,9 +186,10 @@ def pareto_front(
         )
         return judge.points(*ends(run, settings, method.get("output", "last")))
 
-    points = train([Setting(value, vector) for vector in vectors for value in lambdas.tolist()], 0)
-    paths = [[point for point in points if point.criteria_weights == vector] for vector in vectors]
-    extra = [Setting(value, path[0].criteria_weights) for path in paths for value in between(path, int(refine))]
+    pairs = itertools.product(vectors, lambdas.tolist())
+    points = train([Setting(value, vector) for vector, value in pairs if value > 0 or vector == vectors[0]], 0)
+    path = lambda vector: [point for point in points if point.weight == 0 or point.criteria_weights == vector]
+    extra = [Setting(value, vector) for vector in vectors for value in between(path(vector), int(refine))]
     points += train(extra, 1) if extra else []
     points.sort(key=lambda point: (vectors.index(point.criteria_weights), point.weight))
     best = dominance.nondominated([point.values for point in points])
@@ -226,15 +229,15 @@ def scalarized(
     """The algorithm whose λ and shares are swept."""
     if kind not in SCALARIZATIONS:
         raise ValueError(f"scalarization must be one of {', '.join(SCALARIZATIONS)}, got {kind!r}")
+    options: dict[str, Any] = {"weights": shares, "ramp": RAMP if ramp is None else ramp}
     if kind == "weighted-sum":
-        options: dict[str, Any] = {"ramp": RAMP if ramp is None else ramp, "step": step_for(criteria)} | method
-        return weighted_sum(model, criteria, weights=shares, **options)
-    foreign = [name for name in ("step", "agents", "variant", "setting") if name in method] + ["ramp"] * bool(ramp)
+        return weighted_sum(model, criteria, **options | {"step": step_for(criteria)} | method)
+    foreign = [name for name in ("step", "agents", "variant", "setting") if name in method]
     if foreign:
         raise ValueError(f"{foreign[0]} is of weighted sums: leave it out for chebyshev")
     local = method.get("local") or local_sgd()
-    options = SETTLING | {"clients": data.clients, "criteria_lr": length_of_rounds(local, data)} | method
-    return chebyshev(model, criteria, weights=shares, **options)
+    options |= SETTLING | {"clients": data.clients, "criteria_lr": length_of_rounds(local, data)} | method
+    return chebyshev(model, criteria, **options)
 
 
 def step_for(criteria: Sequence[Criterion]) -> str:
