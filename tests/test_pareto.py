@@ -153,15 +153,15 @@ def test_several_weights_of_the_criteria_are_one_program_and_the_fronts_of_each(
     """
     calls = []
     monkeypatch.setattr(front_module, "simulate", lambda *a, **k: calls.append(k) or mj.simulate(*a, **k))
-    options = {"weights": [0, 0.05, 0.3], "rounds": 10, "refine": 1, "local": ONE_STEP}
+    options = {"weights": [0, 0.05, 0.3], "rounds": 10, "refine": 2, "local": ONE_STEP}
     vectors = [(0.8, 0.2), (0.1, 0.9)]
     together = mj.pareto_front(MODEL, DATA, TWO, criteria_weights=vectors, **options)
-    assert [len(call["seeds"]) for call in calls] == [5, 2]
+    assert [len(call["seeds"]) for call in calls] == [5, 4]
     found = {(p.criteria_weights, p.weight): p for p in (*together.points, *together.dominated)}
-    assert len(found) == 7
+    assert len(found) == 9
     for vector in vectors:
         alone = mj.pareto_front(MODEL, DATA, TWO, criteria_weights=vector, **options)
-        assert len(alone) + len(alone.dominated) == 4
+        assert len(alone) + len(alone.dominated) == 5
         for point in (*alone.points, *alone.dominated):
             other = found[(vector if point.weight else vectors[0], point.weight)]
             jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), point.params, other.params)

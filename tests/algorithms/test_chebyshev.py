@@ -132,6 +132,8 @@ def test_lambda_and_shares_are_preferences():
     spelt_out = after(make([0.5 * 1.6, 2.0 * 1.6, 3.0 * 0.08, 0.7 * 0.72]))
     given = after(make(own, weight=0.2, weights=[0.1, 0.9]))
     as_hyper = after(make(own), **{"lambda": 0.2, "share_squared_norm": 0.1, "share_l1": 0.9})
+    rho = np.exp(0.5 * np.array([0.5 * 1.6 * 1, 2.0 * 1.6 * 3, 3.0 * 0.08 * 0.125, 0.7 * 0.72 * 0.7]))
+    np.testing.assert_allclose(spelt_out.state.rho, rho / rho.sum(), rtol=1e-5)
     for each in (given, as_hyper):
         np.testing.assert_allclose(each.value, spelt_out.value, rtol=1e-6)
         np.testing.assert_allclose(each.state.rho, spelt_out.state.rho, rtol=1e-6)
