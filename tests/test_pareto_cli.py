@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import shutil
 from pathlib import Path
@@ -228,12 +227,13 @@ def test_criteria_refer_to_files_and_saved_models(made, tmp_path):
 
 
 def test_several_weights_of_the_criteria_make_one_front(tmp_path, monkeypatch):
-    """The sweeps are made up: with the second weights the first point dominates one that the first weights found."""
+    """The sweep is made up: a point of the second weights dominates one of the first; λ = 0 is a point of both."""
 
     def sweep(model, data, criteria, *, weights, criteria_weights, on_progress, **options) -> Front:
         assert criteria_weights == [(0.5, 0.5), (0.2, 0.8)]
         params = model.init(jax.random.key(0))
-        values = [(1.5, 2.0, 2.0), (3.0, 3.0, 0.5), (1.0, 2.0, 2.0), (2.0, 1.0, 1.0)]
+        values = [(0.5, 3.0, 3.0), (2.5, 1.5, 1.5), (2.0, 1.0, 1.0)]
+        places = [(criteria_weights[0], weights[0]), *((v, weights[1]) for v in criteria_weights)]
         scores = {"accuracy": 0.5, "macro_f1": 0.5, "certificate": 0.1, "norm": 1.0, "params": params}
         points = [
             Point(
@@ -244,18 +244,19 @@ def test_several_weights_of_the_criteria_make_one_front(tmp_path, monkeypatch):
                 criteria_weights=v,
                 **scores,
             )
-            for (v, weight), (a, b, c) in zip(itertools.product(criteria_weights, weights), values, strict=True)
+            for (v, weight), (a, b, c) in zip(places, values, strict=True)
         ]
         on_progress(0, 1)
-        return Front(model, tuple(points[1:]), tuple(points[:1]))
+        return Front(model, (points[0], points[2]), (points[1],))
 
     monkeypatch.setattr("majorant.pareto.front.pareto_front", sweep)
-    flags = ["--criterion", "squared-norm", "--criterion", "l1", "--weights", "0.1,0.2"]
+    flags = ["--criterion", "squared-norm", "--criterion", "l1", "--weights", "0,0.2"]
     each = ["--criteria-weights", "0.5,0.5", "--criteria-weights", "0.2,0.8"]
     text = invoke("pareto", "--data", DATA, *flags, *each, *SMALL, "--out", tmp_path / "front")
     record = read_front(tmp_path / "front")
-    assert [point.dominated for point in record.points] == [True, False, False, False]
+    assert [point.dominated for point in record.points] == [False, True, False]
     assert record.preferences == [(0.5, 0.5), (0.2, 0.8)]
+    assert [point.point for point in record.path((0.2, 0.8))] == [0, 2]
     assert "0.2 0.8" in text
     svg = render(draw_front(record)["front"], "svg", text=True).decode()
     assert "with its number" in svg  # points go by their numbers, as a λ stands for several of them

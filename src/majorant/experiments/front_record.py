@@ -112,6 +112,10 @@ class FrontRecord(BaseModel):
         """The different weights of the criteria, in the order of the points."""
         return list(dict.fromkeys(tuple(point.criteria_weights) for point in self.points))
 
+    def path(self, shares: tuple[float, ...]) -> list[PointRecord]:
+        """The points with these weights of the criteria, from λ = 0 on, where all weights have the same point."""
+        return [point for point in self.points if point.weight == 0 or tuple(point.criteria_weights) == shares]
+
     @property
     def on_front(self) -> list[PointRecord]:
         """The points that none dominates."""
