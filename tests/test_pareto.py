@@ -11,14 +11,15 @@ from sklearn.metrics import f1_score
 import majorant as mj
 import zoo
 from majorant import criteria, pareto
-from majorant.core import Server
-from majorant.engines.simulator import Snapshot
+from majorant.experiments.trade_offs_chebyshev import on_front, preferred, two_bumps
 from majorant.pareto import front as front_module
-from majorant.pareto.front import Front, Point, between_neighbours
+from majorant.pareto.front import Front, between
+from majorant.pareto.judge import WORST, Judge, Point, Setting
 
 DATA = zoo.problem()
 MODEL = mj.models.linear(DATA)
 ONE_STEP = mj.local_sgd(1.0, steps=1, batch_size=None)
+TWO = [criteria.l1(), criteria.squared_norm()]
 
 
 def scipys_weights(gram, lower, upper):
@@ -93,27 +94,35 @@ def test_the_knee_and_the_spread():
         (lambda: mj.pareto_front(MODEL, DATA, []), "no criteria"),
         (lambda: mj.pareto_front(MODEL, DATA, criteria.l1(), refine=-1), "refine"),
         (lambda: mj.pareto_front(MODEL, DATA, [criteria.l1()] * 2, criteria_weights=[0.5, 0.1]), "sum to 1"),
+        (lambda: mj.pareto_front(MODEL, DATA, TWO, criteria_weights=[[0.5, 0.5], [1.0]]), "2 criteria but 1 weights"),
+        (lambda: mj.pareto_front(MODEL, DATA, TWO, criteria_weights=[]), "is empty"),
+        (lambda: mj.pareto_front(MODEL, DATA, TWO, criteria_weights=[[0.5, 0.5], 1.0]), "mixes numbers and vectors"),
+        (lambda: mj.pareto_front(MODEL, DATA, TWO, ramp=1.0), "ramp .* less than 1"),
+        (lambda: mj.pareto_front(MODEL, DATA, TWO, scalarization="maximum"), "one of weighted-sum, chebyshev"),
+        (lambda: mj.pareto_front(MODEL, DATA, TWO, scalarization="chebyshev", ramp=1.0), "ramp .* less than 1"),
+        (lambda: mj.pareto_front(MODEL, DATA, TWO, scalarization="chebyshev", agents="equal"), "agents is of weighted"),
+        (lambda: mj.pareto_front(MODEL, DATA, TWO, scalarization="chebyshev", reference=50.0), "dominates nothing"),
     ],
 )
-def test_bad_input(make, words):
+def test_bad_input(make, words, monkeypatch):
+    monkeypatch.setattr(front_module, "simulate", lambda *a, **k: pytest.fail("training began"))
     with pytest.raises(ValueError, match=words):
         make()
 
 
 def test_a_front_of_models(monkeypatch):
-    """Convex and trained to convergence: every point is stationary, none is dominated, and trade-offs are monotone."""
+    """Convex and trained to convergence: every point is stationary, none is dominated, and trade-offs are monotone.
+
+    Refined points have the start, the rounds and the ramp of the others: one of them is a single run of its λ.
+    """
     calls = []
     monkeypatch.setattr(front_module, "simulate", lambda *a, **k: calls.append(k) or mj.simulate(*a, **k))
-    options = {"rounds": 120, "local": ONE_STEP}
+    options = {"rounds": 120, "local": ONE_STEP, "ramp": 0.3}
     front = mj.pareto_front(MODEL, DATA, criteria.squared_norm(), weights=[0.9, 0.1, 0.3], refine=3, **options)
     assert len(front) == 6
     assert not front.dominated
-    assert [len(call["grid"]["lambda"]) for call in calls] == [3, 3]  # all at once, then those in between
-    fresh = Snapshot(Server((), {}), (), {})
-    warm = calls[1]["resume"](fresh).server.value
-    lower = max(w for w in (0.1, 0.3) if w < calls[1]["grid"]["lambda"][2])
-    start = next(point for point in front if point.weight == lower)
-    jax.tree.map(lambda a, b: np.testing.assert_array_equal(a[2], b), warm, start.params)
+    assert [len(call["hyper"]["lambda"]) for call in calls] == [3, 3]  # all at once, then those in between
+    refined = calls[1]["hyper"]["lambda"][0]
     loss, norm = front.values.T
     assert (np.diff(loss) > 0).all()
     assert (np.diff(norm) < 0).all()
@@ -124,25 +133,74 @@ def test_a_front_of_models(monkeypatch):
         said = np.asarray(front.predict(point, DATA.test.x)).argmax(axis=1)
         assert point.accuracy == pytest.approx((said == DATA.test.y).mean())
         assert point.macro_f1 == pytest.approx(f1_score(DATA.test.y, said, average="macro"))
-    run = mj.simulate(
-        mj.weighted_sum(MODEL, criteria.squared_norm(), weight=0.3, local=ONE_STEP),
-        DATA,
-        rounds=120,
-        evaluate_every=120,
-    )
-    single = next(point for point in front if point.weight == 0.3)
+    made = mj.weighted_sum(MODEL, criteria.squared_norm(), weight=refined, local=ONE_STEP, ramp=0.3)
+    run = mj.simulate(made, DATA, rounds=120, evaluate_every=120)
+    single = next(point for point in front if point.weight == refined)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), single.params, run.server.value)
     losses = run.scores[0].values["train_loss"][~DATA.unseen]
     assert single.loss == pytest.approx(losses.mean(), rel=1e-4)
+    assert single.worst_loss == pytest.approx(losses.max(), rel=1e-4)
     assert front.hypervolume() == pytest.approx(
         moocore.hypervolume(front.values, ref=front.values.max(axis=0) + 0.1 * np.ptp(front.values, axis=0))
     )
     assert front.pick() is front.pick(knee=True) is front[pareto.knee(front.values)]
 
 
+def test_several_weights_of_the_criteria_are_one_program_and_the_fronts_of_each(monkeypatch):
+    """Few rounds, so that a wrong path would show; refinement is of each path by itself, in a second program.
+
+    λ = 0 is trained once for all.
+    """
+    calls = []
+    monkeypatch.setattr(front_module, "simulate", lambda *a, **k: calls.append(k) or mj.simulate(*a, **k))
+    options = {"weights": [0, 0.05, 0.3], "rounds": 10, "refine": 2, "local": ONE_STEP}
+    vectors = [(0.8, 0.2), (0.1, 0.9)]
+    together = mj.pareto_front(MODEL, DATA, TWO, criteria_weights=vectors, **options)
+    assert [len(call["seeds"]) for call in calls] == [5, 4]
+    found = {(p.criteria_weights, p.weight): p for p in (*together.points, *together.dominated)}
+    assert len(found) == 9
+    for vector in vectors:
+        alone = mj.pareto_front(MODEL, DATA, TWO, criteria_weights=vector, **options)
+        assert len(alone) + len(alone.dominated) == 5
+        for point in (*alone.points, *alone.dominated):
+            other = found[(vector if point.weight else vectors[0], point.weight)]
+            jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), point.params, other.params)
+            assert point.values == pytest.approx(other.values, rel=1e-4)
+            assert point.certificate == pytest.approx(other.certificate, abs=1e-5)
+
+
+def test_preferences_reach_the_middle_of_a_concave_front_which_weighted_sums_do_not():
+    model, data, other = two_bumps()
+    options = {"weights": [0.4, 0.6], "rounds": 500, "local": mj.local_sgd(0.05, steps=1, batch_size=None)}
+    bent = mj.pareto_front(model, data, other, scalarization="chebyshev", **options)
+    for point in bent:  # (1 − λ) f₁ = λ f₂, but for the smoothing
+        np.testing.assert_allclose(point.values, on_front(preferred(1 - point.weight)), atol=0.03)
+        assert point.certificate < 1e-4
+        assert point.values[0] == point.worst_loss
+    sums = mj.pareto_front(model, data, other, **options)
+    assert len(bent) == 2
+    for point in sums:
+        assert min(point.values) < 0.05
+
+
+def test_the_certificate_of_a_min_max_point_needs_every_agents_gradient():
+    """Gradients of agents and criterion by hand, with agents whose samples fill blocks unevenly."""
+    judge = Judge(MODEL, front_module.coordinate(criteria.squared_norm()), DATA, judged_by=WORST)
+    params = MODEL.init(jax.random.key(3))
+    agents = np.flatnonzero(~DATA.unseen)
+    loss = lambda p, i: MODEL.losses(p, *map(jnp.asarray, DATA.train.client(i))).mean()
+    gradients = [jax.grad(loss)(params, i) for i in agents] + [params]
+    point = judge.point(Setting(0.5, (1.0,), np.ones(len(DATA.unseen) + 1)), params)
+    stacked = jax.tree.map(lambda *rows: jnp.stack(rows), *gradients)
+    assert point.certificate == pytest.approx(pareto.certificate(stacked), rel=1e-4)
+    assert point.worst_loss == pytest.approx(max(float(loss(params, i)) for i in agents), rel=1e-5)
+    assert point.values == [point.worst_loss, point.criteria["squared_norm"]]
+
+
 def small_front():
     values = [(0.0, 0.1, 4.0), (0.5, 0.4, 2.0), (0.75, 0.8, 1.0)]
-    return Front(MODEL, tuple(Point(w, a, {"l1": b}, 0.5, 0.5, 0.0, b / 2, ()) for w, a, b in values), ())
+    points = tuple(Point(w, a, 9.0, {"l1": b}, (1.0,), 0.5, 0.5, 0.0, b / 2, ()) for w, a, b in values)
+    return Front(MODEL, points, ())
 
 
 def test_picking_within_bounds():
@@ -162,6 +220,4 @@ def test_picking_within_bounds():
 
 def test_new_weights_go_into_the_widest_gaps():
     """Normalised, the gaps are 0.79 and 0.66: the first, the second, then a half of the first."""
-    new, start = between_neighbours(small_front().points, 3)
-    assert new == [0.125, 0.25, 0.625]
-    assert [point.weight for point in start] == [0.0, 0.0, 0.5]
+    assert between(small_front().points, 3) == [0.125, 0.25, 0.625]

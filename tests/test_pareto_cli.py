@@ -15,7 +15,8 @@ from majorant.cli import app
 from majorant.experiments.execute import load_deployment
 from majorant.experiments.front_record import FrontRecord, PointRecord, read_front
 from majorant.pareto import hypervolume, knee, nondominated
-from majorant.pareto.front import Front, Point
+from majorant.pareto.front import Front
+from majorant.pareto.judge import Point
 from majorant.report.figures import render
 from majorant.report.pareto_figures import draw_front
 
@@ -129,7 +130,9 @@ def test_damaged_and_foreign_folders(front, tmp_path):
     assert "there is no point 9" in altered(lambda c: c.update(knee=9))
     assert "points.1.norm" in altered(lambda c: c["points"][1].update(norm="large"))
     assert "not numbered" in altered(lambda c: c["points"].pop(0))
-    assert "reads format 1" in altered(lambda c: c.update(format=2))
+    assert "reads format 2" in altered(lambda c: c.update(format=3))
+    assert "config.toml again" in altered(lambda c: c.update(format=1))
+    assert "different losses" in altered(lambda c: c["points"][1].update(judged_by="worst loss"))
     assert "not written by Majorant" in altered(lambda c: c.pop("points"))
     (front / "front.json").write_text(whole[: len(whole) // 2])
     assert "is cut short or altered" in refused("pareto", "pick", front, "--knee")
@@ -171,6 +174,12 @@ BAD = {
     "--criterion public-loss:file=some.csv": "as an .npz file",
     "--criterion squared-norm --data synthetic:clients=4,variant=released --choose validation": "no validation samples",
     "--criterion squared-norm --model lineer": "did you mean 'linear'?",
+    "--criterion squared-norm --ramp 1": "less than 1",
+    "--criterion squared-norm --scalarization max": "scalarization",
+    "--criterion squared-norm --scalarization chebyshev --step implicit": "step does not go with --scalarization cheb",
+    "--criterion squared-norm --memory 0.5": "memory does not go with --scalarization weighted-sum",
+    "--criterion squared-norm --scalarization chebyshev --optimizer adam": "give criteria_lr",
+    "--criterion l1 --criterion group-lasso --scalarization chebyshev": "is not made of theirs",
 }
 
 
@@ -218,30 +227,55 @@ def test_criteria_refer_to_files_and_saved_models(made, tmp_path):
 
 
 def test_several_weights_of_the_criteria_make_one_front(tmp_path, monkeypatch):
-    """The sweeps are made up: with the second weights the first point dominates one that the first weights found."""
+    """The sweep is made up: a point of the second weights dominates one of the first; λ = 0 is a point of both."""
 
     def sweep(model, data, criteria, *, weights, criteria_weights, on_progress, **options) -> Front:
-        second = criteria_weights == (0.2, 0.8)
+        assert criteria_weights == [(0.5, 0.5), (0.2, 0.8)]
         params = model.init(jax.random.key(0))
-        values = [(1.0, 2.0, 2.0), (2.0, 1.0, 1.0)] if second else [(1.5, 2.0, 2.0), (3.0, 3.0, 0.5)]
+        values = [(0.5, 3.0, 3.0), (2.5, 1.5, 1.5), (2.0, 1.0, 1.0)]
+        places = [(criteria_weights[0], weights[0]), *((v, weights[1]) for v in criteria_weights)]
         scores = {"accuracy": 0.5, "macro_f1": 0.5, "certificate": 0.1, "norm": 1.0, "params": params}
         points = [
-            Point(weight=weight, loss=a, criteria={"squared_norm": b, "l1": c}, **scores)
-            for weight, (a, b, c) in zip(weights, values, strict=True)
+            Point(
+                weight=weight,
+                loss=a,
+                worst_loss=9.0,
+                criteria={"squared_norm": b, "l1": c},
+                criteria_weights=v,
+                **scores,
+            )
+            for (v, weight), (a, b, c) in zip(places, values, strict=True)
         ]
         on_progress(0, 1)
-        return Front(model, tuple(points), ())
+        return Front(model, (points[0], points[2]), (points[1],))
 
     monkeypatch.setattr("majorant.pareto.front.pareto_front", sweep)
-    flags = ["--criterion", "squared-norm", "--criterion", "l1", "--weights", "0.1,0.2"]
+    flags = ["--criterion", "squared-norm", "--criterion", "l1", "--weights", "0,0.2"]
     each = ["--criteria-weights", "0.5,0.5", "--criteria-weights", "0.2,0.8"]
     text = invoke("pareto", "--data", DATA, *flags, *each, *SMALL, "--out", tmp_path / "front")
     record = read_front(tmp_path / "front")
-    assert [point.dominated for point in record.points] == [True, False, False, False]
+    assert [point.dominated for point in record.points] == [False, True, False]
     assert record.preferences == [(0.5, 0.5), (0.2, 0.8)]
+    assert [point.point for point in record.path((0.2, 0.8))] == [0, 2]
     assert "0.2 0.8" in text
     svg = render(draw_front(record)["front"], "svg", text=True).decode()
     assert "with its number" in svg  # points go by their numbers, as a λ stands for several of them
+
+
+def test_a_front_by_the_worst_agents_loss(tmp_path):
+    flags = ["--criterion", "l1", "--scalarization", "chebyshev", "--weights", "0,0.3", "--epochs", "1"]
+    text = invoke("pareto", "--data", DATA, *flags, "--rounds", "30", "--lr", "0.3", "--out", tmp_path / "front")
+    assert "worst" in text
+    record = read_front(tmp_path / "front")
+    assert record.names == ["worst loss", "l1"]
+    for point in record.points:
+        assert point.values[0] == point.worst_loss > point.loss
+    assert record.points[0].worst_loss < record.points[1].worst_loss
+    assert record.points[0].criteria["l1"] > record.points[1].criteria["l1"]
+    page = (tmp_path / "front" / "report.html").read_text()
+    for words in ("by the worst agent&#x27;s training loss", "Worst loss", "Mean loss"):
+        assert words in page
+    assert "worst loss" in invoke("pareto", "pick", tmp_path / "front", "--point", "1")
 
 
 def example(criteria: int) -> FrontRecord:
@@ -257,6 +291,8 @@ def example(criteria: int) -> FrontRecord:
             point=i,
             weight=weights[i],
             loss=values[i, 0],
+            worst_loss=2 * values[i, 0],
+            judged_by="mean loss",
             criteria={f"c_{j}": values[i, j] for j in range(1, criteria + 1)},
             criteria_weights=[1 / criteria] * criteria,
             norm=1.0,
@@ -268,7 +304,9 @@ def example(criteria: int) -> FrontRecord:
     names, about = list(points[0].criteria), {"dataset": "d", "model": "auto", "clients": 3, "rounds": 1, "seed": 0}
     measures = {"hypervolume": float("nan"), "hypervolume_reference": [1.0], "spread": 0.1, "seconds": 1.0}
     chosen = {"knee": knee(values), "best_validation": 2, "picked": 2, "picked_by": "best validation"}
-    return FrontRecord(format=1, criteria=names, points=points, **about, **measures, **chosen)
+    return FrontRecord(
+        format=2, scalarization="weighted-sum", criteria=names, points=points, **about, **measures, **chosen
+    )
 
 
 @pytest.mark.parametrize("criteria", [1, 2, 3])

@@ -131,6 +131,7 @@ ZOO: dict[str, Entry] = {
             [mj.criteria.l1(0.2), mj.criteria.squared_norm()],
             local=mj.local_sgd(0.1, epochs=1, batch_size=4, schedule=mj.multi_step()),
             step="implicit",
+            ramp=0.5,
         ),
         ("lambda", 0.3, 0.1),
     ),

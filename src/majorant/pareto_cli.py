@@ -63,11 +63,27 @@ def sweep(
     weights: Annotated[
         str | None, typer.Option(help="The λ: 0,0.25,0.5. 0 is the agents' loss alone; λ stays below 1.")
     ] = None,
+    scalarization: Annotated[
+        str | None,
+        typer.Option(help="weighted-sum, or chebyshev: the worst agent's loss, and fronts that are bent in."),
+    ] = None,
     points: Annotated[int | None, typer.Option(help="So many λ from 0 to 0.9 instead (default 8).")] = None,
     refine: Annotated[int | None, typer.Option(help="Further λ, put where the front is sparse.")] = None,
     criteria_weights: Annotated[
         list[str] | None,
-        typer.Option(help="Of several criteria: 0.8,0.2 (default: equal; repeatable, a sweep over λ for each)."),
+        typer.Option(help="Of several criteria: 0.8,0.2 (default: equal; repeatable, all λ for each)."),
+    ] = None,
+    ramp: Annotated[
+        float | None,
+        typer.Option(help="Share of the rounds over which λ rises from 0 to its value (default 0.25)."),
+    ] = None,
+    mirror_rate: Annotated[
+        float | None, typer.Option(help="Of chebyshev: how fast the worst get weight (default 2).")
+    ] = None,
+    memory: Annotated[float | None, typer.Option(help="Of chebyshev: of past gaps, from 0 to 1 (default 0.9).")] = None,
+    output: Annotated[str | None, typer.Option(help="Of chebyshev: the last model, or the average of all.")] = None,
+    criteria_lr: Annotated[
+        float | None, typer.Option(help="Of chebyshev: the coordinator's step in a round (default: as the agents').")
     ] = None,
     choose: Annotated[
         str | None, typer.Option(help="The model to deploy at first: by validation, the knee, or auto.")
@@ -213,18 +229,18 @@ def parse_limit(text: str) -> tuple[str, float]:
 
 @contextmanager
 def sweeps(settings: Any, *, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """Bars on the error stream for the first sweep and its refinement; yields what moves them."""
+    """Bars on the error stream for the two programs, the sweep and its refinement; yields what moves them."""
     if quiet:
         yield None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    words = [f"{len(set(settings.lambdas))} models, side by side", f"{settings.refine} more between them"]
-    kinds = [0, 1] if settings.refine else [0]
-    places = [2 * turn + kind for turn in range(len(settings.preferences)) for kind in kinds]
+    paths, lambdas = len(settings.preferences), set(settings.lambdas)
+    words = [f"{len(lambdas - {0.0}) * paths + (0.0 in lambdas)} models, side by side"]
+    words += [f"{settings.refine * paths} more between them"] * bool(settings.refine)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=errors) as screen:
-        tasks = {place: screen.add_task(words[place % 2], total=settings.rounds) for place in places}
+        tasks = [screen.add_task(text, total=settings.rounds) for text in words]
         yield lambda sweep, done: screen.update(tasks[sweep], completed=done)
 
 
@@ -243,6 +259,9 @@ def facts(record: FrontRecord, place: int) -> dict[str, str]:
     """A point in words, by the names of the columns; what nobody knows is left out."""
     point = record.points[place]
     values = dict(zip(["loss", *record.names[1:], "norm"], [*point.values, point.norm], strict=True))
+    if record.by_worst:
+        values = {"worst loss": point.worst_loss, "mean loss": point.loss} | values
+        values.pop("loss")
     texts = {"point": str(place), "λ": f"{point.weight:.3g}"}
     if len(record.preferences) > 1:
         texts["criteria weights"] = " ".join(f"{share:.3g}" for share in point.criteria_weights)

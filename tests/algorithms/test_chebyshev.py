@@ -132,6 +132,8 @@ def test_lambda_and_shares_are_preferences():
     spelt_out = after(make([0.5 * 1.6, 2.0 * 1.6, 3.0 * 0.08, 0.7 * 0.72]))
     given = after(make(own, weight=0.2, weights=[0.1, 0.9]))
     as_hyper = after(make(own), **{"lambda": 0.2, "share_squared_norm": 0.1, "share_l1": 0.9})
+    rho = np.exp(0.5 * np.array([0.5 * 1.6 * 1, 2.0 * 1.6 * 3, 3.0 * 0.08 * 0.125, 0.7 * 0.72 * 0.7]))
+    np.testing.assert_allclose(spelt_out.state.rho, rho / rho.sum(), rtol=1e-5)
     for each in (given, as_hyper):
         np.testing.assert_allclose(each.value, spelt_out.value, rtol=1e-6)
         np.testing.assert_allclose(each.state.rho, spelt_out.state.rho, rtol=1e-6)
@@ -139,6 +141,9 @@ def test_lambda_and_shares_are_preferences():
     rho = np.exp(0.5 * np.array([2 * 0.5 * 1.0, 2 * 2.0 * 3.0]))
     np.testing.assert_allclose(alone.state.rho, [*(rho / rho.sum()), 0, 0], rtol=1e-5)
     np.testing.assert_allclose(alone.state.pull[2:], 0)
+    rising = make(own, weight=0.4, weights=[0.1, 0.9], ramp=0.5)
+    server = rising.init(jax.random.key(0))._replace(round=jnp.asarray(2), rounds=jnp.asarray(8))  # λ_2 = 0.4 · ¼ / ½
+    np.testing.assert_allclose(rising.server_update(server, rising.aggregate(server, stack)).value, given.value)
     with pytest.raises(ValueError, match="sum to 1"):
         after(make(own), share_l1=0.9)
     with pytest.raises(ValueError, match="less than 1"):

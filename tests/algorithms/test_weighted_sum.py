@@ -148,9 +148,8 @@ def test_the_implicit_step_is_exact_for_l1():
 
 def test_lambda_rises_along_the_ramp_in_every_run_of_a_grid():
     """Proximal gradient descent by hand on (1 − λ_t) C + λ_t (0.3 ‖θ‖²/2 + 0.7 ‖θ‖₁) for eight rounds."""
-    made = mj.weighted_sum(
-        MODEL, [criteria.squared_norm(), criteria.l1()], weights=[0.3, 0.7], local=ONE_STEP, step="implicit", ramp=0.5
-    )
+    both = [criteria.squared_norm(), criteria.l1()]
+    made = mj.weighted_sum(MODEL, both, local=ONE_STEP, step="implicit", ramp=0.5)
     lambdas, ramps, start = [0.03, 0.15, 0.15], [0.5, 0.9, 0.0], []
     run = mj.simulate(
         made,
@@ -158,7 +157,7 @@ def test_lambda_rises_along_the_ramp_in_every_run_of_a_grid():
         rounds=8,
         evaluate_every=8,
         seeds=[0] * 3,
-        hyper={"lambda": lambdas, "ramp": ramps},
+        hyper={"lambda": lambdas, "ramp": ramps, "share_squared_norm": 0.3, "share_l1": 0.7},
         resume=lambda fresh: start.append(fresh.server.value) or fresh,
     )
     for each, (lam, ramp) in enumerate(zip(lambdas, ramps, strict=True)):
@@ -177,6 +176,20 @@ def test_lambda_rises_along_the_ramp_in_every_run_of_a_grid():
     at = flat(view.value)
     np.testing.assert_allclose(flat(found.value), at - 0.84 * flat(slope) - 0.16 * at, atol=1e-6)  # λ_1 = 0.8 · 0.1/0.5
     assert found.info["loss"] == pytest.approx(float(loss), rel=1e-5)
+
+
+def test_an_agents_own_proximal_steps_have_the_rounds_lambda_and_the_runs_shares():
+    """Two steps: z₂ starts from the proximal point of z₁, with λ_1 = 0.8 · 0.1/0.5 and shares that were not its own."""
+    both, local = [criteria.squared_norm(), criteria.l1()], mj.local_sgd(1.0, steps=2, batch_size=None)
+    implicit = mj.weighted_sum(MODEL, both, weight=0.8, local=local, step="implicit", ramp=0.5)
+    view, data = view_of(implicit, round=1), client()
+    shares = {"share_squared_norm": jnp.asarray(0.3), "share_l1": jnp.asarray(0.7)}
+    found = implicit.client_update(view._replace(hyper=view.hyper | shares), (), data, jax.random.key(0))[0]
+    slope = jax.grad(lambda p: MODEL.losses(p, data.x, data.y).mean())
+    z = flat(view.value) - 0.84 * flat(slope(view.value))
+    shrunk = z / (1 + 0.3 * 0.16)
+    point = np.sign(shrunk) * np.maximum(np.abs(shrunk) - 0.7 * 0.16 / (1 + 0.3 * 0.16), 0)
+    np.testing.assert_allclose(flat(found.value), point - 0.84 * flat(slope(tree(point))), atol=1e-6)
 
 
 def test_a_method_with_criteria_makes_a_proximal_gradient_step_on_the_servers_parameters():

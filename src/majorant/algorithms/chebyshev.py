@@ -19,7 +19,7 @@ step's total weight is shared among those that are there; before round 1 all rep
 
 One number moves the point along the front: λ in [0, 1) multiplies the agents' preferences by 2(1 − λ) and criterion j's
 by 2λ N v_j, with shares v that sum to 1 (1/N each unless given), so that λ = ½ leaves all as they are. What has
-preference 0 then (all criteria for λ = 0) is out of play.
+preference 0 then (all criteria for λ = 0) is out of play. λ may rise along a *ramp*, as in `weighted_sum`.
 
 Agnostic federated learning is the case without criteria, with s = 0 and w = 1 (its authors take projected steps on ρ).
 
@@ -38,7 +38,7 @@ import numpy as np
 
 from majorant.algorithms.fed_avg import shared_model
 from majorant.algorithms.two_blocks import one_vote
-from majorant.algorithms.weighted_sum import check_weight
+from majorant.algorithms.weighted_sum import check_weight, weight_of_round
 from majorant.core import (
     Algorithm,
     ClientData,
@@ -85,6 +85,7 @@ def chebyshev(
     preferences: float | Sequence[float] = 1.0,
     weight: float = 0.5,
     weights: Sequence[float] | None = None,
+    ramp: float = 0.0,
     local: Solver | None = None,
     mirror_rate: float = 0.1,
     memory: float = 1.0,
@@ -95,10 +96,11 @@ def chebyshev(
 
     ``reference`` s and ``preferences`` w are numbers, or one for each agent and then each criterion. ``weight`` is λ
     and ``weights`` are the criteria's shares v: hyperparameters "lambda" and, of several criteria, "share_l1" and the
-    like, so that a front is one program. ``mirror_rate`` is γ and ``memory`` β. ``criteria_lr`` is how far the
-    coordinator steps in a round: by default the agents' learning rate times their number of local steps, where that is
-    known. ``output`` "average" deploys the mean of the iterates. Gaps should be positive: where a model is better than
-    s in everything, a larger preference makes a gap *smaller*, and moves the point the wrong way.
+    like, so that a front is one program; ``ramp`` is the share of the rounds over which λ rises from 0. ``mirror_rate``
+    is γ and ``memory`` β. ``criteria_lr`` is how far the coordinator steps in a round: by default the agents' learning
+    rate times their number of local steps, where that is known. ``output`` "average" deploys the mean of the iterates.
+    Gaps should be positive: where a model is better than s in everything, a larger preference makes a gap *smaller*,
+    and moves the point the wrong way.
 
     >>> import majorant as mj
     >>> data = mj.data.synthetic_mixture(clients=5, dimension=4, seed=0)
@@ -115,16 +117,16 @@ def chebyshev(
     local = local or local_sgd()
     given = isinstance(criteria, Criterion) or len(criteria) > 0
     coordinator = coordinate(criteria, weights, step="implicit") if given else Coordinator((), ())
-    check_weight({"lambda": weight})
-    if not given and (weight != 0.5 or weights is not None):
-        raise ValueError("weight and weights are of criteria, and there are none")
+    check_weight({"lambda": weight, "ramp": ramp})
+    if not given and (weight != 0.5 or weights is not None or ramp):
+        raise ValueError("weight, weights and ramp are of criteria, and there are none")
     count = clients + len(coordinator.criteria)
     s, w = per_objective("reference", reference, count), per_objective("preferences", preferences, count)
     if not (w > 0).all():
         raise ValueError(f"preferences must be greater than 0, got {preferences}")
     hyper = local.hyper | {"mirror_rate": mirror_rate, "memory": memory}
     if given:
-        hyper |= {"lambda": weight} | coordinator.hyper
+        hyper |= {"lambda": weight} | ({"ramp": ramp} if ramp else {}) | coordinator.hyper
         hyper["criteria_lr"] = length_of_a_round(local) if criteria_lr is None else criteria_lr
         check_range("criteria_lr", hyper["criteria_lr"], above=0)
     averaging, zero = output == "average", lambda *shape: jnp.zeros(shape, jnp.result_type(float))
@@ -168,6 +170,9 @@ def chebyshev(
         return preferred(server.hyper) * (jnp.concatenate([losses, values]) - s)
 
     def aggregate(server: Server, stack: Stack) -> Total:
+        if given:
+            now = weight_of_round(View(server.value, server.hyper, server.round, server.rounds))
+            server = server._replace(hyper=server.hyper | {"lambda": now})
         state, here = server.state, stack.weight > 0
         losses = jnp.where(here, stack.value.loss, state.losses)
         score = server.hyper["memory"] * state.score + server.hyper["mirror_rate"] * gaps(server, losses, server.value)

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 NOT_FOR_FRONTS = ("objective", "until", "seeds", "compression", "topology", "scaling", "diagnostics", "reference",
                   "evaluate_every", "clients", "memory_budget")  # fmt: skip
+OF_SUMS = ("step", "agents")  # settings of one scalarization only
+OF_CHEBYSHEV = ("mirror_rate", "memory", "output", "criteria_lr")
 HIGHEST = 0.9  # the largest λ of an even grid
 
 
@@ -47,17 +49,29 @@ class PlainLocal(LocalConfig):
 
 
 class FrontConfig(RunConfig):
-    """A sweep over λ: the weighted sum of agents' losses and a coordinator's criteria."""
+    """A sweep over λ, the weight of a coordinator's criteria beside the agents' losses."""
 
-    algorithm: Literal["weighted-sum"] = "weighted-sum"
+    algorithm: Literal["weighted-sum"] = Field("weighted-sum", exclude=True)  # of runs; a front has a scalarization
+    scalarization: Literal["weighted-sum", "chebyshev"] = Field(
+        "weighted-sum", description="how losses and criteria become one: chebyshev is by the worst agent's loss"
+    )
     rounds: int = Field(100, ge=1, description="communication rounds for every λ")
     criteria: tuple[str, ...] = Field((), description="what the coordinator wants: squared-norm:factor=0.1, l1")
     criteria_weights: tuple[tuple[float, ...], ...] = Field(
-        (), description="of the criteria, each summing to 1; a sweep over λ for each (default: one of equal weights)"
+        (), description="of the criteria, each summing to 1; all λ for each (default: one of equal weights)"
     )
     weights: tuple[float, ...] | None = Field(None, description="the λ, at least 0 and less than 1")
     points: int | None = Field(None, ge=2, description="so many λ from 0 to 0.9 instead (default 8)")
     refine: int = Field(0, ge=0, description="further λ where the front is sparse")
+    ramp: float | None = Field(
+        None, ge=0, lt=1, description="share of the rounds over which λ rises from 0 to its value (default 0.25)"
+    )
+    mirror_rate: float | None = Field(None, gt=0, description="of chebyshev: how fast the worst get weight (default 2)")
+    memory: float | None = Field(None, ge=0, le=1, description="of chebyshev: of past gaps, 1 keeps all (default 0.9)")
+    output: Literal["last", "average"] | None = Field(None, description="of chebyshev: the model of rounds to deploy")
+    criteria_lr: float | None = Field(
+        None, gt=0, description="of chebyshev: the coordinator's step in a round (default: as long as the agents' are)"
+    )
     step: Literal["auto", "explicit", "implicit"] = Field("auto", description="implicit where a criterion has a kink")
     agents: Literal["equal", "samples"] = Field("equal", description="agents count once each, or by their samples")
     choose: Literal["auto", "validation", "knee"] = Field("auto", description="which point is deployed at first")
@@ -73,6 +87,13 @@ class FrontConfig(RunConfig):
         """The different weights of the criteria, with each of which λ is swept."""
         equal = tuple(1 / len(self.criteria) for _ in self.criteria)
         return list(dict.fromkeys(self.criteria_weights)) or [equal]
+
+    @property
+    def method(self) -> dict[str, Any]:
+        """What goes to `pareto_front` about the method, beside the scalarization."""
+        names = OF_SUMS if self.scalarization == "weighted-sum" else OF_CHEBYSHEV
+        given = {name: getattr(self, name) for name in ("ramp", *names)}
+        return {"local": self.local.build()} | {k: v for k, v in given.items() if v not in (None, "auto")}
 
     @property
     def as_run(self) -> RunConfig:
@@ -103,6 +124,10 @@ def check_front(config: FrontConfig) -> None:
     odd = [name for name in NOT_FOR_FRONTS if getattr(config, name) != RunConfig.model_fields[name].default]
     if odd:
         raise ValueError(f"{odd[0]} does not go with a front: leave it out")
+    foreign = OF_SUMS if config.scalarization == "chebyshev" else OF_CHEBYSHEV
+    odd = [name for name in foreign if getattr(config, name) != FrontConfig.model_fields[name].default]
+    if odd:
+        raise ValueError(f"{odd[0]} does not go with --scalarization {config.scalarization}: leave it out")
     if not config.criteria:
         raise ValueError("give at least one --criterion, as in squared-norm (majorant list criteria)")
     for text in config.criteria:
@@ -127,27 +152,22 @@ def check_front(config: FrontConfig) -> None:
 
 def build_front(config: FrontConfig) -> FrontProblem:
     """Data, model and criteria; complaints about them come before any training."""
-    from majorant.criteria import coordinate
     from majorant.experiments.named_criteria import Setting
+    from majorant.pareto.front import scalarized, step_for
 
     with config.arithmetic():
         data, encoding = load_data(config)
         model = catalogue.models.make(config.model, data)
         setting = Setting(model, data.spec.features, data.classes, encoding)
         criteria = [catalogue.criteria.make(text, setting) for text in config.criteria]
-        coordinate(criteria, step=step_of(config, criteria))
-        if step_of(config, criteria) == "implicit" and (config.local.momentum or config.local.optimizer != "sgd"):
+        plain = config.local.optimizer == "sgd" and not config.local.momentum
+        step = step_for(criteria) if config.step == "auto" else config.step
+        if config.scalarization == "weighted-sum" and step == "implicit" and not plain:
             raise ValueError("implicit steps (l1, group-lasso) need --optimizer sgd and --momentum 0")
+        scalarized(config.scalarization, model, data, criteria, config.preferences[0], **config.method)
         if config.choose == "validation" and not data.validation.sizes[~data.unseen].sum():
             raise ValueError(f"{config.data} has no validation samples to choose by: --choose knee")
     return FrontProblem(data, model, criteria, catalogue.participations.make(config.participation), encoding)
-
-
-def step_of(config: FrontConfig, criteria: Sequence[Criterion]) -> str:
-    """Implicit where a criterion has a kink, unless the configuration says."""
-    if config.step != "auto":
-        return config.step
-    return "explicit" if all(c.smooth for c in criteria) else "implicit"
 
 
 def front_in_folder(
@@ -178,42 +198,37 @@ def find_and_save(
     from majorant.pareto.choice import held_out
     from majorant.pareto.front import pareto_front
 
-    began, found = time.monotonic(), []
-    for turn, shares in enumerate(config.preferences):
-        tell = None if on_progress is None else lambda sweep, done, turn=turn: on_progress(2 * turn + sweep, done)
-        swept = pareto_front(
-            problem.model,
-            problem.data,
-            problem.criteria,
-            weights=config.lambdas,
-            rounds=config.rounds,
-            refine=config.refine,
-            criteria_weights=shares,
-            seed=config.seed,
-            participation=problem.participation,
-            on_progress=tell,
-            local=config.local.build(),
-            step=step_of(config, problem.criteria),
-            agents=config.agents,
-        )
-        path = sorted([*swept.points, *swept.dominated], key=lambda point: point.weight)
-        found += [(point, shares) for point in path]
-    held = held_out(problem.model, problem.data, [point for point, _ in found])
-    record = describe(config, problem, found, held)
+    began = time.monotonic()
+    front = pareto_front(
+        problem.model,
+        problem.data,
+        problem.criteria,
+        weights=config.lambdas,
+        rounds=config.rounds,
+        refine=config.refine,
+        criteria_weights=config.preferences,
+        scalarization=config.scalarization,
+        seed=config.seed,
+        participation=problem.participation,
+        on_progress=on_progress,
+        **config.method,
+    )
+    order = config.preferences
+    found = sorted(
+        [*front.points, *front.dominated], key=lambda point: (order.index(point.criteria_weights), point.weight)
+    )
+    record = describe(config, problem, found, held_out(problem.model, problem.data, found))
     record = record.model_copy(update={"seconds": time.monotonic() - began})
-    save_models(config, problem, [point for point, _ in found], folder)
+    save_models(config, problem, found, folder)
     return deploy(folder, record, record.picked, record.picked_by)
 
 
-def describe(
-    config: FrontConfig, problem: FrontProblem, found: Sequence[tuple[Point, tuple[float, ...]]], held: Sequence[Held]
-) -> FrontRecord:
-    """Points, each with its criteria's weights, in numbers, and the one that is chosen: by validation, or the knee."""
+def describe(config: FrontConfig, problem: FrontProblem, points: Sequence[Point], held: Sequence[Held]) -> FrontRecord:
+    """Points in numbers, and the one that is chosen: by validation, or the knee."""
     from majorant.pareto.choice import best_of
     from majorant.pareto.dominance import knee, nondominated
     from majorant.pareto.front import Front
 
-    points = [point for point, _ in found]
     kept = nondominated([point.values for point in points])
     places = np.flatnonzero(kept).tolist()
     front = Front(problem.model, tuple(points[place] for place in places), ())
@@ -229,17 +244,17 @@ def describe(
         clients=problem.data.clients,
         rounds=config.rounds,
         seed=config.seed,
+        scalarization=config.scalarization,
         criteria=list(points[0].criteria),
         points=[
             PointRecord(
                 point=place,
-                criteria_weights=list(shares),
                 validation_accuracy=score.accuracy,
                 validation_loss=score.loss,
                 dominated=not kept[place],
                 **{name: value for name, value in point._asdict().items() if name != "params"},
             )
-            for place, ((point, shares), score) in enumerate(zip(found, held, strict=True))
+            for place, (point, score) in enumerate(zip(points, held, strict=True))
         ],
         knee=middle,
         best_validation=best,

@@ -14,14 +14,14 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from majorant.experiments.names import nearest
 from majorant.experiments.storage import DamagedFile, atomic_write_text, load_tree, save_tree, strict_json
 
-FORMAT = 1
+FORMAT = 2
 Number = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]  # null: not finite
 
 
@@ -34,6 +34,8 @@ class PointRecord(BaseModel):
     weight: float = Field(alias="lambda")
     criteria_weights: list[float]  # the criteria's shares in λ
     loss: Number  # the agents' mean training loss
+    worst_loss: Number  # the largest of the agents' training losses
+    judged_by: Literal["mean loss", "worst loss"]  # which of the two is a coordinate of the front
     criteria: dict[str, Number]
     accuracy: Number  # on the test samples, as macro F1
     macro_f1: Number
@@ -45,8 +47,8 @@ class PointRecord(BaseModel):
 
     @property
     def values(self) -> list[float]:
-        """The agents' mean loss and the criteria."""
-        return [self.loss, *self.criteria.values()]
+        """The agents' loss that is a coordinate of the front, and the criteria."""
+        return [self.worst_loss if self.judged_by == "worst loss" else self.loss, *self.criteria.values()]
 
     @property
     def diverged(self) -> bool:
@@ -65,6 +67,7 @@ class FrontRecord(BaseModel):
     clients: int
     rounds: int
     seed: int
+    scalarization: str
     criteria: list[str]
     points: list[PointRecord] = Field(min_length=1)
     knee: int
@@ -83,6 +86,8 @@ class FrontRecord(BaseModel):
             raise ValueError("points are not numbered 0, 1, 2, …")
         if any(list(point.criteria) != self.criteria for point in self.points):
             raise ValueError("a point has other criteria than the front")
+        if len({point.judged_by for point in self.points}) > 1:
+            raise ValueError("points are judged by different losses")
         for place in (self.knee, self.best_validation, self.picked):
             if place is not None and not 0 <= place < len(self.points):
                 raise ValueError(f"there is no point {place}")
@@ -95,12 +100,21 @@ class FrontRecord(BaseModel):
     @property
     def names(self) -> list[str]:
         """The coordinates of the front in words."""
-        return ["mean loss", *(name.replace("_", " ") for name in self.criteria)]
+        return [self.points[0].judged_by, *(name.replace("_", " ") for name in self.criteria)]
+
+    @property
+    def by_worst(self) -> bool:
+        """Whether points are judged by the worst agent's loss."""
+        return self.points[0].judged_by == "worst loss"
 
     @property
     def preferences(self) -> list[tuple[float, ...]]:
         """The different weights of the criteria, in the order of the points."""
         return list(dict.fromkeys(tuple(point.criteria_weights) for point in self.points))
+
+    def path(self, shares: tuple[float, ...]) -> list[PointRecord]:
+        """The points with these weights of the criteria, from λ = 0 on, where all weights have the same point."""
+        return [point for point in self.points if point.weight == 0 or tuple(point.criteria_weights) == shares]
 
     @property
     def on_front(self) -> list[PointRecord]:
@@ -146,7 +160,11 @@ def read_front(folder: Path) -> FrontRecord:
     if not isinstance(content, dict) or "format" not in content or "points" not in content:
         raise DamagedFile(f"{path} was not written by Majorant, or was altered")
     if content["format"] != FORMAT:
-        raise DamagedFile(f"{path} has format {content['format']!r}; this version of Majorant reads format {FORMAT}")
+        again = f": run majorant pareto --config {folder / 'config.toml'} again"
+        raise DamagedFile(
+            f"{path} has format {content['format']!r}; this version of Majorant reads format {FORMAT}"
+            + (again if content["format"] == 1 else "")
+        )
     try:
         return FrontRecord.model_validate(content)
     except ValidationError as error:
@@ -200,7 +218,7 @@ def within(record: FrontRecord, max_norm: float | None, limits: dict[str, float]
         least = ", ".join(f"{name} {min(value(p, name) for p in record.on_front):.6g}" for name in bounds)
         raise ValueError(f"no point of the front is within the bounds; the least values on it are: {least}")
     words = ", ".join(f"{name} ≤ {bound:g}" for name, bound in bounds.items())
-    return min(fits, key=lambda p: p.loss).point, words
+    return min(fits, key=lambda p: p.values[0]).point, words
 
 
 def deploy(folder: Path, record: FrontRecord, place: int, by: str) -> FrontRecord:

@@ -116,19 +116,15 @@ def concave_front(context: Context) -> list[Result]:
         rows.append(front_row(f"weighted sum, λ = {value:g}", found, best, curve, None))
         points["weighted sums"].append(found.values)
         middle["weighted sums"] += int((np.abs(found.t) < 0.5).any())
-    for w in preferences:
-        context.tell(f"Chebyshev, w = {w:g}")
-        algorithm = mj.chebyshev(
-            model,
-            other,
-            clients=1,
-            preferences=(w, 1 - w),
-            local=local,
-            mirror_rate=MIRROR_RATE,
-            memory=MEMORY,
-        )
-        run = mj.simulate(algorithm, data, rounds=rounds, evaluate_every=rounds, seeds=starts)
-        found = ends(np.asarray(run.snapshot.server.value))
+    context.tell(f"Chebyshev: {len(preferences)} preferences, {starts} starts, {rounds} rounds")
+    algorithm = mj.chebyshev(
+        model, other, clients=1, preferences=0.5, local=local, mirror_rate=MIRROR_RATE, memory=MEMORY
+    )
+    lambdas = [1 - w for w in preferences]  # f₁ then has preference ½ · 2(1 − λ) = w, and f₂ ½ · 2λ = 1 − w
+    run = mj.simulate(algorithm, data, rounds=rounds, evaluate_every=rounds, seeds=starts, grid={"lambda": lambdas})
+    theta = np.asarray(run.snapshot.server.value).reshape(len(preferences), starts, DIMENSION)
+    for w, each in zip(preferences, theta, strict=True):
+        found = ends(each)
         best = int(np.argmin(np.maximum(w * found.values[:, 0], (1 - w) * found.values[:, 1])))
         rows.append(front_row(f"Chebyshev, w = ({w:g}, {1 - w:g})", found, best, curve, preferred(w)))
         points["Chebyshev"].append(found.values)

@@ -1,57 +1,49 @@
-"""Fronts of models: the weighted sum for many λ in one program, and what each of its models is worth.
+"""Fronts of models: a scalarization for many λ and many weights of criteria in one program, and its models' worth.
 
-Every λ gives a model; it is measured by the agents' mean loss and every criterion. Those that another one dominates are
-set aside. Where neighbours lie far apart, new λ between theirs are run, from the model of the smaller λ. Every
-point has a certificate of Pareto stationarity: the norm of the shortest convex combination of the gradients of mean
-loss and criteria (0 where nothing near is better in all; then the same holds for the agents' single losses, of
-whose gradients the mean is a convex combination). Where a criterion has a kink, which has no gradient, it is the length
-of a proximal step on the point's own weighted sum.
+Every λ, with every vector of the criteria's weights, gives a model; `majorant.pareto.judge` measures it. Models that
+another one dominates are set aside. Where neighbours on a vector's path over λ lie far apart, new λ between theirs are
+run, those of all vectors in a second program. All models have the same start and the same number of rounds.
+
+Runs are warm-started along the path: λ rises from 0 to a run's own over the first rounds (`weighted_sum`'s *ramp*), so
+that every λ is trained from the model of a smaller one. At λ = 0 the criteria's weights make no difference, and all
+paths begin with the same point. Chebyshev scalarization takes λ as a preference, and reaches points of fronts that are
+not convex.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from sklearn.metrics import f1_score
 
-from majorant.algorithms.weighted_sum import released_solver, weighted_sum
+from majorant.algorithms.chebyshev import State, chebyshev, per_objective
+from majorant.algorithms.weighted_sum import weighted_sum
 from majorant.communication.participation import Participation
-from majorant.core import BLOCK_VALUES, Tree, blocks, blockwise, squared_norm
-from majorant.criteria import Coordinator, Criterion, coordinate
+from majorant.core import Algorithm, Tree
+from majorant.criteria import Criterion, coordinate
 from majorant.data.federated import FederatedData
+from majorant.engines.rounds import start_server
+from majorant.engines.run import Run
 from majorant.engines.simulator import simulate
 from majorant.models.base import Model
 from majorant.pareto import dominance
-from majorant.pareto.min_norm import shortest
-from majorant.solvers import check_range
+from majorant.pareto.judge import MEAN, WORST, Judge, Point, Setting
+from majorant.solvers import Solver, check_range, local_sgd
 
-
-class Point(NamedTuple):
-    """A model of a front and what it is worth."""
-
-    weight: float  # λ
-    loss: float  # the agents' mean training loss
-    criteria: dict[str, float]
-    accuracy: float  # on all clients' test samples; NaN for regression, or without any
-    macro_f1: float
-    certificate: float
-    norm: float  # of the parameters
-    params: Tree
-
-    @property
-    def values(self) -> list[float]:
-        """The agents' mean loss and the criteria."""
-        return [self.loss, *self.criteria.values()]
+SCALARIZATIONS = ("weighted-sum", "chebyshev")
+RAMP = 0.25  # the share of the rounds over which λ rises
+SETTLING = {"mirror_rate": 2.0, "memory": 0.9}  # the last iterates settle: a smooth maximum of temperature 0.05
+HIGHEST = 0.9  # of λ, unless given
 
 
 @dataclass(frozen=True)
 class Front:
-    """Models that no other one found dominates, in the order of λ, and those that one does."""
+    """Models that no other one found dominates, by the criteria's weights and then by λ, and those that one does."""
 
     model: Model
     points: tuple[Point, ...]
@@ -68,7 +60,7 @@ class Front:
 
     @property
     def values(self) -> np.ndarray:
-        """The agents' mean loss and the criteria of every point, ``(points, 1 + N)``."""
+        """The agents' mean (or worst) loss and the criteria of every point, ``(points, 1 + N)``."""
         return np.array([point.values for point in self.points])
 
     def pick(
@@ -100,7 +92,7 @@ class Front:
                 name: min(p.criteria[name] for p in self.points) for name in limits or {}
             }
             raise ValueError(f"no point of the front is within the bounds; the least values on it are {least}")
-        return min(fits, key=lambda point: point.loss)
+        return min(fits, key=lambda point: point.values[0])
 
     def predict(self, point: Point, x: Any) -> jax.Array:
         """What a point's model says: probabilities ``(n, classes)``, or values ``(n,)``."""
@@ -126,18 +118,31 @@ def pareto_front(
     weights: Sequence[float] | np.ndarray | None = None,
     rounds: int = 100,
     refine: int = 0,
-    criteria_weights: Sequence[float] | None = None,
+    criteria_weights: Sequence[float] | Sequence[Sequence[float]] | None = None,
+    scalarization: str = "weighted-sum",
+    ramp: float | None = None,
     seed: int = 0,
     participation: Participation | None = None,
     on_progress: Callable[[int, int], None] | None = None,
     **method: Any,
 ) -> Front:
-    """The front between the agents' mean loss and a coordinator's criteria, by weighted sums.
+    """The front between the agents' losses and a coordinator's criteria.
 
-    ``weights`` are the λ, eight from 0 to 0.9 unless given; they run side by side in one program, ``rounds`` rounds.
-    ``refine`` is how many more are put where the front is sparse. ``method`` goes to `weighted_sum`: ``local``,
-    ``step`` (by default implicit where a criterion has a kink), ``agents``, ``variant``. ``on_progress`` is called with
-    0 for the first sweep, 1 for the refinement, and the rounds that it has made, about twenty times each.
+    ``weights`` are the λ, eight from 0 to 0.9 unless given, and ``criteria_weights`` the criteria's own weights: one
+    vector or a list of them, each with all λ. Everything runs side by side in one program, ``rounds`` rounds.
+    ``refine`` is how many more λ are put where a vector's path is sparse. ``ramp`` is the share of the rounds over
+    which λ rises from 0, a quarter unless given; 0 is a cold start.
+
+    With ``scalarization`` "weighted-sum" points are measured by the agents' mean loss, and ``method`` goes to
+    `weighted_sum`: ``local``, ``step`` (by default implicit where a criterion has a kink), ``agents``, ``variant``.
+
+    With "chebyshev" they are measured by the worst agent's loss, and ``method`` goes to `chebyshev`: ``local``,
+    ``reference``, ``preferences``, ``mirror_rate`` (2 unless given), ``memory`` (0.9), ``output``, ``criteria_lr``
+    (for epochs too, by default the agents' rate times their mean number of steps). A ``reference`` point that the
+    untrained model is better than in everything is refused: no gap to it is positive, and λ would turn around.
+
+    ``on_progress`` is called with 0 for the first sweep, 1 for the refinement, and the rounds that it has made, about
+    twenty times each.
 
     >>> import majorant as mj
     >>> data = mj.data.synthetic_mixture(clients=5, dimension=4, seed=0)
@@ -146,7 +151,7 @@ def pareto_front(
     >>> len(front), front[0].loss < front[-1].loss, front[0].norm > front[-1].norm
     (8, True, True)
     """
-    lambdas = np.unique(np.linspace(0, 0.9, 8) if weights is None else np.asarray(weights, float).ravel())
+    lambdas = np.unique(np.linspace(0, HIGHEST, 8) if weights is None else np.asarray(weights, float).ravel())
     for value in lambdas:
         check_range("every weight (λ)", float(value), least=0, below=1)
     if len(lambdas) < 2:
@@ -154,27 +159,39 @@ def pareto_front(
     if refine != int(refine) or refine < 0:
         raise ValueError(f"refine must be a whole number of points, at least 0, got {refine}")
     listed = [criteria] if isinstance(criteria, Criterion) else list(criteria)
-    if "step" not in method:
-        kinked = any(isinstance(c, Criterion) and not c.smooth for c in listed)
-        method = method | {"step": "implicit" if kinked else "explicit"}
-    coordinator = coordinate(listed, criteria_weights, step=method["step"])
-    make = lambda how: weighted_sum(model, listed, weight=float(lambdas[0]), weights=criteria_weights, **how)
-    algorithm = make(method)
-    onwards = lambda how: algorithm if how.get("variant") != "released" else make(without_own_starts(how))
-    judge = Judge(model, coordinator, data, method.get("agents", "equal"))
+    vectors = as_vectors(criteria_weights, len(listed))
+    step = method.get("step", step_for(listed)) if scalarization == "weighted-sum" else "implicit"
+    coordinator, *_ = (coordinate(listed, vector, step=step) for vector in vectors)
+    algorithm = scalarized(scalarization, model, data, listed, vectors[0], ramp=ramp, **method)
+    by_worst = scalarization == "chebyshev"
+    judge = Judge(model, coordinator, data, method.get("agents", "equal"), WORST if by_worst else MEAN)
+    if by_worst:
+        check_reference(judge, algorithm, data, seed, method.get("reference", 0.0))
     every = max(1, rounds // 20) if on_progress else rounds
-    options: dict[str, Any] = {"rounds": rounds, "evaluate_every": every, "seed": seed, "participation": participation}
-    tell = lambda sweep: None if on_progress is None else lambda lines, _: on_progress(sweep, lines[0]["round"])
 
-    run = simulate(algorithm, data, grid={"lambda": lambdas.tolist()}, on_evaluation=tell(0), **options)
-    points = judge.points(lambdas, run.snapshot.server.value)
-    extra, neighbours = between_neighbours(points, int(refine))
-    if extra:
-        warm = jax.tree.map(lambda *leaves: np.stack(leaves), *[neighbour.params for neighbour in neighbours])
-        start = lambda fresh: fresh._replace(server=fresh.server._replace(value=warm))
-        run = simulate(onwards(method), data, grid={"lambda": extra}, resume=start, on_evaluation=tell(1), **options)
-        points = points + judge.points(extra, run.snapshot.server.value)
-    points = sorted(points, key=lambda point: point.weight)
+    def train(settings: Sequence[Setting], sweep: int) -> list[Point]:
+        shares = np.array([setting.criteria_weights for setting in settings]).T.tolist()
+        hyper = dict(zip(coordinator.share_names, shares, strict=False))  # a single criterion's share is no choice
+        hyper["lambda"] = [setting.weight for setting in settings]
+        tell = None if on_progress is None else lambda lines, _: on_progress(sweep, lines[0]["round"])
+        run = simulate(
+            algorithm,
+            data,
+            rounds=rounds,
+            evaluate_every=every,
+            seeds=[seed] * len(settings),
+            hyper=hyper,
+            participation=participation,
+            on_evaluation=tell,
+        )
+        return judge.points(*ends(run, settings, method.get("output", "last")))
+
+    pairs = itertools.product(vectors, lambdas.tolist())
+    points = train([Setting(value, vector) for vector, value in pairs if value > 0 or vector == vectors[0]], 0)
+    path = lambda vector: [point for point in points if point.weight == 0 or point.criteria_weights == vector]
+    extra = [Setting(value, vector) for vector in vectors for value in between(path(vector), int(refine))]
+    points += train(extra, 1) if extra else []
+    points.sort(key=lambda point: (vectors.index(point.criteria_weights), point.weight))
     best = dominance.nondominated([point.values for point in points])
     if not best.any():
         raise ValueError("training diverged for every weight: lower the learning rate")
@@ -182,82 +199,96 @@ def pareto_front(
     return Front(model, chosen(best), chosen(~best))
 
 
-def without_own_starts(method: dict[str, Any]) -> dict[str, Any]:
-    """The released variant for agents that start from the neighbour's model, not each from a point of its own."""
-    solver = method.get("local") or released_solver(method.get("setting", "iid"))
-    return method | {"variant": "paper", "local": solver}
+def as_vectors(criteria_weights: Any, count: int) -> list[tuple[float, ...]]:
+    """The different vectors of criteria's weights, each of which has a path over λ; equal weights unless given.
+
+    >>> as_vectors(None, 2), as_vectors([0.8, 0.2], 2), as_vectors([[0.8, 0.2], [0.5, 0.5]], 2)
+    ([(0.5, 0.5)], [(0.8, 0.2)], [(0.8, 0.2), (0.5, 0.5)])
+    """
+    if criteria_weights is None:
+        return [tuple(1 / count for _ in range(count))]
+    given = list(criteria_weights)
+    kinds = {np.ndim(each) for each in given}
+    if kinds not in ({0}, {1}):
+        what = "is empty" if not given else "mixes numbers and vectors"
+        raise ValueError(f"criteria_weights {what}: give a weight for each criterion, or a list of such vectors")
+    vectors = given if kinds == {1} else [given]
+    return list(dict.fromkeys(tuple(float(value) for value in vector) for vector in vectors))
 
 
-def between_neighbours(points: Sequence[Point], count: int) -> tuple[list[float], list[Point]]:
-    """New λ in the middle of the widest gaps of the front, and for each the point to start from, of smaller λ."""
-    kept = [p for p, good in zip(points, dominance.nondominated([p.values for p in points]), strict=True) if good]
+def scalarized(
+    kind: str,
+    model: Model,
+    data: FederatedData,
+    criteria: Sequence[Criterion],
+    shares: Sequence[float],
+    *,
+    ramp: float | None = None,
+    **method: Any,
+) -> Algorithm:
+    """The algorithm whose λ and shares are swept."""
+    if kind not in SCALARIZATIONS:
+        raise ValueError(f"scalarization must be one of {', '.join(SCALARIZATIONS)}, got {kind!r}")
+    options: dict[str, Any] = {"weights": shares, "ramp": RAMP if ramp is None else ramp}
+    if kind == "weighted-sum":
+        return weighted_sum(model, criteria, **options | {"step": step_for(criteria)} | method)
+    foreign = [name for name in ("step", "agents", "variant", "setting") if name in method]
+    if foreign:
+        raise ValueError(f"{foreign[0]} is of weighted sums: leave it out for chebyshev")
+    local = method.get("local") or local_sgd()
+    options |= SETTLING | {"clients": data.clients, "criteria_lr": length_of_rounds(local, data)} | method
+    return chebyshev(model, criteria, **options)
+
+
+def step_for(criteria: Sequence[Criterion]) -> str:
+    """Implicit where a criterion has a kink."""
+    return "explicit" if all(isinstance(c, Criterion) and c.smooth for c in criteria) else "implicit"
+
+
+def length_of_rounds(local: Solver, data: FederatedData) -> float | None:
+    """The learning rate times the agents' mean number of local steps where they take epochs; else None."""
+    plan = getattr(local, "plan", None)
+    if plan is None or plan.steps is not None or plan.batch_size is None or "lr" not in local.hyper:
+        return None
+    sizes = data.train.sizes[~data.unseen]
+    return float(local.hyper["lr"] * plan.epochs * (-(-sizes[sizes > 0] // plan.batch_size)).mean())
+
+
+def check_reference(judge: Judge, algorithm: Algorithm, data: FederatedData, seed: int, reference: Any) -> None:
+    """Complains about a reference point that dominates nothing: the untrained model is better in everything."""
+    count = len(judge.coordinator.criteria)
+    s = np.asarray(per_objective("reference", reference, data.clients + count))
+    start = jax.jit(lambda key: start_server(algorithm, key, {}, jnp.asarray(1)).value)(jax.random.key(seed))
+    found = judge.numbers(Setting(0.5, judge.coordinator.shares), start)
+    gaps = np.concatenate([found.losses - s[judge.ids], found.criteria - s[data.clients :]])
+    if (gaps < 0).all():
+        raise ValueError(
+            "the reference point dominates nothing: the untrained model is better than it in every agent's loss and "
+            f"every criterion (by {-gaps.max():.3g} at least); give smaller values: what each reaches alone, or 0"
+        )
+
+
+def ends(run: Run, settings: Sequence[Setting], output: str) -> tuple[list[Setting], Tree]:
+    """The models to deploy, side by side; Chebyshev's settings get how strongly everybody pulled at the end."""
+    server = run.snapshot.server
+    if not isinstance(server.state, State):
+        return list(settings), server.value
+    pulled = [each._replace(pulls=pulls) for each, pulls in zip(settings, np.asarray(server.state.pull), strict=True)]
+    return pulled, server.state.average if output == "average" else server.value
+
+
+def between(path: Sequence[Point], count: int) -> list[float]:
+    """New λ in the middle of the widest gaps between neighbours on a path that none of its points dominates."""
+    kept = [p for p, good in zip(path, dominance.nondominated([p.values for p in path]), strict=True) if good]
     if len(kept) < 2 or count == 0:
-        return [], []
+        return []
     apart = np.linalg.norm(np.diff(dominance.normalized([p.values for p in kept]), axis=0), axis=1)
-    gaps = [(a, b.weight, a.weight, float(d)) for a, b, d in zip(kept[:-1], kept[1:], apart, strict=True)]
-    found: list[tuple[float, Point]] = []
+    gaps = [(float(d), a.weight, b.weight) for a, b, d in zip(kept[:-1], kept[1:], apart, strict=True)]
+    found = []
     for _ in range(count):
-        widest = max(range(len(gaps)), key=lambda i: gaps[i][3])
-        point, high, low, distance = gaps.pop(widest)
+        widest = max(range(len(gaps)), key=lambda i: gaps[i][0])
+        distance, low, high = gaps.pop(widest)
         middle = (low + high) / 2
-        found.append((middle, point))
-        gaps += [(point, middle, low, distance / 2), (point, high, middle, distance / 2)]
-    found.sort(key=lambda pair: pair[0])
-    return [value for value, _ in found], [point for _, point in found]
-
-
-class Judge:
-    """Measures models on the pooled samples of a data set: a pass over them for each."""
-
-    def __init__(self, model: Model, coordinator: Coordinator, data: FederatedData, agents: str) -> None:
-        self.model, self.coordinator = model, coordinator
-        sizes = data.train.sizes
-        votes = ~data.unseen * (sizes > 0) * (1.0 if agents == "equal" else sizes)
-        each = np.repeat(votes / votes.sum() / np.maximum(sizes, 1), sizes)  # every sample's weight in the mean loss
-        used = each > 0
-        rows = model.at_once or max(64, BLOCK_VALUES // max(1, int(np.prod(data.spec.features))))
-        train = (jnp.asarray(data.train.x[used]), jnp.asarray(data.train.y[used]))
-        weight = jnp.asarray(each[used], jnp.result_type(float))
-        self.train = (*blocks(train, rows), blocks(weight, rows, padding="constant"))
-        self.test = (data.test.x, data.test.y) if data.classes else (data.test.x[:0], data.test.y[:0])
-        self.measure = jax.jit(self._measure)
-        self.answers = jax.jit(lambda params, x: blockwise(lambda x: model.predict(params, x).argmax(axis=1), x))
-
-    def _measure(self, params: Tree, lam: jax.Array, train: Tree) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-        """The agents' mean loss, the criteria, the certificate and the norm of the parameters."""
-        model, coordinator = self.model, self.coordinator
-
-        def add(total: Tree, block: Tree) -> tuple[Tree, None]:
-            x, y, weight = block
-            part = jax.value_and_grad(lambda p: (weight * model.losses(p, x, y)).sum())(params)
-            return jax.tree.map(jnp.add, total, part), None
-
-        start = jnp.zeros((), jnp.result_type(float)), jax.tree.map(jnp.zeros_like, params)
-        (loss, gradient), _ = jax.lax.scan(add, start, train)
-        if coordinator.smooth:
-            slopes = [jax.grad(lambda p, c=c: c.value(p))(params) for c in coordinator.criteria]
-            short = shortest(jax.tree.map(lambda *rows: jnp.stack(rows), gradient, *slopes))[1]
-        else:
-            forward = jax.grad(lambda p: coordinator.value(p, without_prox=True))(params)
-            step = jax.tree.map(lambda v, g, s: v - (1 - lam) * g - lam * s, params, gradient, forward)
-            short = jax.tree.map(jnp.subtract, params, coordinator.prox(step, lam))
-        return loss, coordinator.values(params), jnp.sqrt(squared_norm(short)), jnp.sqrt(squared_norm(params))
-
-    def points(self, lambdas: Sequence[float] | np.ndarray, stacked: Tree) -> list[Point]:
-        """A point for every λ, from the models side by side."""
-        return [
-            self.point(float(value), jax.tree.map(lambda a, i=i: np.asarray(a[i]), stacked))
-            for i, value in enumerate(lambdas)
-        ]
-
-    def point(self, lam: float, params: Tree) -> Point:
-        """A model and what it is worth."""
-        loss, values, certificate, norm = jax.tree.map(np.asarray, self.measure(params, lam, self.train))
-        criteria = dict(zip(self.coordinator.names, values.tolist(), strict=True))
-        x, truth = self.test
-        accuracy = f1 = float("nan")
-        if len(truth):
-            said = np.asarray(self.answers(params, x))
-            accuracy = float((said == truth).mean())
-            f1 = float(f1_score(truth, said, average="macro", zero_division=0))
-        return Point(lam, float(loss), criteria, accuracy, f1, float(certificate), float(norm), params)
+        found.append(middle)
+        gaps += [(distance / 2, low, middle), (distance / 2, middle, high)]
+    return sorted(found)

@@ -1,8 +1,8 @@
 """Figures of fronts: what every model costs in loss and criteria, and how its scores go with λ.
 
-Two coordinates (the agents' mean loss and one criterion) make a plane, three make the three planes of their pairs, and
-more make parallel coordinates. Numbers beside points are λ, or those of the points where criteria have several weights;
-where there is no room for one, the report's table has it.
+Two coordinates (the agents' mean or worst loss and one criterion) make a plane, three make the three planes of their
+pairs, and more make parallel coordinates. Numbers beside points are λ, or those of the points where criteria have
+several weights; where there is no room for one, the report's table has it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SIDES = [(1, 0.8), (-1, -0.8), (1, 0), (-1, 0), (1, -0.8), (-1, 0.8), (0, 1), (0
 
 @in_style
 def front(record: FrontRecord) -> Figure:
-    """The agents' mean loss against the criteria; dominated points are hollow, chosen ones framed."""
+    """The agents' loss against the criteria; dominated points are hollow, chosen ones framed."""
     return planes(record) if len(record.names) <= 3 else parallel(record)
 
 
@@ -50,7 +50,7 @@ def plane(axes: Axes, record: FrontRecord, x: int, y: int) -> dict[str, Any]:
     drawn: dict[str, Any] = {}
     on_front = "on the front, with λ" if len(record.preferences) == 1 else "on the front, with its number"
     for shares in record.preferences:
-        kept = [(p.values[x], p.values[y]) for p in record.on_front if tuple(p.criteria_weights) == shares]
+        kept = [(p.values[x], p.values[y]) for p in record.path(shares) if not p.dominated]
         axes.plot(*np.reshape(kept, (-1, 2)).T, color=COLOURS[0], linewidth=1, alpha=0.5, zorder=2)
     for role, (marker, colour, size) in reversed(ROLES.items()):
         for point in record.points:
@@ -165,7 +165,7 @@ def path(record: FrontRecord) -> Figure:
     lines: dict[str, Any] = {}
     for (turn, (name, values)), shares in itertools.product(enumerate(scores.items()), record.preferences):
         if np.isfinite(values).any():
-            swept = [(p.weight, values[p.point]) for p in points if tuple(p.criteria_weights) == shares]
+            swept = [(p.weight, values[p.point]) for p in record.path(shares)]
             (lines[name],) = axes.plot(*np.array(swept).T, **style_of(turn))
     chosen = {"knee": record.knee, "best validation": record.best_validation}
     for name, place in chosen.items():

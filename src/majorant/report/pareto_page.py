@@ -16,7 +16,7 @@ from majorant.report.html import STYLE, flat, inline_svg
 from majorant.report.pareto_figures import draw_front
 
 CAPTIONS = {
-    "front": "Every model by the agents' mean training loss and the coordinator's criteria, all better when smaller."
+    "front": "Every model by {loss} and the coordinator's criteria, all better when smaller."
     " {numbers} Hollow points are dominated: another model is at least as good"
     " in all and better in one. A sharp bend means that a little more of one buys much of another.",
     "path": "What the models are worth on samples that they were not trained on, against λ. The choice by validation"
@@ -50,10 +50,11 @@ def page(record: FrontRecord, settings: dict[str, Any], folder: Path, drawn: dic
     )
     several = "Numbers are those of the points." if len(record.preferences) > 1 else "Numbers beside points are λ."
     numbers = several if len(record.names) < 4 else "The colour of a line is λ."
+    loss = "the worst agent's training loss" if record.by_worst else "the agents' mean training loss"
     half = ' class="half"' if len(record.names) == 2 else ""  # a plane is as wide as the path
     blocks = "".join(
         f'<figure id="{name}"{half}><div class="plot">{with_titles(record, figure, name)}</div>'
-        f"<figcaption>{escape(CAPTIONS[name].format(numbers=numbers))}</figcaption></figure>"
+        f"<figcaption>{escape(CAPTIONS[name].format(numbers=numbers, loss=loss))}</figcaption></figure>"
         for name, figure in drawn.items()
     )
     rows = "".join(f"<dt>{escape(key)}</dt><dd>{escape(value)}</dd>" for key, value in flat(settings))
@@ -88,6 +89,7 @@ def columns(record: FrontRecord) -> dict[str, list[str]]:
     found: list[tuple[str, list[float], Any]] = [
         ("λ", [p.weight for p in points], small),
         *((name.capitalize(), [p.values[k] for p in points], small) for k, name in enumerate(record.names)),
+        *([("Mean loss", [p.loss for p in points], small)] if record.by_worst else []),
         ("Norm", [p.norm for p in points], small),
         ("Accuracy", [p.accuracy for p in points], share),
         ("Macro F1", [p.macro_f1 for p in points], share),
