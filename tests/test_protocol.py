@@ -17,7 +17,8 @@ from majorant.core import ClientData, all_finite, tree_bytes
 from majorant.data.federated import FederatedData
 from majorant.engines.resident import Resident
 from majorant.engines.run import Run
-from majorant.engines.simulator import Simulation, Snapshot, run_settings
+from majorant.engines.settings import run_settings
+from majorant.engines.simulator import Simulation, Snapshot
 
 ROUNDS = 4
 every_algorithm = pytest.mark.parametrize("name", zoo.ZOO)

@@ -229,7 +229,7 @@ def end_round(
         tally.uploads + messages * up,
         tally.views + messages * down,
     )
-    return server._replace(round=server.round + 1), tally
+    return server._replace(round=before.round + 1, rounds=before.rounds), tally
 
 
 def add_sums(parts: list[Sums]) -> Sums:
