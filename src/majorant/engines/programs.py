@@ -115,21 +115,20 @@ def over_runs(function: Callable, layout: Layout, *axes: str | None) -> Callable
     """
 
     def whole(*args: Any) -> Any:
-        given = dict(zip(range(len(args)), axes, strict=True))
-        runs = next(jax.tree.leaves(args[i])[0].shape[0] for i, axis in given.items() if axis is not None)
+        runs = next(jax.tree.leaves(a)[0].shape[0] for a, axis in zip(args, axes, strict=True) if axis is not None)
 
         def one(*own: Any) -> Any:
-            return function(*(on_one_clock(a, args[i]) if given[i] == RUNS else a for i, a in enumerate(own)))
+            several = zip(own, args, axes, strict=True)
+            return function(*(on_one_clock(mine, all) if axis == RUNS else mine for mine, all, axis in several))
 
+        over_both = tuple(None if axis is None else 0 for axis in axes)
         if layout.in_turn and runs > 1:
-            own = {i: args[i] for i, axis in given.items() if axis is not None}
-            return jax.lax.map(lambda own: one(*(own.get(i, a) for i, a in enumerate(args))), own)
+            return in_turn(one, args, over_both)
         points, seeds = runs // layout.seeds, layout.seeds
-        split = lambda v: v.reshape(points, seeds, *v.shape[1:])
-        cut = {RUNS: split, SEEDS: lambda v: v[:seeds], None: lambda v: v}
-        over_seeds = side_by_side(one, seeds, tuple(None if axis is None else 0 for axis in axes))
-        over_points = side_by_side(over_seeds, points, tuple(0 if axis == RUNS else None for axis in axes))
-        found = over_points(*(jax.tree.map(cut[axis], a) for a, axis in zip(args, axes, strict=True)))
+        cut = {RUNS: lambda v: v.reshape(points, seeds, *v.shape[1:]), SEEDS: lambda v: v[:seeds], None: lambda v: v}
+        over_points = tuple(0 if axis == RUNS else None for axis in axes)
+        batched = side_by_side(side_by_side(one, seeds, over_both), points, over_points)
+        found = batched(*(jax.tree.map(cut[axis], a) for a, axis in zip(args, axes, strict=True)))
         return jax.tree.map(lambda v: v.reshape(runs, *v.shape[2:]), found)
 
     return whole
@@ -141,6 +140,16 @@ def side_by_side(function: Callable, length: int, axes: tuple[int | None, ...]) 
         return jax.vmap(function, in_axes=axes)
     first = lambda a, axis: a if axis is None else jax.tree.map(lambda v: v[0], a)
     return lambda *args: jax.tree.map(lambda v: v[None], function(*map(first, args, axes)))
+
+
+def in_turn(function: Callable, args: tuple, axes: tuple[int | None, ...]) -> Any:
+    """The same results as side by side, made one after the other."""
+
+    def one(own: list) -> Any:
+        rest = iter(own)
+        return function(*(a if axis is None else next(rest) for a, axis in zip(args, axes, strict=True)))
+
+    return jax.lax.map(one, [a for a, axis in zip(args, axes, strict=True) if axis is not None])
 
 
 def on_one_clock(own: Tree, runs: Tree) -> Tree:

@@ -36,6 +36,7 @@ from majorant.core import (
     stream_key,
 )
 from majorant.engines.memory import message_shapes
+from majorant.engines.programs import side_by_side
 from majorant.evaluation.metrics import client_scores
 
 
@@ -79,11 +80,8 @@ class BucketData(NamedTuple):
 
 
 def over_clients(function: Callable, chunk: int) -> Callable:
-    """``vmap``, or for a single client the plain function, which compiles to better code than a batch of one."""
-    if chunk > 1:
-        return jax.vmap(function)
-    first, add = lambda t: jax.tree.map(lambda a: a[0], t), lambda t: jax.tree.map(lambda a: a[None], t)
-    return lambda *args: add(function(*first(args)))
+    """The function for each of some clients, side by side."""
+    return lambda *args: side_by_side(function, chunk, (0,) * len(args))(*args)
 
 
 def chunked(tree: Tree, chunk: int) -> Tree:
