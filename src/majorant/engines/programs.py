@@ -3,8 +3,8 @@
 Seeds and grids of hyperparameters are one more axis of every array (the *runs*); a single run has an axis of length 1
 that the programs strip, because a batch of one compiles to worse code than none. The runs of a grid that have the same
 seed draw the same random numbers, so what follows from keys and samples alone, such as minibatches, is made once for
-all of them. Runs whose rounds differ in length go one after the other on a CPU: side by side all would wait for the
-longest in every round.
+all of them. On a CPU, runs whose rounds differ in length and runs of large models go one after the other
+(`memory.runs_in_turn`).
 """
 
 from __future__ import annotations

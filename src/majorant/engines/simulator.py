@@ -30,6 +30,7 @@ from majorant.engines.memory import (
     refuse_other_nodes,
     refuse_too_large_stack,
     rounds_that_count,
+    runs_in_turn,
     runs_one_at_a_time,
 )
 from majorant.engines.population import Bucket, build_buckets, padded_bytes
@@ -187,7 +188,7 @@ class Simulation:
             seeds=distinct_seeds([s["seed"] for s in settings]),
             diagnostics=diagnostics,
             replicated=len(given) > 1,
-            in_turn=algorithm.uneven_rounds and jax.default_backend() == "cpu",
+            in_turn=runs_in_turn(algorithm),
         )
         self.bytes_up, self.bytes_down, state_bytes = message_bytes(algorithm, data, self.buckets[0])
         if algorithm.network is not None:  # what one node sends is what another receives
