@@ -207,7 +207,7 @@ def who_takes_part(participation: Participation, server: Server, run_key: Key, c
 def end_round(
     algorithm: Algorithm, server: Server, sums: Sums, stack: Stack | None, tally: Tally, inclusion: float
 ) -> tuple[Server, Tally]:
-    """The server's step; a round without a usable upload leaves its value unchanged."""
+    """The server's step; a round without a usable upload leaves its value unchanged, and counts all the same."""
     total = Total(sums.value, sums.weight, inclusion)
     if algorithm.aggregate is not None and stack is not None:
         total = algorithm.aggregate(server, stack)
