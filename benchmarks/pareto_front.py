@@ -4,7 +4,8 @@ The weighted sum with S = ½ ‖Θ‖² for 16 values of λ from 0 to 0.9, by `s
 it. Compared are whole calls, evaluation at the end included, with 16 calls of the same algorithm, which share one
 compiled program: *warm*, when all programs have been compiled, and *cold*, the first time. For the smallest problem
 also 16 algorithms, one made for each λ, which compile 16 times. The PyTorch loop over λ, rounds, agents and steps makes
-the same steps on as many samples; it is timed on a few rounds of one λ, with one thread and with all, and multiplied.
+the same steps on as many samples, without an evaluation; it is timed on a few rounds of one λ, with one thread and with
+all, and multiplied.
 
 Where a front pays: with small models. Batches are drawn and gathered once for all λ, calls and the many small steps of
 a round are paid once, and the products of shared samples with 16 models are one product. Where it cannot: when one
@@ -206,7 +207,7 @@ def main() -> None:
     limits = measure_limits()
     print(f"{POINTS} models; this machine: {limits.gflops:.0f} GFLOP/s, {limits.gigabytes:.1f} GB/s")
     for number, (name, problem) in enumerate(PROBLEMS.items()):
-        best, loop = measure(problem, anew=number == 0), TorchLoop(problem)
+        best, loop = measure(problem, anew=number == 0, repeats=2 if problem.model == "cnn" else 5), TorchLoop(problem)
         if problem.batch_size is None:
             loop.check()
         torch_seconds, warm = loop.seconds(), best["one program, warm"]
