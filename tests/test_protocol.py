@@ -17,7 +17,8 @@ from majorant.core import ClientData, all_finite, tree_bytes
 from majorant.data.federated import FederatedData
 from majorant.engines.resident import Resident
 from majorant.engines.run import Run
-from majorant.engines.simulator import Simulation, Snapshot, run_settings
+from majorant.engines.settings import run_settings
+from majorant.engines.simulator import Simulation, Snapshot
 
 ROUNDS = 4
 every_algorithm = pytest.mark.parametrize("name", zoo.ZOO)
@@ -73,9 +74,12 @@ def states_and_value(run: Run):
 
 @every_algorithm
 def test_runs_side_by_side_are_the_single_runs(name):
-    both = simulate(name, seeds=2)
-    assert_same(both[0], reference(name)[0])
-    assert_same(both[1], simulate(name, seed=1))
+    """Two seeds × two values of a hyperparameter: what the runs of one seed share are their random numbers only."""
+    key, value, other = zoo.ZOO[name].hyper
+    runs = simulate(name, seeds=2, hyper=None, grid={key: [value, other]})
+    assert_same(runs[0], reference(name)[0])
+    assert_same(runs[1], simulate(name, seed=1))
+    assert_same(runs[3], simulate(name, seed=1, hyper={key: other}))
 
 
 @every_algorithm

@@ -10,7 +10,7 @@ import pytest
 import majorant as mj
 from majorant.algorithms import asvrcd_pfl
 from majorant.engines.replicas import with_own_hyper
-from majorant.engines.simulator import run_settings
+from majorant.engines.settings import run_settings
 from majorant.objectives import mixture
 
 SEEDS = [3, 1]

@@ -90,13 +90,27 @@ def runs_one_at_a_time(algorithm: Algorithm, clients: str) -> bool:
     """Whether clients go through one by one: large models on a CPU, unless said otherwise."""
     if clients not in ("auto", "vmap", "map"):
         raise ValueError(f"clients must be 'auto', 'vmap' or 'map', got {clients!r}")
-    if clients != "auto":
-        return clients == "map"
+    return fills_the_machine(algorithm) if clients == "auto" else clients == "map"
+
+
+def runs_in_turn(algorithm: Algorithm) -> bool:
+    """Whether the runs of a grid, or of several seeds, go one after the other: on a CPU, where rounds differ in length
+    (all would wait for the longest) and where one model is work enough (the others would push it out of the cache)."""
+    return fills_the_machine(algorithm) or (algorithm.uneven_rounds and jax.default_backend() == "cpu")
+
+
+def fills_the_machine(algorithm: Algorithm) -> bool:
+    """Whether one client's work on one model keeps the device busy: large models on a CPU."""
+    return jax.default_backend() == "cpu" and parameters(algorithm) > LARGE_MODEL
+
+
+@functools.lru_cache(maxsize=64)
+def parameters(algorithm: Algorithm) -> int:
+    """The numbers in the point that a client starts from."""
     server = jax.eval_shape(algorithm.init, jax.random.key(0))
     seen = lambda server, key: algorithm.address(algorithm.broadcast(server, key), jnp.int32(0))
     view = jax.eval_shape(seen, server, jax.random.key(0))
-    size = sum(leaf.size for leaf in jax.tree.leaves(algorithm.origin(view)))
-    return jax.default_backend() == "cpu" and size > LARGE_MODEL
+    return sum(leaf.size for leaf in jax.tree.leaves(algorithm.origin(view)))
 
 
 def message_bytes(algorithm: Algorithm, data: FederatedData, bucket: Bucket) -> tuple[int, int, int]:

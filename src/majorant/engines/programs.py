@@ -1,8 +1,10 @@
 """Compiled functions over many runs at once.
 
 Seeds and grids of hyperparameters are one more axis of every array (the *runs*); a single run has an axis of length 1
-that the programs strip, because a batch of one compiles to worse code than none. Runs whose rounds differ in length go
-one after the other on a CPU: side by side all would wait for the longest in every round.
+that the programs strip, because a batch of one compiles to worse code than none. The runs of a grid that have the same
+seed draw the same random numbers, so what follows from keys and samples alone, such as minibatches, is made once for
+all of them. On a CPU, runs whose rounds differ in length and runs of large models go one after the other
+(`memory.runs_in_turn`).
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from majorant.core import Server, Tree, View
+
 
 class Layout(NamedTuple):
     """The fixed numbers that programs are compiled for."""
@@ -28,7 +32,7 @@ class Layout(NamedTuple):
     clients: int  # all clients, unseen ones included
     classes: int
     everyone: bool
-    many: bool  # more than one run
+    seeds: int = 1  # runs i and i + seeds, in a grid, have the same seed
     diagnostics: bool = False  # whether convergence is measured at evaluations
     replicated: bool = False  # every run has a data set of its own
     in_turn: bool = False  # runs go one after the other
@@ -100,26 +104,59 @@ def compile_together(seconds: dict[str, float], *work: Callable[[], None]) -> No
     seconds["compile"] += time.perf_counter() - begin
 
 
-def over_runs(function: Callable, layout: Layout, *axes: int | None) -> Callable:
-    """The function over the run axis of those arguments whose axis is 0, side by side or in turn."""
-    if layout.many and layout.in_turn:
+RUNS, SEEDS = "runs", "seeds"  # what an argument has along its first axis: a value for each run; equal for equal seeds
 
-        def in_turn(*args: Any) -> Any:
-            def one(own: Any) -> Any:
-                rest = iter(own)
-                return function(*(a if axis is None else next(rest) for a, axis in zip(args, axes, strict=True)))
 
-            return jax.lax.map(one, [a for a, axis in zip(args, axes, strict=True) if axis is not None])
+def over_runs(function: Callable, layout: Layout, *axes: str | None) -> Callable:
+    """The function over the run axis of those arguments that have one, side by side or in turn.
 
-        return in_turn
-    if layout.many:
+    Side by side the runs are points of a grid × seeds. Keys have no axis of points, and neither has the number of the
+    round, from which the keys of rounds are made: JAX computes once what depends on these and on shared arguments only.
+    """
+
+    def whole(*args: Any) -> Any:
+        runs = next(jax.tree.leaves(a)[0].shape[0] for a, axis in zip(args, axes, strict=True) if axis is not None)
+
+        def one(*own: Any) -> Any:
+            several = zip(own, args, axes, strict=True)
+            return function(*(on_one_clock(mine, all) if axis == RUNS else mine for mine, all, axis in several))
+
+        over_both = tuple(None if axis is None else 0 for axis in axes)
+        if layout.in_turn and runs > 1:
+            return in_turn(one, args, over_both)
+        points, seeds = runs // layout.seeds, layout.seeds
+        cut = {RUNS: lambda v: v.reshape(points, seeds, *v.shape[1:]), SEEDS: lambda v: v[:seeds], None: lambda v: v}
+        over_points = tuple(0 if axis == RUNS else None for axis in axes)
+        batched = side_by_side(side_by_side(one, seeds, over_both), points, over_points)
+        found = batched(*(jax.tree.map(cut[axis], a) for a, axis in zip(args, axes, strict=True)))
+        return jax.tree.map(lambda v: v.reshape(runs, *v.shape[2:]), found)
+
+    return whole
+
+
+def side_by_side(function: Callable, length: int, axes: tuple[int | None, ...]) -> Callable:
+    """``vmap``, or for a batch of one the plain function, which compiles to better code."""
+    if length > 1:
         return jax.vmap(function, in_axes=axes)
+    first = lambda a, axis: a if axis is None else jax.tree.map(lambda v: v[0], a)
+    return lambda *args: jax.tree.map(lambda v: v[None], function(*map(first, args, axes)))
 
-    def single(*args: Any) -> Any:
-        first = [a if axis is None else jax.tree.map(lambda v: v[0], a) for a, axis in zip(args, axes, strict=True)]
-        return jax.tree.map(lambda v: v[None], function(*first))
 
-    return single
+def in_turn(function: Callable, args: tuple, axes: tuple[int | None, ...]) -> Any:
+    """The same results as side by side, made one after the other."""
+
+    def one(own: list) -> Any:
+        rest = iter(own)
+        return function(*(a if axis is None else next(rest) for a, axis in zip(args, axes, strict=True)))
+
+    return jax.lax.map(one, [a for a, axis in zip(args, axes, strict=True) if axis is not None])
+
+
+def on_one_clock(own: Tree, runs: Tree) -> Tree:
+    """A run's servers and views with the number of the round that all runs have in common."""
+    has_clock = lambda node: isinstance(node, Server | View)
+    common = lambda mine, all: mine._replace(round=all.round[0], rounds=all.rounds[0]) if has_clock(mine) else mine
+    return jax.tree.map(common, own, runs, is_leaf=has_clock)
 
 
 def enable_compilation_cache() -> None:

@@ -16,7 +16,7 @@ from majorant.data.federated import FederatedData
 from majorant.engines import rounds
 from majorant.engines.memory import message_shapes
 from majorant.engines.population import Bucket
-from majorant.engines.programs import Layout, Program, compile_together, over_runs
+from majorant.engines.programs import RUNS, SEEDS, Layout, Program, compile_together, over_runs
 from majorant.engines.rounds import BucketData, State
 
 
@@ -92,12 +92,12 @@ def programs(algorithm: Algorithm, participation: Participation, layout: Layout)
         ]
         return rounds.conclude(algorithm, state.server, rounds.add_sums(parts))
 
-    samples = 0 if layout.replicated else None
+    samples = RUNS if layout.replicated else None
     return Programs(
-        start=Program(over_runs(start, layout, 0, 0, None, samples)),
-        block=Program(over_runs(block, layout, 0, 0, None, samples), donate_argnums=0),
-        evaluate=Program(over_runs(evaluate, layout, 0, 0, samples, samples)),
-        diagnose=Program(over_runs(diagnose, layout, 0, 0, samples)),
+        start=Program(over_runs(start, layout, SEEDS, RUNS, None, samples)),
+        block=Program(over_runs(block, layout, RUNS, SEEDS, None, samples), donate_argnums=0),
+        evaluate=Program(over_runs(evaluate, layout, RUNS, SEEDS, samples, samples)),
+        diagnose=Program(over_runs(diagnose, layout, RUNS, SEEDS, samples)),
     )
 
 

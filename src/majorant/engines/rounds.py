@@ -36,6 +36,7 @@ from majorant.core import (
     stream_key,
 )
 from majorant.engines.memory import message_shapes
+from majorant.engines.programs import side_by_side
 from majorant.evaluation.metrics import client_scores
 
 
@@ -79,11 +80,8 @@ class BucketData(NamedTuple):
 
 
 def over_clients(function: Callable, chunk: int) -> Callable:
-    """``vmap``, or for a single client the plain function, which compiles to better code than a batch of one."""
-    if chunk > 1:
-        return jax.vmap(function)
-    first, add = lambda t: jax.tree.map(lambda a: a[0], t), lambda t: jax.tree.map(lambda a: a[None], t)
-    return lambda *args: add(function(*first(args)))
+    """The function for each of some clients, side by side."""
+    return lambda *args: side_by_side(function, chunk, (0,) * len(args))(*args)
 
 
 def chunked(tree: Tree, chunk: int) -> Tree:
@@ -209,7 +207,7 @@ def who_takes_part(participation: Participation, server: Server, run_key: Key, c
 def end_round(
     algorithm: Algorithm, server: Server, sums: Sums, stack: Stack | None, tally: Tally, inclusion: float
 ) -> tuple[Server, Tally]:
-    """The server's step; a round without a usable upload leaves its value unchanged."""
+    """The server's step; a round without a usable upload leaves its value unchanged, and counts all the same."""
     total = Total(sums.value, sums.weight, inclusion)
     if algorithm.aggregate is not None and stack is not None:
         total = algorithm.aggregate(server, stack)
@@ -229,7 +227,7 @@ def end_round(
         tally.uploads + messages * up,
         tally.views + messages * down,
     )
-    return server._replace(round=server.round + 1), tally
+    return server._replace(round=before.round + 1, rounds=before.rounds), tally
 
 
 def add_sums(parts: list[Sums]) -> Sums:

@@ -7,7 +7,6 @@ blocks of rounds with evaluations of every client's personalized model.
 from __future__ import annotations
 
 import functools
-import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -31,18 +30,19 @@ from majorant.engines.memory import (
     refuse_other_nodes,
     refuse_too_large_stack,
     rounds_that_count,
+    runs_in_turn,
     runs_one_at_a_time,
 )
 from majorant.engines.population import Bucket, build_buckets, padded_bytes
-from majorant.engines.programs import Layout, Program, enable_compilation_cache, over_runs
+from majorant.engines.programs import RUNS, SEEDS, Layout, Program, enable_compilation_cache, over_runs
 from majorant.engines.replicas import data_sets, refuse_too_many
 from majorant.engines.resident import Resident, positions
 from majorant.engines.rounds import Tally
 from majorant.engines.run import Run, Scores
+from majorant.engines.settings import distinct_seeds, run_settings
 from majorant.engines.stopping import Target, needs_diagnostics, parse_bounds
 from majorant.engines.streamed import Streamed
 from majorant.evaluation.metrics import metric_name
-from majorant.solvers import check_range
 
 PROBED = 4  # clients whose local solves are measured at an evaluation with diagnostics
 
@@ -139,48 +139,6 @@ def simulate(
     return simulation.result()
 
 
-def run_settings(
-    algorithm: Algorithm,
-    seed: int,
-    seeds: int | Sequence[int] | None,
-    hyper: Mapping[str, float | Sequence[float]] | None,
-    grid: Mapping[str, Sequence[float]] | None,
-) -> list[dict[str, Any]]:
-    """One dictionary per run: its seed and the hyperparameters that differ from the algorithm's own."""
-    if isinstance(seeds, int) and seeds < 1:
-        raise ValueError(f"seeds must be at least 1, got {seeds}")
-    listed = [seed] if seeds is None else list(range(seed, seed + seeds)) if isinstance(seeds, int) else list(seeds)
-    if not listed:
-        raise ValueError("seeds is empty: give at least one")
-    for each in listed:
-        if not 0 <= each < 1 << 32:
-            raise ValueError(f"a seed must be a whole number from 0 to 2^32 − 1, got {each}")
-    known = jax.eval_shape(algorithm.init, jax.random.key(0)).hyper
-    for name in [*(hyper or {}), *(grid or {})]:
-        if name not in known:
-            raise ValueError(f"{algorithm.name} has no hyperparameter {name!r}; it has {', '.join(sorted(known))}")
-        values = (grid or {}).get(name) if name in (grid or {}) else np.atleast_1d(dict(hyper or {})[name]).tolist()
-        if not values:
-            raise ValueError(f"the grid has no values for {name!r}")
-        for value in values:
-            check_range(name, value, least=0)
-    own = {name: np.asarray(value).tolist() for name, value in (hyper or {}).items() if np.ndim(value) > 0}
-    for name, values in own.items():
-        if grid or len(values) != len(listed):
-            why = "there is a grid" if grid else f"there are {len(listed)} runs"
-            raise ValueError(f"hyper has {len(values)} values of {name!r}, but {why}: give one value, or one per run")
-    combinations = itertools.product(*(grid or {}).values())
-    points = [dict(hyper or {}) | dict(zip(grid or {}, values, strict=True)) for values in combinations]
-    settings: list[dict[str, Any]] = [
-        {"seed": s, "hyper": point | {name: values[i] for name, values in own.items()}}
-        for point in points
-        for i, s in enumerate(listed)
-    ]
-    for setting in settings:
-        algorithm.check_hyper(setting["hyper"])
-    return settings
-
-
 class Simulation:
     """One call of `simulate`: layout, engine, counters and history."""
 
@@ -227,10 +185,10 @@ class Simulation:
             clients=data.clients,
             classes=len(data.classes),
             everyone=everyone,
-            many=len(settings) > 1,
+            seeds=distinct_seeds([s["seed"] for s in settings]),
             diagnostics=diagnostics,
             replicated=len(given) > 1,
-            in_turn=algorithm.uneven_rounds and jax.default_backend() == "cpu",
+            in_turn=runs_in_turn(algorithm),
         )
         self.bytes_up, self.bytes_down, state_bytes = message_bytes(algorithm, data, self.buckets[0])
         if algorithm.network is not None:  # what one node sends is what another receives
@@ -435,7 +393,7 @@ def evaluate_joining(algorithm: Algorithm, server: Server, seed: int, data: Fede
     buckets = build_buckets(
         data, np.arange(data.clients), chunk_bytes=chunk_size(default_budget()), one_at_a_time=one_at_a_time
     )
-    layout = Layout((), (), tuple(b.chunk for b in buckets), 0, data.clients, len(data.classes), True, False)
+    layout = Layout((), (), tuple(b.chunk for b in buckets), 0, data.clients, len(data.classes), True)
     keys = jax.random.key(seed)[None]
     engine = Streamed(algorithm, full(), layout, data, [], buckets, keys, {"compile": 0.0})
     engine.restore(jax.tree.map(lambda a: np.asarray(a)[None], server), ())
@@ -446,5 +404,5 @@ def evaluate_joining(algorithm: Algorithm, server: Server, seed: int, data: Fede
 @functools.lru_cache(maxsize=16)
 def probing(algorithm: Algorithm, layout: Layout) -> Program:
     """The program that measures one client."""
-    samples = 0 if layout.replicated else None
-    return Program(over_runs(functools.partial(rounds.probe_client, algorithm), layout, 0, 0, 0, samples))
+    samples = RUNS if layout.replicated else None
+    return Program(over_runs(functools.partial(rounds.probe_client, algorithm), layout, RUNS, SEEDS, RUNS, samples))

@@ -19,7 +19,7 @@ from majorant.core import Algorithm, ClientData, Key, Server, Tree, View
 from majorant.data.federated import FederatedData
 from majorant.engines import rounds
 from majorant.engines.population import Bucket
-from majorant.engines.programs import Layout, Program, over_runs
+from majorant.engines.programs import RUNS, SEEDS, Layout, Program, over_runs
 from majorant.engines.resident import positions
 from majorant.engines.rounds import BucketData
 
@@ -74,17 +74,17 @@ def programs(algorithm: Algorithm, participation: Participation, layout: Layout)
         rounds.finish_start, algorithm, inclusion=participation.probability(layout.training)
     )
     return Programs(
-        start_server=Program(over_runs(start_server, layout, 0, 0, None)),
-        start_clients=Program(over_runs(start_clients, layout, 0, 0, None)),
-        finish_start=Program(over_runs(finish_start, layout, 0, 0)),
-        idle=Program(over_runs(algorithm.idle or (lambda server: server), layout, 0)),
-        begin=Program(over_runs(begin, layout, 0, 0)),
-        clients=Program(over_runs(clients, layout, 0, 0, 0, None, 0)),
-        end=Program(over_runs(end, layout, 0, 0, 0, None, 0)),
-        evaluate=Program(over_runs(evaluate, layout, 0, 0, 0, None)),
-        evaluate_unseen=Program(over_runs(evaluate_unseen, layout, 0, 0, None)),
-        measure=Program(over_runs(measure, layout, 0, 0, 0, None)),
-        conclude=Program(over_runs(functools.partial(rounds.conclude, algorithm), layout, 0, 0)),
+        start_server=Program(over_runs(start_server, layout, SEEDS, RUNS, None)),
+        start_clients=Program(over_runs(start_clients, layout, RUNS, SEEDS, None)),
+        finish_start=Program(over_runs(finish_start, layout, RUNS, RUNS)),
+        idle=Program(over_runs(algorithm.idle or (lambda server: server), layout, RUNS)),
+        begin=Program(over_runs(begin, layout, RUNS, SEEDS)),
+        clients=Program(over_runs(clients, layout, RUNS, SEEDS, RUNS, None, RUNS)),
+        end=Program(over_runs(end, layout, RUNS, RUNS, RUNS, None, RUNS)),
+        evaluate=Program(over_runs(evaluate, layout, RUNS, SEEDS, RUNS, None)),
+        evaluate_unseen=Program(over_runs(evaluate_unseen, layout, RUNS, SEEDS, None)),
+        measure=Program(over_runs(measure, layout, RUNS, SEEDS, RUNS, None)),
+        conclude=Program(over_runs(functools.partial(rounds.conclude, algorithm), layout, RUNS, RUNS)),
     )
 
 

@@ -88,7 +88,7 @@ def train_small(samples: Ragged, classes: int, plan: Plan) -> Trained:
     algorithm = algorithm_for(Spec((width,), classes), plan.components, plan.epochs, plan.batch_size)
     everyone = plan.share == 1
     training = count if everyone else clients  # who takes part is drawn among the real clients
-    layout = Layout((count,), (count,), (), training, count, classes, everyone, many=False)
+    layout = Layout((count,), (count,), (), training, count, classes, everyone)
     engine = programs(algorithm, full() if everyone else uniform(plan.share), layout)
     nothing = stacked._replace(x=stacked.x[:, :0], y=stacked.y[:, :0])
     (places,) = positions([Bucket(np.asarray(stacked.id), rows, 0, 0, count, clients)])
