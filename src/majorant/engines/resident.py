@@ -94,7 +94,7 @@ def programs(algorithm: Algorithm, participation: Participation, layout: Layout)
 
     samples = 0 if layout.replicated else None
     return Programs(
-        start=Program(over_runs(start, layout, 0, 0, None, samples)),
+        start=Program(over_runs(start, layout, 0, 0, None, samples), makes_parameters=True),
         block=Program(over_runs(block, layout, 0, 0, None, samples), donate_argnums=0),
         evaluate=Program(over_runs(evaluate, layout, 0, 0, samples, samples)),
         diagnose=Program(over_runs(diagnose, layout, 0, 0, samples)),

@@ -75,7 +75,7 @@ def programs(algorithm: Algorithm, participation: Participation, layout: Layout)
     )
     return Programs(
         start_server=Program(over_runs(start_server, layout, 0, 0, None)),
-        start_clients=Program(over_runs(start_clients, layout, 0, 0, None)),
+        start_clients=Program(over_runs(start_clients, layout, 0, 0, None), makes_parameters=True),
         finish_start=Program(over_runs(finish_start, layout, 0, 0)),
         idle=Program(over_runs(algorithm.idle or (lambda server: server), layout, 0)),
         begin=Program(over_runs(begin, layout, 0, 0)),
