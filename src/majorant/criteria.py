@@ -57,6 +57,7 @@ class Criterion(NamedTuple):
     prox: Callable[[Tree, jax.Array | float], Tree] | None = None  # (s, ρ)
     smooth: bool = True
     quadratic: Quadratic | None = None
+    convex: bool = False  # known to be, not merely not known to be otherwise
 
 
 def criterion(
@@ -65,8 +66,11 @@ def criterion(
     name: str = "own",
     prox: Callable[[Tree, jax.Array | float], Tree] | None = None,
     smooth: bool = True,
+    convex: bool = False,
 ) -> Criterion:
     """A criterion of your own: a function of the parameters, in JAX, that gives one number.
+
+    Say ``convex=True`` where it is: then points can be compared with centralized solutions (`pareto.agreement`).
 
     >>> criterion(lambda theta: jnp.sum(theta**4), name="quartic").value(jnp.array([1.0, 2.0]))
     Array(17., dtype=float32)
@@ -75,7 +79,7 @@ def criterion(
         raise ValueError(f"a criterion is a function of the parameters, got {type(value).__name__}")
     if prox is None and not smooth:
         raise ValueError(f"{name} is not differentiable: give its proximal operator, prox(params, step)")
-    return Criterion(name, value, prox, smooth)
+    return Criterion(name, value, prox, smooth, convex=convex)
 
 
 def squared_norm(factor: float = 1.0) -> Criterion:
@@ -86,7 +90,7 @@ def squared_norm(factor: float = 1.0) -> Criterion:
     """
     check_range("factor", factor, above=0)
     penalty = regularizers.l2(factor)
-    return Criterion("squared_norm", penalty.value, penalty.prox, True, Quadratic(factor))
+    return Criterion("squared_norm", penalty.value, penalty.prox, True, Quadratic(factor), convex=True)
 
 
 def distance(reference: Tree, factor: float = 1.0) -> Criterion:
@@ -104,27 +108,27 @@ def distance(reference: Tree, factor: float = 1.0) -> Criterion:
         return factor / 2 * square_of(jax.tree.map(jnp.subtract, params, reference))
 
     pull = lambda s, rho: jax.tree.map(lambda a, c: (a + rho * factor * c) / (1 + rho * factor), s, reference)
-    return Criterion("distance", value, pull, True, Quadratic(factor, reference))
+    return Criterion("distance", value, pull, True, Quadratic(factor, reference), convex=True)
 
 
 def l1(factor: float = 1.0) -> Criterion:
     """Sparse parameters: factor · ‖θ‖₁."""
     check_range("factor", factor, above=0)
     penalty = regularizers.l1(factor)
-    return Criterion("l1", penalty.value, penalty.prox, smooth=False)
+    return Criterion("l1", penalty.value, penalty.prox, smooth=False, convex=True)
 
 
 def group_lasso(factor: float = 1.0) -> Criterion:
     """Rows (the first axis of every array) that vanish together: factor · Σ ‖rows‖."""
     check_range("factor", factor, above=0)
     penalty = regularizers.group_lasso(factor)
-    return Criterion("group_lasso", penalty.value, penalty.prox, smooth=False)
+    return Criterion("group_lasso", penalty.value, penalty.prox, smooth=False, convex=True)
 
 
 def public_loss(model: Model, x: Any, y: Any) -> Criterion:
     """The model's mean loss on samples that the coordinator holds."""
     x, y = samples(x, y=y)
-    return Criterion("public_loss", lambda params: model.losses(params, x, y).mean())
+    return Criterion("public_loss", lambda params: model.losses(params, x, y).mean(), convex=model.convex)
 
 
 def demographic_parity(model: Model, x: Any, group: Any, *, label: int = 1) -> Criterion:

@@ -64,9 +64,9 @@ class Program:
 
 # Half the compile time for programs that run as fast: the work is in matrix products, which these do not touch.
 QUICK_COMPILATION = {"xla_backend_optimization_level": 1, "xla_cpu_use_fusion_emitters": False}
-# jaxlib 0.10.2 on CPUs: a matrix product with a factor that is one number broadcast (weights that all start at 0), fused
-# with a sum or maximum that follows, reads memory past that number: (x @ jnp.zeros((784, 10))).max(1) is not 0. These
-# fusions make rounds faster, where parameters are arguments and not constants; so only other programs do without.
+# jaxlib 0.10.2 on CPUs: a matrix product with a factor that is one number broadcast (weights that all start at 0), when
+# fused with a sum or maximum that follows, reads memory past that number: (x @ jnp.zeros((784, 10))).max(1) is not 0.
+# These fusions make rounds faster, where parameters are arguments, not constants; so only other programs do without.
 CORRECT_CONSTANTS = {"xla_cpu_experimental_ynn_fusion_type": ""}
 
 
