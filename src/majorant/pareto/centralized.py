@@ -27,7 +27,7 @@ from jax.flatten_util import ravel_pytree
 from scipy.optimize import minimize
 
 from majorant.core import Tree, blocks
-from majorant.criteria import Coordinator, coordinate
+from majorant.criteria import Coordinator, check_shapes, coordinate
 from majorant.data.federated import FederatedData
 from majorant.models.base import Model
 from majorant.solvers import check_range
@@ -111,7 +111,7 @@ def agreement(
         raise ValueError(f"there are {len(lambdas)} weights (λ) but {len(points)} points: give the parameters of each")
     wanted = jax.eval_shape(model.init, jax.random.key(0))
     for params in points:
-        check_same_shapes(wanted, params)
+        check_shapes("a point", params, wanted)
     shares = check(model, coordinator, lambdas, criteria_weights, agents)
     with jax.enable_x64(True):
         problem = Problem(model, data, coordinator, agents)
@@ -194,13 +194,6 @@ def check_convex(model: Model, coordinator: Coordinator) -> None:
             )
     if not coordinator.smooth:
         coordinate(coordinator.criteria, coordinator.shares, step="implicit")  # its proximal operator must be exact
-
-
-def check_same_shapes(wanted: Tree, params: Tree) -> None:
-    """A point must have the model's parameters."""
-    shapes = lambda tree: {jax.tree_util.keystr(path): np.shape(leaf) for path, leaf in jax.tree.leaves_with_path(tree)}
-    if shapes(wanted) != shapes(params):
-        raise ValueError(f"a point has other parameters than the model: {shapes(params)}, not {shapes(wanted)}")
 
 
 def objective(lam: float, weights: Any, loss: float, values: np.ndarray) -> float:
