@@ -1,5 +1,6 @@
 """The coordinator's criteria: values by hand, proximal operators against SciPy, bad input."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -15,6 +16,12 @@ X = RNG.normal(size=(12, 2)).astype(np.float32)
 Y = np.arange(12) % 2
 GROUP = np.repeat(["a", "b", "c"], 4)
 PARAMS = [{"weight": jnp.array([[0.7], [-1.2]]), "bias": jnp.array([0.3])}]
+
+
+WIDER = [{"weight": jnp.zeros((2, 4)), "bias": jnp.zeros(4)}]
+FLAT = criteria.criterion(lambda p: p[0]["bias"].sum(), prox=lambda s, rho: s[0])
+NUMPYS = criteria.criterion(lambda p: np.abs(np.asarray(p[0]["bias"])).sum())
+NOWHERE = criteria.criterion(lambda p: jnp.log(-1 - p[0]["bias"].sum() ** 2))
 
 
 def probabilities():
@@ -57,6 +64,16 @@ def test_the_proximal_operator_of_a_sum_with_quadratics_is_exact(kinked):
     )
 
 
+def test_labels_and_groups_of_other_types_are_taken():
+    plain = criteria.public_loss(MODEL, X, Y).value(PARAMS)
+    for labels in (Y.astype(float), Y.astype(bool)):
+        assert criteria.public_loss(MODEL, X, labels).value(PARAMS) == plain
+    named = criteria.demographic_parity(MODEL, X, GROUP.astype(object)).value(PARAMS)
+    assert named == criteria.demographic_parity(MODEL, X, GROUP).value(PARAMS)
+    assert criteria.criterion(lambda p: 1.5).value(PARAMS).dtype == jnp.float32
+    criteria.coordinate([criteria.public_loss(MODEL, X, Y), criteria.l1()], step="implicit").check(MODEL)
+
+
 def test_names_and_weights():
     both = criteria.coordinate([criteria.squared_norm(), criteria.squared_norm(4.0)])
     assert both.names == ("squared_norm_1", "squared_norm_2")
@@ -81,6 +98,34 @@ def test_names_and_weights():
         (lambda: criteria.demographic_parity(MODEL, X, GROUP, label=2), "2 classes"),
         (lambda: criteria.equalized_odds(MODEL, X, Y, np.where(Y == 1, "a", GROUP)), "no public sample"),
         (lambda: criteria.distance(jnp.zeros(3)).value(PARAMS), "other parameters"),
+        (lambda: criteria.distance(WIDER).value(PARAMS), r"\[0\]\['bias'\] is \(4,\), not \(1,\)"),
+        (lambda: criteria.distance(WIDER).prox(PARAMS, 1.0), "other parameters"),
+        (lambda: criteria.coordinate(criteria.distance(WIDER)).prox(PARAMS, 1.0), "other parameters"),
+        (lambda: criteria.distance([jnp.array([jnp.nan])]), "all of them finite"),
+        (lambda: criteria.distance(None), "needs parameters"),
+        (lambda: criteria.criterion(lambda p: p[0]["weight"], name="mine").value(PARAMS), r"mine must give one number"),
+        (lambda: criteria.criterion(lambda p: p[0]["bias"]).value(PARAMS), r"an array \(1,\): take a sum"),
+        (lambda: criteria.criterion(lambda p: p).value(PARAMS), "got a list"),
+        (lambda: criteria.criterion(lambda p: p["bias"]).value(PARAMS), "fails on the model's parameters"),
+        (lambda: jax.eval_shape(NUMPYS.value, PARAMS), "written with jax.numpy"),
+        (lambda: criteria.coordinate(FLAT, step="implicit").prox(PARAMS, 1.0), "proximal operator of own gives"),
+        (lambda: criteria.coordinate(NOWHERE).check(MODEL), "own is nan at the initial parameters of linear"),
+        (lambda: criteria.coordinate([criteria.l1()], 1.0), "one for each criterion"),
+        (lambda: criteria.coordinate([criteria.l1()], ["a"]), "one for each criterion"),
+        (lambda: criteria.coordinate([criteria.squared_norm()] * 2, [np.nan, 0.5]), "sum to 1"),
+        (lambda: criteria.coordinate(criteria.l1()._replace(prox=None)), "has no proximal operator"),
+        (lambda: criteria.public_loss(MODEL, X[:, :1], Y), r"of shape \(2,\), got \(1,\)"),
+        (lambda: criteria.public_loss(MODEL, X * np.nan, Y), "x that are missing"),
+        (lambda: criteria.public_loss(MODEL, X, Y + 1), "2 classes, counted from 0, got 2"),
+        (lambda: criteria.public_loss(MODEL, X, Y + 0.5), "got 0.5"),
+        (lambda: criteria.public_loss(MODEL, X, np.where(Y, "yes", "no")), "y that are missing"),
+        (lambda: criteria.public_loss(MODEL, X, Y[:, None]), "one value of y"),
+        (lambda: criteria.public_loss(mj.models.linear(Spec((2,), 0)), X, np.full(12, np.inf)), "infinite"),
+        (lambda: criteria.demographic_parity(MODEL, X[:, :1], GROUP), "of shape"),
+        (lambda: criteria.demographic_parity(MODEL, X, np.where(Y, np.nan, 1.0)), "groups in group"),
+        (lambda: criteria.demographic_parity(MODEL, X, GROUP, label=0.5), "counted from 0, got 0.5"),
+        (lambda: criteria.demographic_parity(mj.models.linear(Spec((2,), 0)), X, GROUP), "is a regression"),
+        (lambda: criteria.equalized_odds(MODEL, X, Y - 1, GROUP), "got -1"),
     ],
 )
 def test_bad_input(make, words):

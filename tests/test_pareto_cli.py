@@ -221,6 +221,14 @@ def test_criteria_refer_to_files_and_saved_models(made, tmp_path):
     assert parity == pytest.approx((p[group == 0].mean() - p[group == 1].mean()) ** 2, abs=1e-7)
     with pytest.raises(ValueError, match="no array 'group'"):
         criteria.make(f"equalized-odds:file={tmp_path / 'public.npz'}", setting)
+    for content in (b"no archive", b"PK\x03\x04"):
+        (tmp_path / "broken.npz").write_bytes(content)
+        with pytest.raises(ValueError, match="not a readable"):
+            criteria.make(f"public-loss:file={tmp_path / 'broken.npz'}", setting)
+    with (tmp_path / "broken.npz").open("wb") as file:
+        np.save(file, x)
+    with pytest.raises(ValueError, match="one array"):
+        criteria.make(f"public-loss:file={tmp_path / 'broken.npz'}", setting)
     wider = Setting(models.make("mlp", data), data.spec.features, data.classes)
     with pytest.raises(ValueError, match="other parameters"):
         criteria.make(f"distance:run={made}", wider)

@@ -57,6 +57,7 @@ class Criterion(NamedTuple):
     prox: Callable[[Tree, jax.Array | float], Tree] | None = None  # (s, ρ)
     smooth: bool = True
     quadratic: Quadratic | None = None
+    convex: bool = False  # known to be, not merely not known to be otherwise
 
 
 def criterion(
@@ -65,8 +66,11 @@ def criterion(
     name: str = "own",
     prox: Callable[[Tree, jax.Array | float], Tree] | None = None,
     smooth: bool = True,
+    convex: bool = False,
 ) -> Criterion:
     """A criterion of your own: a function of the parameters, in JAX, that gives one number.
+
+    Say ``convex=True`` where it is: then points can be compared with centralized solutions (`pareto.agreement`).
 
     >>> criterion(lambda theta: jnp.sum(theta**4), name="quartic").value(jnp.array([1.0, 2.0]))
     Array(17., dtype=float32)
@@ -75,7 +79,28 @@ def criterion(
         raise ValueError(f"a criterion is a function of the parameters, got {type(value).__name__}")
     if prox is None and not smooth:
         raise ValueError(f"{name} is not differentiable: give its proximal operator, prox(params, step)")
-    return Criterion(name, value, prox, smooth)
+    return Criterion(name, one_number(name, value), prox, smooth, convex=convex)
+
+
+def one_number(name: str, value: Callable[[Tree], Any]) -> Callable[[Tree], jax.Array]:
+    """A function of a user's that says what is wrong where it fails or gives anything but a number.
+
+    It says so when a program is traced, which comes before any work.
+    """
+
+    def checked(params: Tree) -> jax.Array:
+        try:
+            found = value(params)
+        except jax.errors.JAXTypeError as error:
+            raise ValueError(f"the criterion {name} must be written with jax.numpy: {error}") from error
+        except Exception as error:
+            raise ValueError(f"the criterion {name} fails on the model's parameters: {error!r}") from error
+        if not isinstance(found, jax.Array | np.ndarray | np.generic | float | int) or jnp.shape(found) != ():
+            kind = f"an array {jnp.shape(found)}" if hasattr(found, "shape") else f"a {type(found).__name__}"
+            raise ValueError(f"the criterion {name} must give one number, got {kind}: take a sum or a mean")
+        return jnp.asarray(found).astype(jnp.result_type(float))
+
+    return checked
 
 
 def squared_norm(factor: float = 1.0) -> Criterion:
@@ -86,7 +111,7 @@ def squared_norm(factor: float = 1.0) -> Criterion:
     """
     check_range("factor", factor, above=0)
     penalty = regularizers.l2(factor)
-    return Criterion("squared_norm", penalty.value, penalty.prox, True, Quadratic(factor))
+    return Criterion("squared_norm", penalty.value, penalty.prox, True, Quadratic(factor), convex=True)
 
 
 def distance(reference: Tree, factor: float = 1.0) -> Criterion:
@@ -97,34 +122,39 @@ def distance(reference: Tree, factor: float = 1.0) -> Criterion:
     """
     check_range("factor", factor, above=0)
     reference = jax.tree.map(jnp.asarray, reference)
+    leaves = jax.tree.leaves(reference)
+    if not leaves or not all(bool(jnp.isfinite(leaf).all()) for leaf in leaves):
+        raise ValueError("the reference model of a distance needs parameters, all of them finite")
 
     def value(params: Tree) -> jax.Array:
-        if jax.tree.structure(params) != jax.tree.structure(reference):  # type: ignore[operator]
-            raise ValueError("the reference model of the distance has other parameters than the trained one")
+        check_shapes("the reference model of the distance", reference, params)
         return factor / 2 * square_of(jax.tree.map(jnp.subtract, params, reference))
 
-    pull = lambda s, rho: jax.tree.map(lambda a, c: (a + rho * factor * c) / (1 + rho * factor), s, reference)
-    return Criterion("distance", value, pull, True, Quadratic(factor, reference))
+    def pull(s: Tree, rho: jax.Array | float) -> Tree:
+        check_shapes("the reference model of the distance", reference, s)
+        return jax.tree.map(lambda a, c: (a + rho * factor * c) / (1 + rho * factor), s, reference)
+
+    return Criterion("distance", value, pull, True, Quadratic(factor, reference), convex=True)
 
 
 def l1(factor: float = 1.0) -> Criterion:
     """Sparse parameters: factor · ‖θ‖₁."""
     check_range("factor", factor, above=0)
     penalty = regularizers.l1(factor)
-    return Criterion("l1", penalty.value, penalty.prox, smooth=False)
+    return Criterion("l1", penalty.value, penalty.prox, smooth=False, convex=True)
 
 
 def group_lasso(factor: float = 1.0) -> Criterion:
     """Rows (the first axis of every array) that vanish together: factor · Σ ‖rows‖."""
     check_range("factor", factor, above=0)
     penalty = regularizers.group_lasso(factor)
-    return Criterion("group_lasso", penalty.value, penalty.prox, smooth=False)
+    return Criterion("group_lasso", penalty.value, penalty.prox, smooth=False, convex=True)
 
 
 def public_loss(model: Model, x: Any, y: Any) -> Criterion:
     """The model's mean loss on samples that the coordinator holds."""
-    x, y = samples(x, y=y)
-    return Criterion("public_loss", lambda params: model.losses(params, x, y).mean())
+    x, y = samples(model, x, y=y)
+    return Criterion("public_loss", lambda params: model.losses(params, x, y).mean(), convex=model.convex)
 
 
 def demographic_parity(model: Model, x: Any, group: Any, *, label: int = 1) -> Criterion:
@@ -132,9 +162,9 @@ def demographic_parity(model: Model, x: Any, group: Any, *, label: int = 1) -> C
 
     ``group`` has the group of every public sample. For two groups this is (p_0 − p_1)².
     """
-    x, group = samples(x, group=group)
-    belongs = members(group)
     check_label(model, label)
+    x, group = samples(model, x, group=group)
+    belongs = members(group)
 
     def value(params: Tree) -> jax.Array:
         return squared_differences(belongs @ model.predict(params, x)[:, label])
@@ -148,8 +178,8 @@ def equalized_odds(model: Model, x: Any, y: Any, group: Any, *, label: int = 1) 
     For two groups and two classes it is half the sum of the squared differences in the mean probability predicted for
     ``label`` among the samples with it and among those without. Every group needs samples of every class.
     """
-    x, y, group = samples(x, y=y, group=group)
     check_label(model, label)
+    x, y, group = samples(model, x, y=y, group=group)
     each = []
     for truth in np.unique(y):
         missing = set(np.unique(group).tolist()) - set(np.unique(group[y == truth]).tolist())
@@ -168,27 +198,68 @@ def equalized_odds(model: Model, x: Any, y: Any, group: Any, *, label: int = 1) 
     return Criterion("equalized_odds", value)
 
 
-def samples(x: Any, **others: Any) -> tuple[Any, ...]:
-    """Public samples as arrays, one row of each for every sample."""
+def samples(model: Model, x: Any, **others: Any) -> tuple[Any, ...]:
+    """Public samples as arrays, one row of each for every sample, that fit the model."""
     arrays = {"x": np.asarray(x)} | {name: np.asarray(value) for name, value in others.items()}
     lengths = {name: len(a) if a.ndim else 0 for name, a in arrays.items()}
     if len(set(lengths.values())) > 1 or 0 in lengths.values():
         raise ValueError(f"public data needs as many rows in each array, and at least one, got {lengths}")
+    features = tuple(model.spec.features)
+    if arrays["x"].shape[1:] != features:
+        raise ValueError(
+            f"public samples must be as those of {model.name}, of shape {features}, got {arrays['x'].shape[1:]}"
+        )
+    for name, wanted in {"x": "numbers", "y": "labels", "group": "groups"}.items():
+        if name in others and arrays[name].ndim > 1:
+            raise ValueError(f"public data needs one value of {name} for every sample, got {arrays[name].shape}")
+        if name in arrays and missing(arrays[name], numeric=name != "group"):
+            raise ValueError(f"public data has {wanted} in {name} that are missing, infinite or no numbers")
+    if "y" in arrays and model.spec.classes:
+        arrays["y"] = labels(arrays["y"], model.spec.classes)
     return tuple(arrays.values())
+
+
+def missing(values: np.ndarray, numeric: bool) -> bool:
+    """Whether values are not finite; numbers, where they must be, or names."""
+    if np.issubdtype(values.dtype, np.number) or values.dtype == bool:
+        return not bool(np.isfinite(values).all())
+    return numeric or any(value is None or value != value for value in values.tolist())
+
+
+def labels(y: np.ndarray, classes: int) -> np.ndarray:
+    """Codes of classes."""
+    wrong = (y != np.round(y)) | (y < 0) | (y >= classes)
+    if wrong.any():
+        raise ValueError(
+            f"public labels must be codes of the model's {classes} classes, counted from 0, got {y[wrong][0]}"
+        )
+    return y.astype(np.int32)
+
+
+def check_shapes(what: str, tree: Tree, params: Tree) -> None:
+    """Parameters of another model must have the shapes of these, leaf by leaf: others would broadcast unseen."""
+    shapes = lambda tree: {jax.tree_util.keystr(path): jnp.shape(a) for path, a in jax.tree.leaves_with_path(tree)}
+    there, here = shapes(tree), shapes(params)
+    for name in [*here, *there]:
+        if there.get(name) != here.get(name):
+            found, wanted = (each.get(name, "not there") for each in (there, here))
+            raise ValueError(f"{what} has other parameters than the trained model: {name} is {found}, not {wanted}")
 
 
 def members(group: np.ndarray, among: np.ndarray | None = None) -> jax.Array:
     """The matrix ``(groups, n)`` that takes the mean over each group's samples, or over some of them."""
     names = np.unique(group)
     if len(names) < 2:
-        raise ValueError(f"a gap between groups needs at least two of them, but every public sample is in {names[0]!r}")
+        raise ValueError(f"a gap between groups needs at least two of them, but every public sample is in {names[0]}")
     belongs = (group == names[:, None]) & (True if among is None else among)
     return jnp.asarray(belongs / belongs.sum(axis=1, keepdims=True), jnp.result_type(float))
 
 
 def check_label(model: Model, label: int) -> None:
     """The favourable class must be one of the model's."""
-    if not 0 <= label < model.spec.classes:
+    if not model.spec.classes:
+        raise ValueError(f"a gap between groups is one of predicted classes, and {model.name} is a regression")
+    if not isinstance(label, int | np.integer) or not 0 <= label < model.spec.classes:
         raise ValueError(f"label must be one of the model's {model.spec.classes} classes, counted from 0, got {label}")
 
 
@@ -271,12 +342,21 @@ class Coordinator(NamedTuple):
         total = 1 + sum(pull for pull, _ in pulls)
         for pull, center in pulls:
             if center is not None:
+                check_shapes("the reference model of the distance", center, s)
                 s = jax.tree.map(lambda a, c, pull=pull: a + pull * c, s, center)
         s = jax.tree.map(lambda a: (a / total).astype(a.dtype), s)
         for w, c in pairs:
             if c.prox is not None and c.quadratic is None:
-                s = jax.tree.map(lambda new, old: new.astype(old.dtype), c.prox(s, rho * w / total), s)
+                moved = c.prox(s, rho * w / total)
+                check_shapes(f"what the proximal operator of {c.name} gives", moved, s)
+                s = jax.tree.map(lambda new, old: new.astype(old.dtype), moved, s)
         return s
+
+    def check(self, model: Model) -> None:
+        """Refuses criteria that are not finite at a model's initial parameters: training could not start."""
+        for name, value in self.named(model.init(jax.random.key(0))).items():
+            if not bool(jnp.isfinite(value)):
+                raise ValueError(f"the criterion {name} is {value} at the initial parameters of {model.name}")
 
 
 def coordinate(
@@ -294,19 +374,22 @@ def coordinate(
     for each in found:
         if not isinstance(each, Criterion):
             raise ValueError(f"criteria must be made by majorant.criteria, got {type(each).__name__}")
-    shares = tuple(1 / len(found) for _ in found) if weights is None else tuple(float(w) for w in weights)
+    try:
+        shares = tuple(1 / len(found) for _ in found) if weights is None else tuple(float(w) for w in weights)
+    except (TypeError, ValueError):
+        raise ValueError(f"the criteria's weights must be numbers, one for each criterion, got {weights!r}") from None
     if len(shares) != len(found):
         raise ValueError(f"there are {len(found)} criteria but {len(shares)} weights")
     if not min(shares) >= 0 or not abs(sum(shares) - 1) < 1e-6:
         raise ValueError(f"the criteria's weights must be at least 0 and sum to 1, got {shares}")
     if step not in ("explicit", "implicit"):
         raise ValueError(f"step must be 'explicit' or 'implicit', got {step!r}")
-    kinked = [c.name for c in found if not c.smooth]
-    if step == "explicit" and kinked:
-        raise ValueError(f"{kinked[0]} is not differentiable, so an explicit step is not valid: use step='implicit'")
     without = [c.name for c in found if not c.smooth and c.prox is None]
     if without:
         raise ValueError(f"{without[0]} is not differentiable and has no proximal operator: give its prox")
+    kinked = [c.name for c in found if not c.smooth]
+    if step == "explicit" and kinked:
+        raise ValueError(f"{kinked[0]} is not differentiable, so an explicit step is not valid: use step='implicit'")
     hard = [c.name for c in found if c.prox is not None and c.quadratic is None]
     if step == "implicit" and len(hard) > 1:
         raise ValueError(

@@ -246,6 +246,8 @@ def test_the_direction_of_fed_mgda_goes_down_for_everyone_who_took_part():
         (lambda: mj.q_ffl(QUADRATIC, q=-1.0), "at least 0"),
         (lambda: mj.q_ffl(QUADRATIC, local=mj.local_optax(optax.adam(0.1))), "give lipschitz"),
         (lambda: mj.fed_mgda(QUADRATIC, epsilon=2.0), "at most 1"),
+        (lambda: mj.simulate(mj.fed_mgda(QUADRATIC), TWO, rounds=1, hyper={"epsilon": 2.0}), "at most 1"),
+        (lambda: mj.simulate(mj.q_ffl(QUADRATIC, lipschitz=1.0), TWO, rounds=1, hyper={"lipschitz": 0.0}), "lipschitz"),
         (lambda: duality_gap(lambda t: t, jnp.zeros(2), [0.5, 0.6]), "sum to 1"),
     ],
 )

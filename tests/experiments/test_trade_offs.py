@@ -1,7 +1,5 @@
 """The multi-objective paper's experiments: splits, scores, tables of made-up paths, fronts, and the theorem's bound."""
 
-import warnings
-
 import jax
 import numpy as np
 import pytest
@@ -13,6 +11,7 @@ from sklearn.metrics import accuracy_score, confusion_matrix, f1_score
 import majorant as mj
 from majorant.algorithms.weighted_sum import RELEASED
 from majorant.experiments import trade_offs as t
+from majorant.experiments import trade_offs_chebyshev as fair
 from majorant.experiments import trade_offs_theory as theory
 from majorant.experiments.named import Context, markdown
 from majorant.experiments.trade_offs_agents import PAIRS, Agents, Path, accuracy, agents, answers_of, macro_f1
@@ -200,17 +199,40 @@ def test_the_concave_front_is_pareto_optimal_and_preferences_balance():
         assert w * first == pytest.approx((1 - w) * second)
 
 
-def test_fair_methods_run_on_images_spread_out(monkeypatch):
-    from majorant.experiments import trade_offs_chebyshev as fair
-
-    drawn = RNG.integers(255, size=(60_000, 2, 2, 1)).astype(np.uint8), RNG.integers(10, size=60_000)
+def test_agents_with_labels_of_their_own_share_no_image(monkeypatch):
+    drawn = RNG.integers(255, size=(3_000, 28, 28, 1)).astype(np.uint8), RNG.integers(10, size=3_000)
     monkeypatch.setitem(fair.LOADERS, "MNIST", lambda: drawn)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        data = fair.spread_out(Context(True, None, print), 1)
-    assert data.clients == 10
-    assert data.train.sizes.min() >= 10
-    methods = fair.fair_methods(mj.models.linear(data), 10)
-    for method in methods.values():
+    data = fair.own_labels(40, seed=1)
+    assert data.train.sizes.tolist() == data.test.sizes.tolist() == [40] * 10
+    assert len(np.unique(np.concatenate([data.train.x, data.test.x]), axis=0)) == 800
+    np.testing.assert_allclose(np.concatenate([data.train.x, data.test.x]).std(), 1, atol=0.05)
+    common = [np.bincount(data.train.client(c)[1], minlength=10).max() for c in range(10)]
+    assert np.mean(common) > 15  # of 40; with all labels alike about 8 would be the same
+    model = mj.models.linear(data)
+    for method in fair.fair_methods(model).values():
         known = jax.eval_shape(method.algorithm.init, jax.random.key(0)).hyper
         assert set(method.grid) <= set(known)
+        assert method.grid["lr"] == fair.LEARNING_RATES
+    params = [model.init(jax.random.key(i)) for i in range(2)]
+    judged = fair.judge(model, data, jax.tree.map(lambda *a: np.stack(a), *params))
+    x, y = data.test.client(7)
+    assert judged.accuracy[1, 7] == pytest.approx((np.asarray(model.predict(params[1], x)).argmax(axis=1) == y).mean())
+    x, y = data.train.client(3)
+    assert judged.loss[0, 3] == pytest.approx(float(model.losses(params[0], x, y).mean()), rel=1e-5)
+    assert fair.gap_of(model, data, params[0], np.eye(10)[3]) >= judged.loss[0].max() - judged.loss[0, 3]
+
+
+def test_methods_choose_by_training_losses_and_are_compared_on_the_same_partitions():
+    nan = float("nan")
+    judged = fair.Judged(np.array([[0.1, 0.9], [0.6, 0.7], [nan, 0.1]]), np.array([[0.9, 0.5], [0.7, 0.6], [1.0, 1.0]]))
+    settings = [{"hyper": {"lr": value}} for value in (0.1, 0.3, 1.0)]
+    assert fair.outcome(judged, settings, lambda losses: losses.max(axis=1)) == (
+        1,
+        fair.Outcome(0.6, pytest.approx(0.65), 0.7, pytest.approx(0.65), "0.3"),
+    )
+    assert fair.outcome(judged, settings, lambda losses: losses.mean(axis=1))[0] == 0
+    runs = {"FedAvg": (0.5, 0.6), "AFL, mean of rounds": (0.8, 0.7)}
+    found = {name: [fair.Outcome(worst, 0.9, 0.4, 0.2, "1") for worst in each] for name, each in runs.items()}
+    table = fair.fair_table(found, np.array([0.1, 0.3]), 5)
+    assert table.rows[1][1:3] == ["0.7500 ± 0.0707", "+0.2000 ± 0.1000, 2 of 2"]
+    assert "loss is below 0.2000" in table.notes[-1]

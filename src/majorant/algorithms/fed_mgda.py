@@ -43,9 +43,8 @@ def fed_mgda(
     >>> bool(run.history[-1]["common_direction"] <= 1)
     True
     """
-    check_range("epsilon", epsilon, least=0, most=1)
     rate = server_lr if server_lr is not None else 0.1 if normalize else 1.0
-    check_range("server_lr", rate, above=0)
+    check_hyper({"epsilon": epsilon, "server_lr": rate})
     local = local or local_sgd()
     hyper = local.hyper | {"server_lr": rate, "epsilon": epsilon}
     plain = shared_model("fedmgda+" if normalize else "fedmgda", model, local)
@@ -82,4 +81,13 @@ def fed_mgda(
         aggregate=aggregate,
         server_update=server_update,
         log=lambda server: {"common_direction": server.state},  # its norm: 0 where nothing is better for all
+        check_hyper=check_hyper,
     )
+
+
+def check_hyper(hyper: dict[str, float]) -> None:
+    """Weights differ from equal ones by at most 1, and the server steps forward."""
+    if "epsilon" in hyper:
+        check_range("epsilon", hyper["epsilon"], least=0, most=1)
+    if "server_lr" in hyper:
+        check_range("server_lr", hyper["server_lr"], above=0)

@@ -55,12 +55,10 @@ def q_ffl(model: Model, *, q: float = 1.0, local: Solver | None = None, lipschit
     >>> len(run)
     3
     """
-    check_range("q", q, least=0)
+    check_hyper({"q": q} | ({} if lipschitz is None else {"lipschitz": lipschitz}))
     local = local or local_sgd()
     if lipschitz is None and "lr" not in local.hyper:
         raise ValueError("give lipschitz, about 1 over the local learning rate: this local solver does not tell it")
-    if lipschitz is not None:
-        check_range("lipschitz", lipschitz, above=0)
     hyper = local.hyper | {"q": q} | ({} if lipschitz is None else {"lipschitz": lipschitz})
 
     def client_update(view: View, moments: Tree, data: ClientData, key: Key) -> tuple[Upload, Tree]:
@@ -97,4 +95,13 @@ def q_ffl(model: Model, *, q: float = 1.0, local: Solver | None = None, lipschit
         server_update=server_update,
         diagnosis=Diagnosis(measure, conclude),
         sends_points=False,
+        check_hyper=check_hyper,
     )
+
+
+def check_hyper(hyper: dict[str, float]) -> None:
+    """q may be 0, L not."""
+    if "q" in hyper:
+        check_range("q", hyper["q"], least=0)
+    if "lipschitz" in hyper:
+        check_range("lipschitz", hyper["lipschitz"], above=0)

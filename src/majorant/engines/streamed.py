@@ -75,7 +75,7 @@ def programs(algorithm: Algorithm, participation: Participation, layout: Layout)
     )
     return Programs(
         start_server=Program(over_runs(start_server, layout, SEEDS, RUNS, None)),
-        start_clients=Program(over_runs(start_clients, layout, RUNS, SEEDS, None)),
+        start_clients=Program(over_runs(start_clients, layout, RUNS, SEEDS, None), makes_parameters=True),
         finish_start=Program(over_runs(finish_start, layout, RUNS, RUNS)),
         idle=Program(over_runs(algorithm.idle or (lambda server: server), layout, RUNS)),
         begin=Program(over_runs(begin, layout, RUNS, SEEDS)),

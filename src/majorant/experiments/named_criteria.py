@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from zipfile import BadZipFile
 
 import jax
 import numpy as np
+from numpy.lib.npyio import NpzFile
 
 from majorant import criteria
 from majorant.criteria import Criterion
@@ -89,15 +91,19 @@ def public_samples(
         return table_samples(setting.encoding, path, group, labelled)
     needed = ["x", *["y"] * labelled, *([group] if group else [])]
     try:
-        with np.load(path, allow_pickle=False) as arrays:
-            missing = [name for name in needed if name not in arrays]
-            if missing:
-                raise ValueError(f"{file} has no array {missing[0]!r}: it needs {', '.join(needed)}")
-            found = {"group" if name == group else name: arrays[name] for name in needed}
+        with path.open("rb") as opened:
+            arrays = np.load(opened, allow_pickle=False)
+            there = {name: arrays[name] for name in needed if name in arrays} if isinstance(arrays, NpzFile) else None
     except FileNotFoundError:
         raise ValueError(f"there is no file {file}") from None
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, ValueError, BadZipFile) as error:
         raise ValueError(f"{file} is not a readable .npz file: {error}") from None
+    if there is None:
+        raise ValueError(f"{file} is not an .npz file but one array: save x and the others by name, with numpy.savez")
+    missing = [name for name in needed if name not in there]
+    if missing:
+        raise ValueError(f"{file} has no array {missing[0]!r}: it needs {', '.join(needed)}")
+    found = {"group" if name == group else name: values for name, values in there.items()}
     found["x"] = check_features(found["x"], setting.features)
     return found | ({"y": encode(found["y"], setting.classes)} if labelled else {})
 

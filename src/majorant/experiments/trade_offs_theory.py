@@ -23,7 +23,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from scipy.optimize import minimize
 
 import majorant as mj
 from majorant.algorithms.weighted_sum_theory import smoothness, step_size, suboptimality_bound
@@ -90,26 +89,10 @@ def double(data: FederatedData) -> FederatedData:
 
 
 def minimisers(problem: Convex, lambdas: Sequence[float] | np.ndarray) -> np.ndarray:
-    """The minimiser of every weighted sum, ``(λ, parameters)``, by L-BFGS with all samples in one place.
-
-    Larger λ first, as these are easier, and each from the one before.
-    """
-
-    @jax.jit
-    def value_and_gradient(flat: jax.Array, lam: jax.Array, x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
-        def value(flat: jax.Array) -> jax.Array:
-            loss, norm = problem.parts(flat, x, y)
-            return (1 - lam) * loss + lam * norm
-
-        return jax.value_and_grad(value)(flat)
-
-    found, flat, samples = np.zeros((len(lambdas), len(problem.start))), problem.start, problem.samples
-    options = {"maxiter": 20_000, "maxfun": 40_000, "ftol": 1e-16, "gtol": 1e-9, "maxcor": 30}
-    for place in np.argsort(lambdas)[::-1]:
-        work = lambda at, lam=lambdas[place]: tuple(np.asarray(v, float) for v in value_and_gradient(at, lam, *samples))
-        flat = minimize(work, flat, jac=True, method="L-BFGS-B", options=options).x
-        found[place] = flat
-    return found
+    """The minimiser of every weighted sum, ``(λ, parameters)``, with all samples in one place."""
+    coordinator = mj.criteria.coordinate(mj.criteria.squared_norm(problem.factor))
+    found = mj.pareto.solve_centrally(problem.model, problem.data, coordinator, lambdas)
+    return np.stack([np.asarray(ravel_pytree(one.params)[0]) for one in found])
 
 
 def distance_to_curve(points: np.ndarray, curve: np.ndarray) -> np.ndarray:

@@ -47,7 +47,8 @@ class Model(NamedTuple):
     ``train_apply(params, x) -> (outputs, params)`` is for models that refresh statistics kept in ``params`` while they
     train; the returned tree differs from the given one in those leaves alone. ``block`` is for models whose
     intermediate results are much larger than their input: how many samples of a batch go through at once on a CPU, so
-    that these results stay in its cache; the gradients of the blocks are added up.
+    that these results stay in its cache; the gradients of the blocks are added up. ``convex`` says that every sample's
+    loss is a convex function of the parameters.
     """
 
     init: Callable[[jax.Array], Any]
@@ -57,6 +58,7 @@ class Model(NamedTuple):
     name: str = "model"
     train_apply: Callable[[Any, jax.Array], tuple[jax.Array, Any]] | None = None
     block: int | None = None
+    convex: bool = False
 
     def losses(self, params: Any, x: jax.Array, y: jax.Array) -> jax.Array:
         """The loss of every sample, ``(n,)``."""

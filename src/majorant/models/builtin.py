@@ -150,7 +150,7 @@ def _perceptron(spec: Spec, hidden: tuple[int, ...], loss: Loss, name: str) -> M
             x = relu(dense(layer, x))
         return dense(params[-1], x)
 
-    return Model(init, apply, loss, spec, name)
+    return Model(init, apply, loss, spec, name, convex=not hidden)  # each of our losses is convex in the outputs
 
 
 def _widths(name: str, values: Sequence[int]) -> tuple[int, ...]:

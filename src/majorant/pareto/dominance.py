@@ -19,7 +19,10 @@ from majorant.data.extras import require
 
 def as_points(points: Any) -> np.ndarray:
     """Points as ``(n, K)`` floating point numbers."""
-    found = np.asarray(points, float)
+    try:
+        found = np.asarray(points, float)
+    except (TypeError, ValueError):
+        raise ValueError("points must be an array (points, criteria) of numbers, as many for each point") from None
     if found.ndim != 2 or 0 in found.shape:
         raise ValueError(f"points must be an array (points, criteria) with at least one of each, got {found.shape}")
     return found
@@ -66,10 +69,16 @@ def hypervolume(points: Any, reference: Any) -> float:
     >>> hypervolume([[1.0, 2.0], [2.0, 1.0]], [3.0, 3.0])
     3.0
     """
-    found, worst = as_points(points), np.asarray(reference, float)
+    found = as_points(points)
+    try:
+        worst = np.asarray(reference, float)
+    except (TypeError, ValueError):
+        worst = np.zeros(0)
     if worst.shape != found.shape[1:] or not np.isfinite(worst).all():
         raise ValueError(f"the reference point needs {found.shape[1]} finite coordinates, got {reference}")
     inside = found[nondominated(found)]
+    if not len(inside):
+        raise ValueError("no point has finite coordinates")
     inside = inside[(inside < worst).all(axis=1)]
     if not len(inside):
         raise ValueError(
@@ -98,9 +107,10 @@ def spread(points: Any) -> float:
     >>> spread([[0.0, 1.0], [0.5, 0.5], [1.0, 0.0]])
     0.0
     """
-    found = normalized(as_points(points)[nondominated(points)])
+    found = as_points(points)[nondominated(points)]
     if len(found) < 3:
         raise ValueError(f"the spread needs at least three points that are not dominated, got {len(found)}")
+    found = normalized(found)
     if found.shape[1] == 2:
         ordered = found[np.lexsort((-found[:, 1], found[:, 0]))]
         distances = np.linalg.norm(np.diff(ordered, axis=0), axis=1)

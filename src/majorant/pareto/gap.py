@@ -29,6 +29,9 @@ def duality_gap(objectives: Callable[[Tree], jax.Array], theta: Tree, rho: Any) 
     rho = np.asarray(rho, float)
     if not (rho >= -1e-6).all() or abs(rho.sum() - 1) > 1e-4:
         raise ValueError(f"rho must be at least 0 and sum to 1, got {rho}")
+    there = jax.eval_shape(objectives, theta).shape
+    if there != rho.shape:
+        raise ValueError(f"rho must have a number for each objective: they are {there}, it is {rho.shape}")
     flat, unravel = ravel_pytree(theta)
     mean = jax.jit(jax.value_and_grad(lambda f: (rho * objectives(unravel(f))).sum()))
 

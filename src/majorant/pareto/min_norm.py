@@ -54,8 +54,11 @@ def min_norm(gram: jax.Array, lower: Any = 0.0, upper: Any = 1.0, steps: int = S
     >>> min_norm(jnp.array([[1.0, 0.0], [0.0, 1.0]]))
     Array([0.5, 0.5], dtype=float32)
     """
+    if gram.ndim != 2 or gram.shape[0] != gram.shape[1]:
+        raise ValueError(f"the inner products of K gradients are a matrix (K, K), got {gram.shape}")
     count, dtype = gram.shape[0], gram.dtype
     lower, upper = (jnp.broadcast_to(jnp.asarray(bound, dtype), (count,)) for bound in (lower, upper))
+    check_bounds(lower, upper)
     steepest = jnp.maximum(jnp.linalg.eigvalsh(gram)[-1], jnp.finfo(dtype).tiny)
     scaled = gram / steepest
 
@@ -71,6 +74,14 @@ def min_norm(gram: jax.Array, lower: Any = 0.0, upper: Any = 1.0, steps: int = S
     first = Search(jnp.asarray(0), start, start, jnp.ones((), dtype), jnp.asarray(jnp.inf, dtype))
     unfinished = lambda state: (state.steps < steps) & (state.moved > jnp.finfo(dtype).eps)
     return jax.lax.while_loop(unfinished, step, first).here
+
+
+def check_bounds(lower: jax.Array, upper: jax.Array) -> None:
+    """Weights within bounds that are known, outside of a program, must be able to sum to 1."""
+    if isinstance(lower, jax.core.Tracer) or isinstance(upper, jax.core.Tracer):
+        return
+    if not bool((lower <= upper).all()) or not float(lower.sum()) <= 1 + 1e-6 or not float(upper.sum()) >= 1 - 1e-6:
+        raise ValueError(f"no weights between {lower} and {upper} sum to 1")
 
 
 def rows(gradients: Tree) -> jax.Array:
