@@ -41,7 +41,7 @@ def made(tmp_path_factory) -> Path:
     """The folder of a front, which tests do not change."""
     folder = tmp_path_factory.mktemp("fronts") / "front"
     flags = ["--criterion", "squared-norm", "--weights", "0.5,0,0.1", "--refine", "2", "--figures", "svg"]
-    text = invoke("pareto", "--data", DATA, *flags, *SMALL, "--out", folder)
+    text = invoke("pareto", "--data", DATA, *flags, *SMALL, "--centralized", "--out", folder)
     for words in ("best on validation samples: λ =", "knee: λ =", "hypervolume", "spread", "report.html"):
         assert words in text
     return folder
@@ -65,10 +65,30 @@ def test_the_numbers_are_those_of_the_points(made):
     assert record["knee"] == knee(values)
     assert record["hypervolume"] == pytest.approx(hypervolume(values, record["hypervolume_reference"]))
     for p in points:
+        assert p["centralized_gap"] < 0.1
         assert p["norm"] ** 2 / 2 == pytest.approx(p["criteria"]["squared_norm"], rel=1e-5)
     best = points[record["best_validation"]]
     assert best["validation_accuracy"] == max(p["validation_accuracy"] for p in points)
     assert (record["picked"], record["picked_by"]) == (record["best_validation"], "best validation")
+
+
+def test_points_are_compared_with_a_centralized_solve(made):
+    """A separate minimisation of F over the pooled samples, for one point: gradient descent in NumPy, double precision."""
+    from majorant.experiments.catalogue import datasets
+
+    point = json.loads((made / "front.json").read_text())["points"][-1]
+    data, lam = datasets.make(DATA, seed=0), point["lambda"]
+    x = np.concatenate([data.train.x, np.ones((len(data.train.x), 1))], axis=1).astype(float)
+    each = np.repeat(1 / data.train.sizes / data.clients, data.train.sizes)
+    theta = np.zeros(x.shape[1])
+    for _ in range(3000):
+        said = 1 / (1 + np.exp(-x @ theta))
+        theta -= 0.5 * ((1 - lam) * x.T @ (each * (said - data.train.y)) + lam * theta)
+    loss = each @ np.logaddexp(0, np.where(data.train.y == 1, -1, 1) * (x @ theta))
+    least = (1 - lam) * loss + lam * (theta @ theta) / 2
+    reached = (1 - lam) * point["loss"] + lam * point["criteria"]["squared_norm"]
+    assert 0 <= point["centralized_gap"] < 1e-3
+    assert reached / least - 1 == pytest.approx(point["centralized_gap"], abs=1e-6)
 
 
 def test_every_model_is_saved_and_gives_the_loss_that_is_reported(made):
@@ -180,6 +200,8 @@ BAD = {
     "--criterion squared-norm --memory 0.5": "memory does not go with --scalarization weighted-sum",
     "--criterion squared-norm --scalarization chebyshev --optimizer adam": "give criteria_lr",
     "--criterion l1 --criterion group-lasso --scalarization chebyshev": "is not made of theirs",
+    "--criterion squared-norm --scalarization chebyshev --centralized": "solves weighted sums",
+    "--criterion squared-norm --model mlp --centralized": "not known to be convex",
 }
 
 

@@ -90,6 +90,10 @@ def sweep(
     ] = None,
     step: Annotated[str | None, typer.Option(help="explicit, implicit (for kinks) or auto.")] = None,
     agents: Annotated[str | None, typer.Option(help="Agents count equal, or by their samples.")] = None,
+    centralized: Annotated[
+        bool | None,
+        typer.Option("--centralized", help="On convex problems: compare with a solve of all samples in one place."),
+    ] = None,
     data: Data = None,
     model: Model = None,
     rounds: Rounds = None,
@@ -270,7 +274,9 @@ def facts(record: FrontRecord, place: int) -> dict[str, str]:
     texts |= {name: f"{100 * value:.1f} %" for name, value in scores.items() if math.isfinite(value)}
     if "accuracy" not in texts and math.isfinite(point.validation_loss):
         texts["valid. loss"] = f"{point.validation_loss:.3g}"
-    return texts | {"certificate": f"{point.certificate:.1e}"}
+    texts["certificate"] = f"{point.certificate:.1e}"
+    gap = point.centralized_gap
+    return texts | ({"F/F*−1": f"{gap:.1e}"} if math.isfinite(gap) else {})
 
 
 def show_front(record: FrontRecord) -> None:

@@ -75,6 +75,9 @@ class FrontConfig(RunConfig):
     step: Literal["auto", "explicit", "implicit"] = Field("auto", description="implicit where a criterion has a kink")
     agents: Literal["equal", "samples"] = Field("equal", description="agents count once each, or by their samples")
     choose: Literal["auto", "validation", "knee"] = Field("auto", description="which point is deployed at first")
+    centralized: bool = Field(
+        False, description="on convex problems, how far every point is from a solve with all samples in one place"
+    )
     local: PlainLocal = PlainLocal()
 
     @property
@@ -128,6 +131,8 @@ def check_front(config: FrontConfig) -> None:
     odd = [name for name in foreign if getattr(config, name) != FrontConfig.model_fields[name].default]
     if odd:
         raise ValueError(f"{odd[0]} does not go with --scalarization {config.scalarization}: leave it out")
+    if config.centralized and config.scalarization == "chebyshev":
+        raise ValueError("--centralized solves weighted sums: leave it out for --scalarization chebyshev")
     if not config.criteria:
         raise ValueError("give at least one --criterion, as in squared-norm (majorant list criteria)")
     for text in config.criteria:
@@ -152,7 +157,9 @@ def check_front(config: FrontConfig) -> None:
 
 def build_front(config: FrontConfig) -> FrontProblem:
     """Data, model and criteria; complaints about them come before any training."""
+    from majorant.criteria import coordinate
     from majorant.experiments.named_criteria import Setting
+    from majorant.pareto.centralized import check_convex
     from majorant.pareto.front import scalarized, step_for
 
     with config.arithmetic():
@@ -165,6 +172,8 @@ def build_front(config: FrontConfig) -> FrontProblem:
         if config.scalarization == "weighted-sum" and step == "implicit" and not plain:
             raise ValueError("implicit steps (l1, group-lasso) need --optimizer sgd and --momentum 0")
         scalarized(config.scalarization, model, data, criteria, config.preferences[0], **config.method)
+        if config.centralized:
+            check_convex(model, coordinate(criteria, step=step_for(criteria)))
         if config.choose == "validation" and not data.validation.sizes[~data.unseen].sum():
             raise ValueError(f"{config.data} has no validation samples to choose by: --choose knee")
     return FrontProblem(data, model, criteria, catalogue.participations.make(config.participation), encoding)
@@ -217,13 +226,36 @@ def find_and_save(
     found = sorted(
         [*front.points, *front.dominated], key=lambda point: (order.index(point.criteria_weights), point.weight)
     )
-    record = describe(config, problem, found, held_out(problem.model, problem.data, found))
+    gaps = centralized_gaps(problem, found, config.agents) if config.centralized else [float("nan")] * len(found)
+    record = describe(config, problem, found, held_out(problem.model, problem.data, found), gaps)
     record = record.model_copy(update={"seconds": time.monotonic() - began})
     save_models(config, problem, found, folder)
     return deploy(folder, record, record.picked, record.picked_by)
 
 
-def describe(config: FrontConfig, problem: FrontProblem, points: Sequence[Point], held: Sequence[Held]) -> FrontRecord:
+def centralized_gaps(problem: FrontProblem, points: Sequence[Point], agents: str) -> list[float]:
+    """F/F* − 1 of every point, F* by a solve with all samples in one place; NaN where F* is near 0 or F not finite."""
+    from majorant.criteria import coordinate
+    from majorant.pareto.centralized import agreement
+    from majorant.pareto.front import step_for
+
+    sound = [place for place, point in enumerate(points) if np.isfinite(point.values).all()]
+    found = agreement(
+        problem.model,
+        problem.data,
+        coordinate(problem.criteria, step=step_for(problem.criteria)),
+        [points[place].weight for place in sound],
+        [points[place].params for place in sound],
+        criteria_weights=[points[place].criteria_weights for place in sound],
+        agents=agents,
+    )
+    gaps = dict(zip(sound, [each.gap if each.relative else float("nan") for each in found], strict=True))
+    return [gaps.get(place, float("nan")) for place in range(len(points))]
+
+
+def describe(
+    config: FrontConfig, problem: FrontProblem, points: Sequence[Point], held: Sequence[Held], gaps: Sequence[float]
+) -> FrontRecord:
     """Points in numbers, and the one that is chosen: by validation, or the knee."""
     from majorant.pareto.choice import best_of
     from majorant.pareto.dominance import knee, nondominated
@@ -251,10 +283,11 @@ def describe(config: FrontConfig, problem: FrontProblem, points: Sequence[Point]
                 point=place,
                 validation_accuracy=score.accuracy,
                 validation_loss=score.loss,
+                centralized_gap=gap,
                 dominated=not kept[place],
                 **{name: value for name, value in point._asdict().items() if name != "params"},
             )
-            for place, (point, score) in enumerate(zip(points, held, strict=True))
+            for place, (point, score, gap) in enumerate(zip(points, held, gaps, strict=True))
         ],
         knee=middle,
         best_validation=best,

@@ -42,6 +42,7 @@ class PointRecord(BaseModel):
     validation_accuracy: Number
     validation_loss: Number
     certificate: Number
+    centralized_gap: Number = math.nan  # F/F* − 1, where a centralized solve was asked for
     norm: Number
     dominated: bool
 

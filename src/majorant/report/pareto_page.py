@@ -96,6 +96,7 @@ def columns(record: FrontRecord) -> dict[str, list[str]]:
         ("Validation accuracy", [p.validation_accuracy for p in points], share),
         *([] if scored else [("Validation loss", [p.validation_loss for p in points], small)]),
         ("Certificate", [p.certificate for p in points], lambda value: f"{value:.1e}"),
+        ("F/F* − 1", [p.centralized_gap for p in points], lambda value: f"{value:.1e}"),
     ]
     mixed = [" ".join(f"{share:.3g}" for share in p.criteria_weights) for p in points]
     return ({"Criteria weights": mixed} if len(record.preferences) > 1 else {}) | {
@@ -118,7 +119,8 @@ def table(record: FrontRecord) -> str:
         rows.append(f'<tr class="{kind}"><th scope="row">{place}</th>{role}{numbers}</tr>')
     note = (
         "Loss and criteria are at the end of training; accuracy and macro F1 on the test samples of all clients. The"
-        " certificate is 0 where no small step makes everything better. The norm is that of the parameters."
+        " certificate is 0 where no small step makes everything better. The norm is that of the parameters. F/F* − 1,"
+        " where it was asked for, compares the weighted sum with its minimum over all samples in one place."
     )
     body = f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
     return f'{body}<p class="note">{note}</p>'
