@@ -73,7 +73,7 @@ def test_the_numbers_are_those_of_the_points(made):
 
 
 def test_points_are_compared_with_a_centralized_solve(made):
-    """A separate minimisation of F over the pooled samples, for one point: gradient descent in NumPy, double precision."""
+    """A separate minimisation of F over the pooled samples, for one point: gradient descent in NumPy."""
     from majorant.experiments.catalogue import datasets
 
     point = json.loads((made / "front.json").read_text())["points"][-1]
