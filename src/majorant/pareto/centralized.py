@@ -17,7 +17,7 @@ O'Donoghue, Candès, *Adaptive restart for accelerated gradient schemes*, FoCM 2
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -34,7 +34,8 @@ from majorant.solvers import check_range
 
 NEAR_ZERO = 1e-6  # of F at Θ = 0: where F* is smaller, F − F* is told in place of F/F* − 1
 RESIDUAL, STEPS = 1e-8, 100_000  # where proximal descent stops
-AT_ONCE = 1 << 22  # input values that go through the model at once
+AT_ONCE = 1 << 27  # input values that go through the model at once: few blocks, as products in loops are slow on CPUs
+STEEPEST = 1e30
 LBFGS = {"maxiter": 20_000, "maxfun": 40_000, "ftol": 1e-16, "gtol": 1e-9, "maxcor": 30}
 
 
@@ -201,17 +202,6 @@ def objective(lam: float, weights: Any, loss: float, values: np.ndarray) -> floa
     return float((1 - lam) * loss + lam * np.dot(weights, values))
 
 
-class Descent(NamedTuple):
-    """Accelerated proximal descent underway."""
-
-    steps: jax.Array
-    here: jax.Array
-    ahead: jax.Array
-    momentum: jax.Array
-    steep: jax.Array  # 1 over the length of a step
-    moved: jax.Array  # the norm of the last step, divided by its length
-
-
 class Problem:
     """The pooled samples with their weights in the agents' mean loss, and programs over parameters in one vector."""
 
@@ -234,6 +224,8 @@ class Problem:
         def loss(flat: jax.Array, samples: Tree) -> jax.Array:
             params = self.unravel(flat)
             part = lambda block: (block[2] * model.losses(params, block[0], block[1])).sum()
+            if len(samples[2]) == 1:
+                return part(jax.tree.map(lambda a: a[0], samples))
             return jax.lax.map(part, samples).sum()
 
         def total(flat: jax.Array, lam: jax.Array, weights: jax.Array, samples: Tree, rest: bool) -> jax.Array:
@@ -242,7 +234,16 @@ class Problem:
 
         self._parts = jax.jit(lambda flat, samples: (loss(flat, samples), coordinator.values(self.unravel(flat))))
         self._slope = jax.jit(jax.value_and_grad(total), static_argnums=4)
-        self._descend = jax.jit(lambda *args: descend(total, self.prox, *args))
+
+        @jax.jit
+        def attempt(at: Any, height: Any, slope: Any, steep: Any, lam: Any, weights: Any, samples: Tree) -> Any:
+            """A proximal step of length 1/steep, and whether F's smooth part is below its quadratic bound there."""
+            new = self.prox(at - slope / steep, lam / steep, weights)
+            bound = height + slope @ (new - at) + steep / 2 * jnp.square(new - at).sum()
+            slack = 1e-14 * (1 + jnp.abs(height))  # what rounding may do
+            return new, total(new, lam, weights, samples, True) <= bound + slack
+
+        self._attempt = attempt
 
     def prox(self, flat: jax.Array, rho: jax.Array, weights: jax.Array) -> jax.Array:
         """The criteria's proximal operator."""
@@ -269,13 +270,36 @@ class Problem:
         for place in np.argsort(lambdas)[::-1].tolist():
             lam, weights = float(lambdas[place]), np.array(shares[place])
             if kinked and lam > 0:
-                end = self._descend(flat, steep / 2, lam, weights, self.samples)
-                flat, steep = np.asarray(end.here), float(end.steep)
+                flat, steep = self.descend(flat, steep / 2, lam, weights)
             else:  # with λ = 0 a kink counts for nothing
                 work = lambda at, lam=lam, weights=weights: self.slope(at, lam, weights, kinked)
                 flat = minimize(work, flat, jac=True, method="L-BFGS-B", options=LBFGS).x
             found[place] = self.solution(flat, lam, weights)
         return [found[place] for place in range(len(lambdas))]
+
+    def descend(self, flat: np.ndarray, steep: float, lam: float, weights: np.ndarray) -> tuple[np.ndarray, float]:
+        """FISTA with restart, from a point and 1 over the length of a step, which is halved where it is too long."""
+        here, ahead, momentum = flat, flat, 1.0
+        for _ in range(STEPS):
+            height, slope = self.slope(ahead, lam, weights, True)
+            while True:
+                new, fits = self._attempt(ahead, height, slope, steep, lam, weights, self.samples)
+                if fits:
+                    break
+                steep *= 2
+                if not steep < STEEPEST:
+                    raise ValueError(
+                        f"the weighted sum of λ = {lam:g} is not finite near Θ, or not smooth where it should"
+                    )
+            new = np.asarray(new)
+            if steep * np.linalg.norm(new - ahead) <= RESIDUAL:
+                return new, steep
+            if (ahead - new) @ (new - here) > 0:  # momentum points the wrong way
+                here, ahead, momentum = new, new, 1.0
+            else:
+                later = (1 + (1 + 4 * momentum**2) ** 0.5) / 2
+                here, ahead, momentum = new, new + (momentum - 1) / later * (new - here), later
+        return here, steep
 
     def solution(self, flat: np.ndarray, lam: float, weights: np.ndarray) -> Solution:
         """A minimiser and what it is worth."""
@@ -287,32 +311,3 @@ class Problem:
         named = dict(zip(self.coordinator.names, values.tolist(), strict=True))
         params = jax.tree.map(np.asarray, self.unravel(jnp.asarray(flat)))
         return Solution(lam, params, objective(lam, weights, loss, values), loss, named, float(np.linalg.norm(step)))
-
-
-def descend(
-    total: Callable, prox: Callable, start: jax.Array, steep: jax.Array, lam: jax.Array, weights: jax.Array, data: Tree
-) -> Descent:
-    """FISTA with restart; steps are halved where the gradient's part lies above its quadratic bound."""
-    value = lambda flat: total(flat, lam, weights, data, True)
-    forward = lambda at, slope, steep: prox(at - slope / steep, lam / steep, weights)
-
-    def step(state: Descent) -> Descent:
-        height, slope = jax.value_and_grad(value)(state.ahead)
-        slack = 1e-14 * (1 + jnp.abs(height))  # what rounding may do
-
-        def too_long(steep: jax.Array) -> jax.Array:
-            change = forward(state.ahead, slope, steep) - state.ahead
-            bound = height + jnp.vdot(slope, change) + steep / 2 * jnp.vdot(change, change)
-            return ~(value(state.ahead + change) <= bound + slack)
-
-        steep = jax.lax.while_loop(too_long, lambda steep: 2 * steep, state.steep)
-        new = forward(state.ahead, slope, steep)
-        wrong_way = jnp.vdot(state.ahead - new, new - state.here) > 0
-        later = jnp.where(wrong_way, 1.0, (1 + jnp.sqrt(1 + 4 * state.momentum**2)) / 2)
-        faster = jnp.where(wrong_way, new, new + (state.momentum - 1) / later * (new - state.here))
-        return Descent(state.steps + 1, new, faster, later, steep, steep * jnp.linalg.norm(new - state.ahead))
-
-    one = jnp.ones((), start.dtype)
-    first = Descent(jnp.asarray(0), jnp.asarray(start), jnp.asarray(start), one, steep * one, jnp.inf * one)
-    unfinished = lambda state: (state.steps < STEPS) & (state.moved > RESIDUAL)
-    return jax.lax.while_loop(unfinished, step, first)
