@@ -231,3 +231,25 @@ def test_picking_within_bounds():
 def test_new_weights_go_into_the_widest_gaps():
     """Normalised, the gaps are 0.79 and 0.66: the first, the second, then a half of the first."""
     assert between(small_front().points, 3) == [0.125, 0.25, 0.625]
+
+
+def test_what_cannot_be_asked_for_is_said_before_training(monkeypatch):
+    monkeypatch.setattr("majorant.pareto.front.simulate", lambda *a, **k: pytest.fail("training began"))
+    data = mj.data.synthetic_mixture(clients=3, dimension=3, seed=0)
+    model, small = mj.models.linear(data), mj.criteria.squared_norm()
+    nan = mj.criteria.criterion(lambda theta: jnp.nan * theta[0]["weight"].sum(), name="odd")
+    for words, asked, options in [
+        ("there are no criteria", None, {}),
+        ("there are no criteria", [], {}),
+        ("odd is nan", nan, {}),
+        ("odd is nan", nan, {"scalarization": "chebyshev"}),
+        ("must be a number, got 'long'", small, {"weights": [0.1, 0.5], "ramp": "long"}),
+        ("finite number", small, {"weights": [0.1, float("nan")]}),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            mj.pareto_front(model, data, asked, **options)
+    with pytest.raises(ValueError, match="made for 4 clients, but the data has 3"):
+        mj.simulate(mj.chebyshev(model, clients=4), data, rounds=1)
+    for clients in (float("nan"), 2.5, 0):
+        with pytest.raises(ValueError, match="positive whole number"):
+            mj.chebyshev(model, clients=clients)

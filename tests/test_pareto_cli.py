@@ -137,6 +137,7 @@ def test_choices_that_cannot_be_made(front):
     assert "did you mean 'squared_norm'" in refused("pareto", "pick", front, "--limit", "squared-nrm=1")
     assert "criterion=value" in refused("pareto", "pick", front, "--limit", "squared-norm")
     assert "from 0 to 4" in refused("pareto", "pick", front, "--point", "5")
+    assert "must be a finite number" in refused("pareto", "pick", front, "--max-norm", "nan")
 
 
 def test_damaged_and_foreign_folders(front, tmp_path):

@@ -30,6 +30,7 @@ constraints*, (4.1); Mohri, Sivek, Suresh, *Agnostic federated learning*, ICML 2
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Integral
 from typing import NamedTuple
 
 import jax
@@ -108,7 +109,7 @@ def chebyshev(
     >>> run.server.state.rho.shape
     (5,)
     """
-    if clients != int(clients) or clients < 1:
+    if not isinstance(clients, Integral) or clients < 1:
         raise ValueError(f"clients must be a positive whole number, got {clients}")
     check_range("mirror_rate", mirror_rate, above=0)
     check_memory({"memory": memory})
@@ -117,6 +118,7 @@ def chebyshev(
     local = local or local_sgd()
     given = isinstance(criteria, Criterion) or len(criteria) > 0
     coordinator = coordinate(criteria, weights, step="implicit") if given else Coordinator((), ())
+    coordinator.check(model)
     check_weight({"lambda": weight, "ramp": ramp})
     if not given and (weight != 0.5 or weights is not None or ramp):
         raise ValueError("weight, weights and ramp are of criteria, and there are none")
@@ -173,6 +175,11 @@ def chebyshev(
         if given:
             now = weight_of_round(View(server.value, server.hyper, server.round, server.rounds))
             server = server._replace(hyper=server.hyper | {"lambda": now})
+        if stack.weight.shape != (clients,):
+            known = stack.weight.shape[0]
+            raise ValueError(
+                f"this was made for {clients} clients, but the data has {known}: give clients=data.clients"
+            )
         state, here = server.state, stack.weight > 0
         losses = jnp.where(here, stack.value.loss, state.losses)
         score = server.hyper["memory"] * state.score + server.hyper["mirror_rate"] * gaps(server, losses, server.value)

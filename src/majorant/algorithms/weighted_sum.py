@@ -123,6 +123,7 @@ def weighted_sum(
         criteria = norm_criterion(RELEASED[setting].factor) if criteria is None else criteria
         local = local or released_solver(setting)
     coordinator = coordinate(criteria if criteria is not None else (), weights, step=step)
+    coordinator.check(model)
     local = local or local_sgd()
     implicit = step == "implicit"
     if implicit and model.train_apply is not None:

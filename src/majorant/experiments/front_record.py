@@ -213,6 +213,9 @@ def choose_point(
 def within(record: FrontRecord, max_norm: float | None, limits: dict[str, float]) -> tuple[int, str]:
     """The point of least loss within bounds on the parameters' norm and on criteria."""
     bounds = ({} if max_norm is None else {"norm": max_norm}) | limits
+    for name, bound in bounds.items():
+        if not math.isfinite(bound):
+            raise ValueError(f"the bound on {name} must be a finite number, got {bound}")
     value = lambda point, name: point.norm if name == "norm" else point.criteria[name]
     fits = [p for p in record.on_front if all(value(p, name) <= bound for name, bound in bounds.items())]
     if not fits:

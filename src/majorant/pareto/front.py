@@ -78,6 +78,9 @@ class Front:
             if knee is False:
                 raise ValueError("say which point: knee=True, max_norm=..., or limits={criterion: bound}")
             return self.points[dominance.knee(self.values)]
+        for name, bound in {"max_norm": max_norm, **(limits or {})}.items():
+            if bound is not None:
+                check_range(f"the bound {name}", bound)
         unknown = set(limits or {}) - set(self.points[0].criteria)
         if unknown:
             raise ValueError(f"there is no criterion {unknown.pop()!r}; there are {', '.join(self.points[0].criteria)}")
@@ -158,7 +161,7 @@ def pareto_front(
         raise ValueError(f"a front needs at least two different weights, got {lambdas.tolist()}")
     if refine != int(refine) or refine < 0:
         raise ValueError(f"refine must be a whole number of points, at least 0, got {refine}")
-    listed = [criteria] if isinstance(criteria, Criterion) else list(criteria)
+    listed = [criteria] if isinstance(criteria, Criterion) else list(criteria if criteria is not None else ())
     vectors = as_vectors(criteria_weights, len(listed))
     step = method.get("step", step_for(listed)) if scalarization == "weighted-sum" else "implicit"
     coordinator, *_ = (coordinate(listed, vector, step=step) for vector in vectors)
@@ -205,7 +208,7 @@ def as_vectors(criteria_weights: Any, count: int) -> list[tuple[float, ...]]:
     >>> as_vectors(None, 2), as_vectors([0.8, 0.2], 2), as_vectors([[0.8, 0.2], [0.5, 0.5]], 2)
     ([(0.5, 0.5)], [(0.8, 0.2)], [(0.8, 0.2), (0.5, 0.5)])
     """
-    if criteria_weights is None:
+    if criteria_weights is None or not count:
         return [tuple(1 / count for _ in range(count))]
     given = list(criteria_weights)
     kinds = {np.ndim(each) for each in given}

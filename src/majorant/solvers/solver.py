@@ -68,8 +68,10 @@ def check_range(
     Traceback (most recent call last):
     ValueError: lr must be a finite number greater than 0, got -1
     """
+    if value is None or isinstance(value, str) or jnp.ndim(value) > 0:
+        raise ValueError(f"{name} must be a number, got {value!r}")
     bounds = {"at least": least, "greater than": above, "less than": below, "at most": most}
-    wanted = " and ".join(f"{word} {bound}" for word, bound in bounds.items() if bound is not None)
+    wanted = " and".join(f" {word} {bound}" for word, bound in bounds.items() if bound is not None)
     fine = (
         abs(value) < float("inf")
         and (least is None or value >= least)
@@ -78,7 +80,7 @@ def check_range(
         and (below is None or value < below)
     )
     if not fine:
-        raise ValueError(f"{name} must be a finite number {wanted}, got {value}")
+        raise ValueError(f"{name} must be a finite number{wanted}, got {value}")
 
 
 def as_hyper(values: dict[str, float]) -> dict[str, jax.Array]:
