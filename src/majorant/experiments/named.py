@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 class Result(NamedTuple):
     """A table with a title and notes; ``curves`` (name → x and y values) make a figure where the paper has one.
 
-    ``bands`` (name → low and high values) are shaded around curves; a curve "panel | name" is drawn in a panel.
+    ``bands`` (name → low and high values) are shaded around curves; a curve "panel | name" is drawn in a panel; curves
+    named in ``dots`` are points with nothing between them.
     """
 
     title: str
@@ -26,6 +27,7 @@ class Result(NamedTuple):
     curves: dict[str, tuple[list[float], list[float]]] = {}  # noqa: RUF012
     axes: tuple[str, str] = ("", "")
     bands: dict[str, tuple[list[float], list[float]]] = {}  # noqa: RUF012
+    dots: tuple[str, ...] = ()
 
 
 class Context(NamedTuple):
@@ -150,5 +152,5 @@ def draw(results: list[Result], folder: Path) -> None:
 
     for number, result in enumerate(results, 1):
         if result.curves:
-            picture = render(lines(result.curves, *result.axes, result.bands), "png")
+            picture = render(lines(result.curves, *result.axes, result.bands, result.dots), "png")
             (folder / f"figure{number}.png").write_bytes(picture)

@@ -150,7 +150,8 @@ def concave_front(context: Context) -> list[Result]:
         together = np.concatenate(parts)
         together = together[np.argsort(together[:, 0])]
         line[name] = (together[:, 0].tolist(), together[:, 1].tolist())
-    return [Result("A concave front: Fonseca and Fleming's functions", columns, rows, notes, line, ("f₁", "f₂"))]
+    title, axes = "A concave front: Fonseca and Fleming's functions", ("f₁", "f₂")
+    return [Result(title, columns, rows, notes, line, axes, dots=tuple(points))]
 
 
 def front_row(name: str, found: Reached, best: int, curve: np.ndarray, truth: float | None) -> list[Any]:

@@ -166,7 +166,7 @@ def against_the_front(context: Context, split: str) -> Result:
     title = (
         f"Softmax regression, {'i.i.d.' if split == 'iid' else 'two digits an agent'}: our points and the true front"
     )
-    return Result(title, columns, rows, notes, curves, ("S", "agents' mean loss"))
+    return Result(title, columns, rows, notes, curves, ("S", "agents' mean loss"), dots=tuple(ways))
 
 
 def flattened(params: Tree) -> jax.Array:

@@ -96,10 +96,12 @@ def lines(
     x_name: str,
     y_name: str,
     bands: dict[str, tuple[list[float], list[float]]] | None = None,
+    dots: Sequence[str] = (),
 ) -> Figure:
     """Named curves over one axis, for experiments that vary a parameter; ``bands`` (low and high) lie around them.
 
-    Names such as "left | ours" and "right | ours" put curves in panels side by side.
+    Names such as "left | ours" and "right | ours" put curves in panels side by side. Curves named in ``dots`` are
+    points with nothing between them.
     """
     split = {name: name.rpartition(" | ")[::2] for name in curves}
     panels, names = (list(dict.fromkeys(parts)) for parts in zip(*split.values(), strict=True))
@@ -108,6 +110,7 @@ def lines(
     for key, (x, y) in curves.items():
         panel, name = split[key]
         where, look = axes[panels.index(panel)], style_of(names.index(name)) | {"markevery": max(1, len(x) // 10)}
+        look |= {"linestyle": "", "markevery": 1} if key in dots else {}
         (found[name],) = where.plot(x, y, **look)
         if bands and key in bands:
             where.fill_between(x, *bands[key], color=look["color"], alpha=0.2, linewidth=0)
