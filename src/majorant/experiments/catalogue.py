@@ -23,6 +23,9 @@ algorithms.register("clustered", "majorant.algorithms:clustered_fl", "clients sp
 algorithms.register("pfedme", "majorant.algorithms:p_fed_me", "personal models drawn towards a shared one")
 algorithms.register("apfl", "majorant.algorithms:apfl", "each client mixes a personal and the shared model")
 algorithms.register("mocha", "majorant.algorithms:mocha", "linear models with a learned relation between clients")
+algorithms.register("afl", "majorant.algorithms:agnostic", "one model, as good as can be for the worst client")
+algorithms.register("q-ffl", "majorant.algorithms:q_ffl", "one model, clients with larger losses count more")
+algorithms.register("fedmgda+", "majorant.algorithms:fed_mgda", "one model, steps that are good for every client")
 
 for _name, _help in {
     "lsgd": "local SGD on a personalized objective",
