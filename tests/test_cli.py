@@ -132,6 +132,16 @@ def test_compare_runs_methods_on_the_same_data(tmp_path):
     assert "name one of them" in refused("personalize", tmp_path / "c", "--data", "x.npz")
 
 
+def test_a_model_for_the_worst_client_is_deployed_to_a_newcomer(place, tmp_path):
+    """The server of AFL keeps numbers of every client, unseen ones included; q-FFL and FedMGDA+ run beside it."""
+    columns = ["--client-column", "hospital", "--label-column", "outcome", "--unseen", "0.25"]
+    methods = ["afl:mirror_rate=1", "q-ffl:q=2", "fedmgda+"]
+    invoke("compare", *methods, "--data", place / "visits.csv", *columns, *SETTINGS, "--out", tmp_path / "fair")
+    newcomer = write_visits(tmp_path / "new.csv", range(8, 9))
+    text = invoke("personalize", tmp_path / "fair" / "afl-mirror_rate-1", "--data", newcomer)
+    assert "a personal model" in text
+
+
 def test_dry_run_shows_what_a_file_and_flags_make_together(tmp_path):
     study = tmp_path / "study.toml"
     study.write_text('algorithm = "fedem"\nrounds = 7\n[local]\nlr = 0.5\n')
