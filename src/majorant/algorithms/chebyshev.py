@@ -98,7 +98,8 @@ def chebyshev(
     and ``weights`` are the criteria's shares v: hyperparameters "lambda" and, of several criteria, "share_l1" and the
     like, so that a front is one program; ``ramp`` is the share of the rounds over which λ rises from 0. ``mirror_rate``
     is γ and ``memory`` β. ``criteria_lr`` is how far the coordinator steps in a round: by default the agents' learning
-    rate times their number of local steps, where that is known. ``output`` "average" deploys the mean of the iterates.
+    rate (the hyperparameter "lr") times their number of local steps, where that is known; the local solver's schedule
+    multiplies both. ``output`` "average" deploys the mean of the iterates, with a ramp of those after it.
     Gaps should be positive: where a model is better than s in everything, a larger preference makes a gap *smaller*,
     and moves the point the wrong way.
 
@@ -127,8 +128,10 @@ def chebyshev(
     hyper = local.hyper | {"mirror_rate": mirror_rate, "memory": memory}
     if given:
         hyper |= {"lambda": weight} | ({"ramp": ramp} if ramp else {}) | coordinator.hyper
-        hyper["criteria_lr"] = length_of_a_round(local) if criteria_lr is None else criteria_lr
-        check_range("criteria_lr", hyper["criteria_lr"], above=0)
+        steps = steps_of_a_round(local) if criteria_lr is None else 1
+        if criteria_lr is not None:
+            check_range("criteria_lr", criteria_lr, above=0)
+            hyper["criteria_lr"] = criteria_lr
     averaging, zero = output == "average", lambda *shape: jnp.zeros(shape, jnp.result_type(float))
     loss_of = lambda theta, data: masked_mean(sample_losses(model, theta, data), data).astype(jnp.result_type(float))
 
@@ -186,14 +189,16 @@ def chebyshev(
         theta = jax.tree.map(moved, server.value, stack.value.theta)
         if given:
             theta = coordinators_step(server, theta, force[clients:])
-        t = jnp.asarray(server.round, jnp.float32) + 1
+        t = jnp.maximum(server.round + 1 - rounds_of_the_ramp(server), 1)
         mean = lambda old, new: old + ((new - old) / t).astype(old.dtype)
         means = jax.tree.map(mean, (state.rho, state.pull, state.average), (rho, force, server.value))
         pull = means[1] if averaging else force
         return Total((theta, State(score, losses, state.member, means[0], pull, means[2])), stack.weight.sum())
 
     def coordinators_step(server: Server, theta: Tree, force: jax.Array) -> Tree:
-        rate = server.hyper["criteria_lr"]
+        rate = server.hyper["lr"] * steps if criteria_lr is None else server.hyper["criteria_lr"]
+        if isinstance(local, LocalSolver):
+            rate = rate * local.schedule(View(server.value, server.hyper, server.round, server.rounds).progress)
         if not coordinator.all_have_prox:
             slope = jax.grad(lambda at: coordinator.value(at, force, without_prox=True))(server.value)
             theta = jax.tree.map(lambda v, g: (v - rate * g).astype(v.dtype), theta, slope)
@@ -207,12 +212,14 @@ def chebyshev(
         found = coordinator.named(server.value) if given else {}
         return found | {"largest_rho": probabilities(server).max()}
 
-    def measure(view: View, client: Tree, data: ClientData, key: Key) -> jax.Array:
-        return own_place(data, loss_of(view.coins if averaging else view.value, data))
+    def measure(view: View, client: Tree, data: ClientData, key: Key) -> tuple[jax.Array, jax.Array]:
+        loss = loss_of(view.coins if averaging else view.value, data)
+        return own_place(data, loss), own_place(data, jnp.ones(()))
 
-    def conclude(server: Server, mean: jax.Array) -> dict[str, jax.Array]:
-        member = server.state.member
-        losses = mean * member.sum()
+    def conclude(server: Server, mean: tuple[jax.Array, jax.Array]) -> dict[str, jax.Array]:
+        """What is averaged has every agent's loss in a place of its own: its share in the mean comes with it."""
+        member, (parts, shares) = server.state.member, mean
+        losses = jnp.where(member, parts / jnp.where(shares > 0, shares, 1), 0)
         each = gaps(server, losses, server.state.average if averaging else server.value)
         return {
             "objective": jnp.where(in_play(server), each, -jnp.inf).max(),
@@ -281,13 +288,19 @@ def per_objective(name: str, value: float | Sequence[float], count: int) -> jax.
     return jnp.broadcast_to(jnp.asarray(found, jnp.result_type(float)), (count,))
 
 
-def length_of_a_round(local: Solver) -> float:
-    """The learning rate times the number of local steps, where it is the same for every agent."""
+def rounds_of_the_ramp(server: Server) -> jax.Array:
+    """How many rounds, from the first on, are on a smaller λ than the run's own."""
+    return jnp.ceil(server.hyper.get("ramp", jnp.zeros(())) * server.rounds)
+
+
+def steps_of_a_round(local: Solver) -> int:
+    """The number of local steps of the learning rate's length, where it is the same for every agent."""
     plan = getattr(local, "plan", None)
     steps = None if plan is None else plan.epochs if plan.steps is None and plan.batch_size is None else plan.steps
-    if not isinstance(local, LocalSolver) or "lr" not in local.hyper or steps is None:
+    plain = isinstance(local, LocalSolver) and "lr" in local.hyper and "momentum" not in local.hyper
+    if not plain or steps is None:
         raise ValueError(
             "give criteria_lr, how far the coordinator steps in a round: it is known only where agents take a fixed "
-            "number of local_sgd steps (steps=..., or batch_size=None)"
+            "number of local_sgd steps without momentum (steps=..., or batch_size=None)"
         )
-    return local.hyper["lr"] * steps
+    return steps

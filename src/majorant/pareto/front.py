@@ -246,12 +246,15 @@ def step_for(criteria: Sequence[Criterion]) -> str:
 
 
 def length_of_rounds(local: Solver, data: FederatedData) -> float | None:
-    """The learning rate times the agents' mean number of local steps where they take epochs; else None."""
-    plan = getattr(local, "plan", None)
-    if plan is None or plan.steps is not None or plan.batch_size is None or "lr" not in local.hyper:
+    """The learning rate times the agents' mean number of local steps where they take epochs; else None.
+
+    With momentum a step is longer than the rate says: then it is not known.
+    """
+    plan, hyper = getattr(local, "plan", None), local.hyper
+    if plan is None or plan.steps is not None or plan.batch_size is None or "lr" not in hyper or "momentum" in hyper:
         return None
     sizes = data.train.sizes[~data.unseen]
-    return float(local.hyper["lr"] * plan.epochs * (-(-sizes[sizes > 0] // plan.batch_size)).mean())
+    return float(hyper["lr"] * plan.epochs * (-(-sizes[sizes > 0] // plan.batch_size)).mean())
 
 
 def check_reference(judge: Judge, algorithm: Algorithm, data: FederatedData, seed: int, reference: Any) -> None:
