@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import moocore
 import numpy as np
 import pytest
-from scipy.optimize import minimize
+from scipy.optimize import minimize, nnls
 from sklearn.metrics import f1_score
 
 import majorant as mj
@@ -48,6 +48,28 @@ def test_the_shortest_combination_is_scipys(bounds):
     assert weights @ gram @ weights == pytest.approx(best @ gram @ best, rel=1e-4)
     if bounds == (0.0, 1.0):
         assert pareto.certificate(gradients) == pytest.approx(np.sqrt(best @ gram @ best), rel=1e-4)
+
+
+@pytest.mark.parametrize("apart", [0.0, 0.3])
+def test_the_shortest_combination_of_gradients_of_very_different_lengths(apart):
+    """Six orders between them, as between a loss and a stiff criterion; SciPy solves min ‖Gλ‖² + M² (1 − Σλ)²."""
+    rng = np.random.default_rng(0)
+    gradients = rng.normal(size=(12, 20)) * 10 ** rng.uniform(-3, 3, size=(12, 1)) + apart
+    much = 1e3 * np.abs(gradients).max()
+    exact = nnls(np.vstack([gradients.T, np.full(12, much)]), np.append(np.zeros(20), much), maxiter=10_000)[0]
+    exact = np.linalg.norm(exact / exact.sum() @ gradients)
+    assert pareto.certificate(gradients) == pytest.approx(exact, rel=1e-3)
+    weights = np.asarray(pareto.min_norm(jnp.asarray(gradients @ gradients.T, jnp.float32)), float)
+    assert weights.sum() == pytest.approx(1, abs=1e-5)
+    assert np.linalg.norm(weights @ gradients) == pytest.approx(exact, rel=1e-2)
+
+
+@pytest.mark.parametrize("scale", [1e-25, 1.0, 1e6, 1e25])
+def test_a_certificate_of_any_scale(scale):
+    assert pareto.certificate(np.array([[0.1, 0.02], [-min(scale, 1e9), 0.0]])) < 0.0201
+    both = np.array([[2.0, 0.0], [0.0, 1.0]], np.float32) * np.float32(scale)
+    assert pareto.certificate(both) == pytest.approx(scale * np.hypot(0.4, 0.8), rel=1e-5)
+    assert pareto.certificate(np.array([[scale, 0.0], [0.0, 0.0]])) == pytest.approx(0, abs=1e-12 * scale)
 
 
 def test_the_certificate_is_zero_where_gradients_surround_zero():
