@@ -100,6 +100,7 @@ def test_the_knee_and_the_spread():
     assert pareto.spread(circle) == pytest.approx(0, abs=1e-9)
     uneven = np.array([[0, 1], [0.25, 0.75], [1, 0]])  # distances 1 and 3: |d − 2| / 2 = 1/2
     assert pareto.spread(uneven) == pytest.approx(0.5)
+    assert pareto.spread(np.repeat(uneven, 3, axis=0)) == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(
@@ -109,8 +110,8 @@ def test_the_knee_and_the_spread():
         (lambda: pareto.hypervolume([[1.0, 2.0]], [3.0]), "2 finite coordinates"),
         (lambda: pareto.nondominated([1.0, 2.0]), "array"),
         (lambda: pareto.knee([[np.nan, 1.0]]), "finite"),
-        (lambda: pareto.spread([[0.0, 1.0], [1.0, 0.0]]), "three points"),
-        (lambda: pareto.spread([[np.nan, 1.0], [1.0, np.nan]]), "three points"),
+        (lambda: pareto.spread([[0.0, 1.0], [1.0, 0.0]]), "three different points"),
+        (lambda: pareto.spread([[np.nan, 1.0], [1.0, np.nan]]), "three different points"),
         (lambda: pareto.hypervolume([[np.nan, 1.0]], [2.0, 2.0]), "finite coordinates"),
         (lambda: pareto.hypervolume([[1.0, 2.0]], [np.nan, 3.0]), "2 finite coordinates"),
         (lambda: pareto.hypervolume([[1.0, 2.0]], "large"), "2 finite coordinates"),
@@ -252,4 +253,7 @@ def test_picking_within_bounds():
 
 def test_new_weights_go_into_the_widest_gaps():
     """Normalised, the gaps are 0.79 and 0.66: the first, the second, then a half of the first."""
-    assert between(small_front().points, 3) == [0.125, 0.25, 0.625]
+    points = small_front().points
+    assert between(points, 3) == [0.125, 0.25, 0.625]
+    middle = points[0]._replace(weight=0.25, loss=0.5)  # dominated: its λ is not run again
+    assert between([points[0], middle, *points[1:]], 3) == [0.125, 0.375, 0.625]

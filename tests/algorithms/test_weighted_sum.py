@@ -11,7 +11,7 @@ import majorant as mj
 import zoo
 from majorant import criteria
 from majorant.algorithms import weighted_sum_theory as theory
-from majorant.algorithms.weighted_sum import RELEASED
+from majorant.algorithms.weighted_sum import RELEASED, weight_of_round
 from majorant.core import ClientData, Total, View
 
 DATA = zoo.problem()
@@ -163,12 +163,14 @@ def test_lambda_rises_along_the_ramp_in_every_run_of_a_grid():
     for each, (lam, ramp) in enumerate(zip(lambdas, ramps, strict=True)):
         theta = flat(jax.tree.map(lambda a: a[0], start[0]))
         for t in range(8):
-            now = lam * min(1, t / 8 / ramp) if ramp else lam
+            now = lam * min(1, t / 8 / min(ramp, 7 / 8)) if ramp else lam  # the last round is on λ, whatever the ramp
             z = (theta - (1 - now) * agents_loss(theta)[1]) / (1 + 0.3 * now)
             theta = np.sign(z) * np.maximum(np.abs(z) - 0.7 * now / (1 + 0.3 * now), 0)
         np.testing.assert_allclose(flat(run[each].server.value), theta, atol=1e-6)
     with_ramp, without = flat(run[1].server.value), flat(run[2].server.value)
     assert np.abs(with_ramp - without).max() > 0.01
+    for rounds in (1, 2, 10):  # the last of them is on λ
+        assert weight_of_round(View((), made.init(jax.random.key(0)).hyper, rounds - 1, rounds)) == 0.5
     explicit = mj.weighted_sum(MODEL, criteria.squared_norm(), weight=0.8, local=ONE_STEP, ramp=0.5)
     view, data = view_of(explicit, round=1), client()
     found = explicit.client_update(view, (), data, jax.random.key(0))[0]

@@ -290,7 +290,7 @@ def per_objective(name: str, value: float | Sequence[float], count: int) -> jax.
 
 def rounds_of_the_ramp(server: Server) -> jax.Array:
     """How many rounds, from the first on, are on a smaller λ than the run's own."""
-    return jnp.ceil(server.hyper.get("ramp", jnp.zeros(())) * server.rounds)
+    return jnp.minimum(jnp.ceil(server.hyper.get("ramp", jnp.zeros(())) * server.rounds), server.rounds - 1)
 
 
 def steps_of_a_round(local: Solver) -> int:

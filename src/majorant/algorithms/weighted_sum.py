@@ -19,9 +19,10 @@ round on all samples this way *is* proximal gradient descent on F, whatever the 
 With a *ramp* r > 0 a run walks along the path of minimisers to its own λ: round t, of T and counted from 0, is on F
 with λ_t in place of λ,
 
-    λ_t = λ · min(1, (t/T) / r),
+    λ_t = λ · min(1, (t/T) / r),          r at most (T − 1)/T,
 
-so that every λ_t starts from the model of a smaller one, from λ_0 = 0 on, and the last (1 − r) T rounds are on F.
+so that every λ_t starts from the model of a smaller one, from λ_0 = 0 on, and the last (1 − r) T rounds are on F, one
+at the least.
 Where minimisers change continuously with λ, Θ follows them. That matters where F has bad local minima for large λ, as
 Θ = 0 is for a network and S = ½ ‖Θ‖²: the gradient of its loss there is a product of layers, smaller than λΘ. A cold
 run falls into it before it has learnt anything; a trained model need not. On convex problems all ends are the same.
@@ -186,6 +187,7 @@ def weight_of_round(view: View) -> jax.Array:
     lam, ramp = view.hyper["lambda"], view.hyper.get("ramp")
     if ramp is None:
         return lam
+    ramp = jnp.minimum(ramp, view._replace(round=jnp.asarray(view.rounds) - 1).progress)  # the last round is on λ
     risen = view.progress.astype(lam.dtype) / jnp.where(ramp > 0, ramp, 1)
     return jnp.where(ramp > 0, jnp.minimum(1, risen), 1) * lam
 

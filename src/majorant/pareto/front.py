@@ -281,17 +281,25 @@ def ends(run: Run, settings: Sequence[Setting], output: str) -> tuple[list[Setti
 
 
 def between(path: Sequence[Point], count: int) -> list[float]:
-    """New λ in the middle of the widest gaps between neighbours on a path that none of its points dominates."""
+    """New λ in the middle of the widest gaps between neighbours on a path that none of its points dominates.
+
+    Where dominated points lie in a gap it is the middle of the widest interval between their λ, none of these again.
+    """
     kept = [p for p, good in zip(path, dominance.nondominated([p.values for p in path]), strict=True) if good]
     if len(kept) < 2 or count == 0:
         return []
     apart = np.linalg.norm(np.diff(dominance.normalized([p.values for p in kept]), axis=0), axis=1)
     gaps = [(float(d), a.weight, b.weight) for a, b, d in zip(kept[:-1], kept[1:], apart, strict=True)]
+    known = {point.weight for point in path}
     found = []
     for _ in range(count):
         widest = max(range(len(gaps)), key=lambda i: gaps[i][0])
         distance, low, high = gaps.pop(widest)
-        middle = (low + high) / 2
+        inner = np.array(sorted(value for value in known if low <= value <= high))
+        start = int(np.diff(inner).argmax())
+        middle = float(inner[start : start + 2].mean())
+        known.add(middle)
         found.append(middle)
-        gaps += [(distance / 2, low, middle), (distance / 2, middle, high)]
+        share = (middle - low) / (high - low)
+        gaps += [(distance * share, low, middle), (distance * (1 - share), middle, high)]
     return sorted(found)
