@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import moocore
 import numpy as np
 import pytest
+from jax.flatten_util import ravel_pytree
 from scipy.optimize import minimize, nnls
 from sklearn.metrics import f1_score
 
@@ -228,6 +229,26 @@ def test_the_certificate_of_a_min_max_point_needs_every_agents_gradient():
     assert point.certificate == pytest.approx(pareto.certificate(stacked), rel=1e-4)
     assert point.worst_loss == pytest.approx(max(float(loss(params, i)) for i in agents), rel=1e-5)
     assert point.values == [point.worst_loss, point.criteria["squared_norm"]]
+
+
+def test_the_certificate_at_a_kink_is_a_proximal_step_on_what_the_model_was_trained_for():
+    """Losses by samples for λ = 0.3 and, by Chebyshev scalarization, pulls of 6 clients (one unseen) and of S."""
+    params, agents, sizes = MODEL.init(jax.random.key(3)), np.flatnonzero(~DATA.unseen), DATA.train.sizes
+    judge = Judge(MODEL, front_module.coordinate(criteria.l1(0.5), step="implicit"), DATA, "samples")
+    pulls = np.array([0.4, 0.2, 0.0, 0.6, 0.1, 0.3, 0.8])
+    by_samples = sizes[agents] / sizes[agents].sum()
+    loss = lambda p, i: MODEL.losses(p, *map(jnp.asarray, DATA.train.client(i))).mean()
+    slopes = np.array([ravel_pytree(jax.grad(loss)(params, i))[0] for i in agents])
+    theta = np.asarray(ravel_pytree(params)[0])
+    weighed = {None: (0.7 * by_samples, 0.3), "pulls": (pulls[agents] / pulls.sum(), pulls[-1] / pulls.sum())}
+    for kind, (weights, force) in weighed.items():
+        point = judge.point(Setting(0.3, (1.0,), pulls if kind else None), params)
+        z = theta - weights @ slopes
+        moved = np.sign(z) * np.maximum(np.abs(z) - 0.5 * force, 0)
+        assert point.certificate == pytest.approx(np.linalg.norm(theta - moved), rel=1e-4)
+        assert point.loss == pytest.approx(
+            sum(w * float(loss(params, i)) for w, i in zip(by_samples, agents, strict=True))
+        )
 
 
 def small_front():

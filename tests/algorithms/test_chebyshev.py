@@ -162,6 +162,8 @@ def test_the_mean_of_the_iterates_is_of_those_after_the_ramp():
         after = made.server_update(server, made.aggregate(server, stack)).state
         np.testing.assert_allclose(after.average, old + share * (here - old), rtol=1e-5)
         np.testing.assert_allclose(after.rho.sum(), share, rtol=1e-5)
+        if done >= 4:  # with λ = ½ all preferences are 1
+            np.testing.assert_allclose(after.pull, after.rho, rtol=1e-5)
 
 
 @pytest.mark.parametrize("given", [None, 0.6])
@@ -250,6 +252,9 @@ def test_the_upload_of_q_ffl():
     loss = gradient @ gradient / 8
     np.testing.assert_allclose(upload.value.delta, loss**2 * gradient, rtol=1e-4)
     np.testing.assert_allclose(upload.value.h, 2 * loss * gradient @ gradient + 20 * loss**2, rtol=1e-4)
+    found = algorithm.diagnosis.conclude(server, algorithm.diagnosis.measure(view, (), data, jax.random.key(0)))
+    assert found["objective"] == pytest.approx(loss**3 / 3, rel=1e-5)
+    assert found["gradient_squared"] == pytest.approx(loss**4 * gradient @ gradient, rel=1e-4)
 
 
 def test_the_direction_of_fed_mgda_goes_down_for_everyone_who_took_part():
@@ -275,6 +280,11 @@ def test_the_direction_of_fed_mgda_goes_down_for_everyone_who_took_part():
         assert algorithm.log(step(server))["common_direction"] == pytest.approx(np.linalg.norm(direction), rel=1e-3)
         average = step(server._replace(hyper=server.hyper | {"epsilon": jnp.zeros(())}))
         np.testing.assert_allclose(flat - ravel_pytree(average.value)[0], used[:4].mean(axis=0), rtol=1e-4, atol=1e-5)
+        near = step(
+            server._replace(hyper=server.hyper | {"epsilon": jnp.asarray(0.05)})
+        )  # as many weights as parameters
+        weights = np.linalg.solve(used[:4].T, np.asarray(flat - ravel_pytree(near.value)[0], float))
+        np.testing.assert_allclose([weights.min(), weights.max(), weights.sum()], [0.2, 0.3, 1.0], atol=1e-3)
 
 
 @pytest.mark.parametrize(
