@@ -1,5 +1,7 @@
 """Trade-offs: shortest combinations against SciPy, dominance against moocore, and fronts of models."""
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import moocore
@@ -12,8 +14,11 @@ from sklearn.metrics import f1_score
 import majorant as mj
 import zoo
 from majorant import criteria, pareto
+from majorant.algorithms.chebyshev import State
+from majorant.core import Server
 from majorant.experiments.trade_offs_chebyshev import on_front, preferred, two_bumps
 from majorant.pareto import front as front_module
+from majorant.pareto.choice import held_out
 from majorant.pareto.front import Front, between
 from majorant.pareto.judge import WORST, Judge, Point, Setting
 
@@ -270,6 +275,22 @@ def test_picking_within_bounds():
     ]:
         with pytest.raises(ValueError, match=words):
             front.pick(**options)
+
+
+def test_what_is_deployed_and_held_out():
+    """The mean of the iterates where it is asked for; and samples of clients that trained."""
+    zeros = jnp.zeros((1, 7))
+    state = State(zeros, zeros, zeros, zeros, 2 + zeros, jnp.array([[5.0]]))
+    run = SimpleNamespace(snapshot=SimpleNamespace(server=Server(jnp.array([[3.0]]), {}, state)))
+    for output, value in {"average": 5.0, "last": 3.0}.items():
+        (setting,), params = front_module.ends(run, [Setting(0.5, (1.0,))], output)
+        assert params == value
+        np.testing.assert_array_equal(setting.pulls, np.full(7, 2.0))
+    params = MODEL.init(jax.random.key(0))
+    (held,) = held_out(MODEL, DATA, [small_front()[0]._replace(params=params)], part="test")
+    x, y = (np.concatenate(each) for each in zip(*map(DATA.test.client, np.flatnonzero(~DATA.unseen)), strict=True))
+    assert held.loss == pytest.approx(float(MODEL.losses(params, x, y).mean()), rel=1e-5)
+    assert held.accuracy == pytest.approx(float((MODEL.predict(params, x).argmax(axis=1) == y).mean()))
 
 
 def test_new_weights_go_into_the_widest_gaps():

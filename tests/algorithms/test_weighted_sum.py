@@ -269,6 +269,7 @@ def test_released_is_a_fresh_adam_with_weight_decay_from_a_start_of_ones_own():
     ("options", "words"),
     [
         ({"weight": 1.0}, "less than 1"),
+        ({"weight": 1 - 1e-9}, "less than 1"),  # 1 in single precision
         ({"weight": -0.1}, "at least 0"),
         ({"ramp": 1.0}, "ramp .* less than 1"),
         ({"criteria": []}, "no criteria"),

@@ -173,6 +173,11 @@ def chebyshev(
         return preferred(server.hyper) * (jnp.concatenate([losses, values]) - s)
 
     def aggregate(server: Server, stack: Stack) -> Total:
+        if stack.weight.shape[0] != clients:
+            there = stack.weight.shape[0]
+            raise ValueError(
+                f"the method is made for {clients} clients, but the data has {there}: give clients={there}"
+            )
         if given:
             now = weight_of_round(View(server.value, server.hyper, server.round, server.rounds))
             server = server._replace(hyper=server.hyper | {"lambda": now})

@@ -45,6 +45,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from majorant.algorithms.fed_avg import shared_model
@@ -176,9 +177,9 @@ def weighted_sum(
 
 
 def check_weight(hyper: dict[str, float]) -> None:
-    """λ must leave the agents a say, and its ramp must end before the rounds do."""
+    """λ, as rounded, must leave the agents a say, and its ramp must end before the rounds do."""
     if "lambda" in hyper:
-        check_range("weight (λ)", hyper["lambda"], least=0, below=1)
+        check_range("weight (λ)", float(np.asarray(hyper["lambda"], jnp.result_type(float))), least=0, below=1)
     if "ramp" in hyper:
         check_range("ramp (a share of the rounds)", hyper["ramp"], least=0, below=1)
 
