@@ -4,8 +4,9 @@ With H = (C_1 … C_M, S_1 … S_N), agents' losses and a coordinator's criteria
 
     min_Θ max_k w_k (H_k(Θ) − s_k)  =  min_Θ max_{ρ in the simplex} Σ_k ρ_k w_k (H_k(Θ) − s_k)
 
-It reaches every Pareto optimal point for some w, also where the front is not convex, which no weighted sum does. (As
-printed, (4.1) has no w: then s alone moves the point.) The server keeps ρ. In a round every agent trains its loss from
+A minimiser is weakly Pareto optimal, and with s below a Pareto optimal point in everything some w reaches it, also
+where the front is not convex, which no weighted sum does. (As printed, (4.1) has no w: then s alone moves the point.)
+The server keeps ρ. In a round every agent trains its loss from
 the broadcast Θ, to Θ_i, and sends it with one number, C_i(Θ)::
 
     log ρ_k ← β log ρ_k + γ w_k (H_k(Θ) − s_k)                      mirror ascent, β = 1 (multiplicative weights)

@@ -34,6 +34,7 @@ from majorant.solvers import check_range
 
 NEAR_ZERO = 1e-6  # of F at Θ = 0: where F* is smaller, F − F* is told in place of F/F* − 1
 RESIDUAL, STEPS = 1e-8, 100_000  # where proximal descent stops
+SHORTEST = 1e30  # 1 over the length of the shortest step that is tried: where F is NaN, none would be short enough
 AT_ONCE = 1 << 22  # input values that go through the model at once
 LBFGS = {"maxiter": 20_000, "maxfun": 40_000, "ftol": 1e-16, "gtol": 1e-9, "maxcor": 30}
 
@@ -257,6 +258,11 @@ class Problem:
         loss, values = self._parts(flat, self.samples)
         return float(loss), np.asarray(values)
 
+    def values(self, flat: np.ndarray) -> list[float]:
+        """The agents' mean loss and the criteria, in one list."""
+        loss, values = self.at(flat)
+        return [loss, *values.tolist()]
+
     def slope(self, flat: np.ndarray, lam: float, weights: np.ndarray, rest: bool) -> tuple[float, np.ndarray]:
         """F and its gradient, or those of the ``rest`` of it that the proximal operator leaves."""
         value, gradient = self._slope(flat, lam, weights, self.samples, rest)
@@ -264,6 +270,9 @@ class Problem:
 
     def solve(self, lambdas: Sequence[float] | np.ndarray, shares: Sequence[tuple[float, ...]]) -> list[Solution]:
         """The minimisers, each from that of the next larger λ."""
+        for name, value in zip(("loss", *self.coordinator.names), self.values(np.zeros(self.size)), strict=True):
+            if not np.isfinite(value):
+                raise ValueError(f"the {name} is {value} at Θ = 0, where a centralized solve starts")
         found: dict[int, Solution] = {}
         flat, steep, kinked = np.zeros(self.size), 1.0, not self.coordinator.smooth
         for place in np.argsort(lambdas)[::-1].tolist():
@@ -303,7 +312,7 @@ def descend(
         def too_long(steep: jax.Array) -> jax.Array:
             change = forward(state.ahead, slope, steep) - state.ahead
             bound = height + jnp.vdot(slope, change) + steep / 2 * jnp.vdot(change, change)
-            return ~(value(state.ahead + change) <= bound + slack)
+            return ~(value(state.ahead + change) <= bound + slack) & (steep < SHORTEST)
 
         steep = jax.lax.while_loop(too_long, lambda steep: 2 * steep, state.steep)
         new = forward(state.ahead, slope, steep)
