@@ -6,8 +6,8 @@ With H = (C_1 … C_M, S_1 … S_N), agents' losses and a coordinator's criteria
 
 A minimiser is weakly Pareto optimal, and with s below a Pareto optimal point in everything some w reaches it, also
 where the front is not convex, which no weighted sum does. (As printed, (4.1) has no w: then s alone moves the point.)
-The server keeps ρ. In a round every agent trains its loss from
-the broadcast Θ, to Θ_i, and sends it with one number, C_i(Θ)::
+The server keeps ρ. In a round every agent trains its loss from the broadcast Θ, to Θ_i, and sends it with one number,
+C_i(Θ)::
 
     log ρ_k ← β log ρ_k + γ w_k (H_k(Θ) − s_k)                      mirror ascent, β = 1 (multiplicative weights)
     Θ       ← Θ + Σ_i ρ_i w_i (Θ_i − Θ)                             then the criteria's proximal or gradient step
@@ -16,7 +16,9 @@ With one local step on all samples that is descent on Σ_k ρ_k w_k H_k with the
 *means* of Θ and ρ over the rounds converge (``output="average"``); `majorant.pareto.duality_gap` says how far they are.
 β < 1 forgets: ρ then is a softmax of recent gaps, and Θ descends a smooth maximum with temperature (1 − β)/γ, which
 also converges where the problem is not convex. An agent that is absent counts with the loss it last reported, and the
-step's total weight is shared among those that are there; before round 1 all report their loss once.
+step's total weight is shared among those that are there; before round 1 all report their loss once. That bounds steps,
+but they are not those of all agents on average: with absences the means come near the solution and not to it (where one
+of two agents is there in each round, with a worst loss an eighth above the least).
 
 One number moves the point along the front: λ in [0, 1) multiplies the agents' preferences by 2(1 − λ) and criterion j's
 by 2λ N v_j, with shares v that sum to 1 (1/N each unless given), so that λ = ½ leaves all as they are. What has
