@@ -143,6 +143,8 @@ def test_what_is_known_to_be_convex():
 
 
 SMALL = criteria.coordinate(criteria.squared_norm())
+FAR = criteria.criterion(lambda p: -jnp.log(p[0]["bias"].sum() - 1), name="barrier", convex=True)
+BARRIER = criteria.coordinate([FAR, criteria.l1()], step="implicit")
 GAP = criteria.coordinate(criteria.demographic_parity(MODEL, DATA.test.x, np.arange(len(DATA.test.y)) % 2))
 
 
@@ -153,6 +155,7 @@ GAP = criteria.coordinate(criteria.demographic_parity(MODEL, DATA.test.x, np.ara
         (lambda: solve_centrally(MODEL, DATA, GAP, [0.1]), "demographic_parity is not known to be convex"),
         (lambda: solve_centrally(MODEL, DATA, SMALL, [1.0]), "less than 1"),
         (lambda: solve_centrally(MODEL, DATA, SMALL, [float("nan")]), "finite"),
+        (lambda: solve_centrally(MODEL, DATA, BARRIER, [0.1]), "the barrier is nan at Θ = 0"),
         (lambda: solve_centrally(MODEL, DATA, SMALL, []), "at least one"),
         (lambda: solve_centrally(MODEL, DATA, SMALL, [0.1], agents="all"), "'equal' or 'samples'"),
         (lambda: solve_centrally(MODEL, DATA, SMALL, [0.1], criteria_weights=[[0.5]]), "sum to 1"),

@@ -1,18 +1,24 @@
 """Trade-offs: shortest combinations against SciPy, dominance against moocore, and fronts of models."""
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import moocore
 import numpy as np
 import pytest
-from scipy.optimize import minimize
+from jax.flatten_util import ravel_pytree
+from scipy.optimize import minimize, nnls
 from sklearn.metrics import f1_score
 
 import majorant as mj
 import zoo
 from majorant import criteria, pareto
+from majorant.algorithms.chebyshev import State
+from majorant.core import Server
 from majorant.experiments.trade_offs_chebyshev import on_front, preferred, two_bumps
 from majorant.pareto import front as front_module
+from majorant.pareto.choice import held_out
 from majorant.pareto.front import Front, between
 from majorant.pareto.judge import WORST, Judge, Point, Setting
 
@@ -50,6 +56,28 @@ def test_the_shortest_combination_is_scipys(bounds):
         assert pareto.certificate(gradients) == pytest.approx(np.sqrt(best @ gram @ best), rel=1e-4)
 
 
+@pytest.mark.parametrize("apart", [0.0, 0.3])
+def test_the_shortest_combination_of_gradients_of_very_different_lengths(apart):
+    """Six orders between them, as between a loss and a stiff criterion; SciPy solves min ‖Gλ‖² + M² (1 − Σλ)²."""
+    rng = np.random.default_rng(0)
+    gradients = rng.normal(size=(12, 20)) * 10 ** rng.uniform(-3, 3, size=(12, 1)) + apart
+    much = 1e3 * np.abs(gradients).max()
+    exact = nnls(np.vstack([gradients.T, np.full(12, much)]), np.append(np.zeros(20), much), maxiter=10_000)[0]
+    exact = np.linalg.norm(exact / exact.sum() @ gradients)
+    assert pareto.certificate(gradients) == pytest.approx(exact, rel=1e-3)
+    weights = np.asarray(pareto.min_norm(jnp.asarray(gradients @ gradients.T, jnp.float32)), float)
+    assert weights.sum() == pytest.approx(1, abs=1e-5)
+    assert np.linalg.norm(weights @ gradients) == pytest.approx(exact, rel=1e-2)
+
+
+@pytest.mark.parametrize("scale", [1e-25, 1.0, 1e6, 1e25])
+def test_a_certificate_of_any_scale(scale):
+    assert pareto.certificate(np.array([[0.1, 0.02], [-min(scale, 1e9), 0.0]])) < 0.0201
+    both = np.array([[2.0, 0.0], [0.0, 1.0]], np.float32) * np.float32(scale)
+    assert pareto.certificate(both) == pytest.approx(scale * np.hypot(0.4, 0.8), rel=1e-5)
+    assert pareto.certificate(np.array([[scale, 0.0], [0.0, 0.0]])) == pytest.approx(0, abs=1e-12 * scale)
+
+
 def test_the_certificate_is_zero_where_gradients_surround_zero():
     gradients = np.array([[1.0, 0.0], [-0.5, 1.0], [-0.5, -2.0]])
     assert pareto.certificate({"a": gradients[:, :1], "b": gradients[:, 1:]}) < 1e-5
@@ -78,6 +106,7 @@ def test_the_knee_and_the_spread():
     assert pareto.spread(circle) == pytest.approx(0, abs=1e-9)
     uneven = np.array([[0, 1], [0.25, 0.75], [1, 0]])  # distances 1 and 3: |d − 2| / 2 = 1/2
     assert pareto.spread(uneven) == pytest.approx(0.5)
+    assert pareto.spread(np.repeat(uneven, 3, axis=0)) == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(
@@ -87,8 +116,8 @@ def test_the_knee_and_the_spread():
         (lambda: pareto.hypervolume([[1.0, 2.0]], [3.0]), "2 finite coordinates"),
         (lambda: pareto.nondominated([1.0, 2.0]), "array"),
         (lambda: pareto.knee([[np.nan, 1.0]]), "finite"),
-        (lambda: pareto.spread([[0.0, 1.0], [1.0, 0.0]]), "three points"),
-        (lambda: pareto.spread([[np.nan, 1.0], [1.0, np.nan]]), "three points"),
+        (lambda: pareto.spread([[0.0, 1.0], [1.0, 0.0]]), "three different points"),
+        (lambda: pareto.spread([[np.nan, 1.0], [1.0, np.nan]]), "three different points"),
         (lambda: pareto.hypervolume([[np.nan, 1.0]], [2.0, 2.0]), "finite coordinates"),
         (lambda: pareto.hypervolume([[1.0, 2.0]], [np.nan, 3.0]), "2 finite coordinates"),
         (lambda: pareto.hypervolume([[1.0, 2.0]], "large"), "2 finite coordinates"),
@@ -207,6 +236,26 @@ def test_the_certificate_of_a_min_max_point_needs_every_agents_gradient():
     assert point.values == [point.worst_loss, point.criteria["squared_norm"]]
 
 
+def test_the_certificate_at_a_kink_is_a_proximal_step_on_what_the_model_was_trained_for():
+    """Losses by samples for λ = 0.3 and, by Chebyshev scalarization, pulls of 6 clients (one unseen) and of S."""
+    params, agents, sizes = MODEL.init(jax.random.key(3)), np.flatnonzero(~DATA.unseen), DATA.train.sizes
+    judge = Judge(MODEL, front_module.coordinate(criteria.l1(0.5), step="implicit"), DATA, "samples")
+    pulls = np.array([0.4, 0.2, 0.0, 0.6, 0.1, 0.3, 0.8])
+    by_samples = sizes[agents] / sizes[agents].sum()
+    loss = lambda p, i: MODEL.losses(p, *map(jnp.asarray, DATA.train.client(i))).mean()
+    slopes = np.array([ravel_pytree(jax.grad(loss)(params, i))[0] for i in agents])
+    theta = np.asarray(ravel_pytree(params)[0])
+    weighed = {None: (0.7 * by_samples, 0.3), "pulls": (pulls[agents] / pulls.sum(), pulls[-1] / pulls.sum())}
+    for kind, (weights, force) in weighed.items():
+        point = judge.point(Setting(0.3, (1.0,), pulls if kind else None), params)
+        z = theta - weights @ slopes
+        moved = np.sign(z) * np.maximum(np.abs(z) - 0.5 * force, 0)
+        assert point.certificate == pytest.approx(np.linalg.norm(theta - moved), rel=1e-4)
+        assert point.loss == pytest.approx(
+            sum(w * float(loss(params, i)) for w, i in zip(by_samples, agents, strict=True))
+        )
+
+
 def small_front():
     values = [(0.0, 0.1, 4.0), (0.5, 0.4, 2.0), (0.75, 0.8, 1.0)]
     points = tuple(Point(w, a, 9.0, {"l1": b}, (1.0,), 0.5, 0.5, 0.0, b / 2, ()) for w, a, b in values)
@@ -228,9 +277,28 @@ def test_picking_within_bounds():
             front.pick(**options)
 
 
+def test_what_is_deployed_and_held_out():
+    """The mean of the iterates where it is asked for; and samples of clients that trained."""
+    zeros = jnp.zeros((1, 7))
+    state = State(zeros, zeros, zeros, zeros, 2 + zeros, jnp.array([[5.0]]))
+    run = SimpleNamespace(snapshot=SimpleNamespace(server=Server(jnp.array([[3.0]]), {}, state)))
+    for output, value in {"average": 5.0, "last": 3.0}.items():
+        (setting,), params = front_module.ends(run, [Setting(0.5, (1.0,))], output)
+        assert params == value
+        np.testing.assert_array_equal(setting.pulls, np.full(7, 2.0))
+    params = MODEL.init(jax.random.key(0))
+    (held,) = held_out(MODEL, DATA, [small_front()[0]._replace(params=params)], part="test")
+    x, y = (np.concatenate(each) for each in zip(*map(DATA.test.client, np.flatnonzero(~DATA.unseen)), strict=True))
+    assert held.loss == pytest.approx(float(MODEL.losses(params, x, y).mean()), rel=1e-5)
+    assert held.accuracy == pytest.approx(float((MODEL.predict(params, x).argmax(axis=1) == y).mean()))
+
+
 def test_new_weights_go_into_the_widest_gaps():
     """Normalised, the gaps are 0.79 and 0.66: the first, the second, then a half of the first."""
-    assert between(small_front().points, 3) == [0.125, 0.25, 0.625]
+    points = small_front().points
+    assert between(points, 3) == [0.125, 0.25, 0.625]
+    middle = points[0]._replace(weight=0.25, loss=0.5)  # dominated: its λ is not run again
+    assert between([points[0], middle, *points[1:]], 3) == [0.125, 0.375, 0.625]
 
 
 def test_what_cannot_be_asked_for_is_said_before_training(monkeypatch):

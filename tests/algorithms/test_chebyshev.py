@@ -16,6 +16,7 @@ from majorant.models.base import Loss, Model, Spec
 from majorant.pareto import duality_gap
 
 ONE_STEP = mj.local_sgd(0.05, steps=1, batch_size=None)
+MOMENTUM = mj.local_sgd(0.05, steps=1, batch_size=None, momentum=0.9)
 
 
 def curves(curve):
@@ -99,10 +100,27 @@ def test_agnostic_is_a_special_case_and_an_absent_agent_counts_with_its_last_los
         after = algorithm.server_update(server, algorithm.aggregate(server, stack))
         rho = np.exp(0.5 * np.array([1.0, 3.0, 2.0]))
         rho /= rho.sum()
-        present = rho[:2] / rho[:2].sum()  # they share the step of all
+        present = 3 / 2 * rho[:2]
+        assert present.sum() > 1
+        present /= present.sum()  # no longer than the step of all
         np.testing.assert_allclose(after.value, old + present @ (np.eye(2) - old), rtol=1e-5)
         np.testing.assert_allclose(after.state.rho, rho, rtol=1e-5)
         np.testing.assert_allclose(after.state.losses, [1.0, 3.0, 2.0])
+    server = server._replace(state=server.state._replace(losses=jnp.array([1.0, 1.0, 9.0])))
+    rho = np.exp(0.5 * np.array([1.0, 3.0, 9.0]))
+    present = 3 / 2 * (rho / rho.sum())[:2]  # the worst agent is not there: a short step
+    np.testing.assert_allclose(
+        afl.aggregate(server, stack).value[0], old + present @ np.eye(2) - present.sum() * old, rtol=1e-5
+    )
+
+
+def test_the_worst_loss_is_nearly_least_with_one_of_two_agents_in_a_round():
+    """The least worst loss is 2/9, at (2/3, 0); if the present agent took the whole step, it would be 13 % larger."""
+    local = mj.local_sgd(0.02, steps=1, batch_size=None)
+    algorithm = mj.agnostic(QUADRATIC, clients=2, local=local, mirror_rate=0.05, output="average")
+    one = mj.participation.uniform(0.5)
+    run = mj.simulate(algorithm, TWO, rounds=20_000, evaluate_every=20_000, participation=one, diagnostics=True)
+    assert 2 / 9 <= run.history[-1]["worst_agent_loss"] < 1.05 * 2 / 9
 
 
 def test_a_step_has_the_preferences_in_it():
@@ -148,6 +166,53 @@ def test_lambda_and_shares_are_preferences():
         after(make(own), share_l1=0.9)
     with pytest.raises(ValueError, match="less than 1"):
         after(make(own), **{"lambda": 1.0})
+
+
+def test_the_mean_of_the_iterates_is_of_those_after_the_ramp():
+    """Rounds on smaller λ are a fixed share of all: they would stay in the mean however long a run is."""
+    made = mj.chebyshev(QUADRATIC, criteria.squared_norm(), clients=2, local=ONE_STEP, ramp=0.5, output="average")
+    stack = stack_of([[1.0, 0.0], [0.0, 1.0]], [1.0, 3.0], [1.0, 1.0])
+    fresh, old, here = made.init(jax.random.key(0)), np.array([7.0, 7.0]), np.array([0.3, -0.4])
+    fresh = fresh._replace(state=fresh.state._replace(average=jnp.asarray(old)))
+    for done, share in {0: 1, 3: 1, 4: 1, 5: 1 / 2, 7: 1 / 4}.items():  # rounds 4 to 7 of 8 are on λ itself
+        server = fresh._replace(round=jnp.asarray(done), rounds=jnp.asarray(8))
+        after = made.server_update(server, made.aggregate(server, stack)).state
+        np.testing.assert_allclose(after.average, old + share * (here - old), rtol=1e-5)
+        np.testing.assert_allclose(after.rho.sum(), share, rtol=1e-5)
+        if done >= 4:  # with λ = ½ all preferences are 1
+            np.testing.assert_allclose(after.pull, after.rho, rtol=1e-5)
+
+
+@pytest.mark.parametrize("given", [None, 0.6])
+def test_the_coordinator_steps_as_far_as_the_agents_do(given):
+    """Its step follows the rate of a run and the schedule; only then ρ is what weighs it against the agents'."""
+    local = mj.local_sgd(0.05, steps=3, batch_size=None, schedule=mj.multi_step(milestones=(0.5,)))
+    wanted = criteria.squared_norm(4.0)
+    made = mj.chebyshev(QUADRATIC, wanted, clients=1, local=local, criteria_lr=given)
+    server = made.init(jax.random.key(0))._replace(rounds=jnp.asarray(8))
+    server = server._replace(hyper=server.hyper | {"lr": jnp.asarray(0.2)})
+    stack = stack_of([[0.3, -0.4]], [1.0], [1.0])  # the agent stays where it is
+    for done, scale in {0: 1, 4: 0.1}.items():
+        after = made.server_update(server, made.aggregate(server._replace(round=jnp.asarray(done)), stack))
+        length = (0.2 * 3 if given is None else given) * scale
+        pull = 4 * float(after.state.pull[1])
+        np.testing.assert_allclose(after.value, np.array([0.3, -0.4]) / (1 + length * pull), rtol=1e-5)
+
+
+def test_diagnostics_leave_out_an_agent_whose_first_loss_was_not_finite():
+    """Three agents are measured and two are members: their losses are not scaled, and the third's is no number."""
+    made = mj.agnostic(QUADRATIC, clients=3, local=ONE_STEP)
+    server = made.setup_server(
+        made.init(jax.random.key(0)), Total((jnp.array([1.0, 2.0, 0.0]), jnp.array([1.0, 1.0, 0.0])), jnp.asarray(2.0))
+    )
+    view = made.broadcast(server, jax.random.key(0))
+    samples = [(0.0, 0.0, 1.0), (1.0, 0.0, 4.0), (0.0, 0.0, np.inf)]
+    data = [ClientData(jnp.array([s]), jnp.zeros(1), jnp.int32(1), jnp.int32(i)) for i, s in enumerate(samples)]
+    each = [made.diagnosis.measure(view, (), one, jax.random.key(0)) for one in data]
+    found = made.diagnosis.conclude(server, jax.tree.map(lambda *parts: sum(parts) / 3, *each))
+    losses = [0.25 / 2, 0.65 * 2]
+    assert found["objective"] == found["worst_agent_loss"] == pytest.approx(max(losses), rel=1e-5)
+    assert found["agents_loss"] == pytest.approx(np.mean(losses), rel=1e-5)
 
 
 def test_an_agent_that_never_trains_has_no_say():
@@ -204,6 +269,9 @@ def test_the_upload_of_q_ffl():
     loss = gradient @ gradient / 8
     np.testing.assert_allclose(upload.value.delta, loss**2 * gradient, rtol=1e-4)
     np.testing.assert_allclose(upload.value.h, 2 * loss * gradient @ gradient + 20 * loss**2, rtol=1e-4)
+    found = algorithm.diagnosis.conclude(server, algorithm.diagnosis.measure(view, (), data, jax.random.key(0)))
+    assert found["objective"] == pytest.approx(loss**3 / 3, rel=1e-5)
+    assert found["gradient_squared"] == pytest.approx(loss**4 * gradient @ gradient, rel=1e-4)
 
 
 def test_the_direction_of_fed_mgda_goes_down_for_everyone_who_took_part():
@@ -229,6 +297,11 @@ def test_the_direction_of_fed_mgda_goes_down_for_everyone_who_took_part():
         assert algorithm.log(step(server))["common_direction"] == pytest.approx(np.linalg.norm(direction), rel=1e-3)
         average = step(server._replace(hyper=server.hyper | {"epsilon": jnp.zeros(())}))
         np.testing.assert_allclose(flat - ravel_pytree(average.value)[0], used[:4].mean(axis=0), rtol=1e-4, atol=1e-5)
+        near = step(
+            server._replace(hyper=server.hyper | {"epsilon": jnp.asarray(0.05)})
+        )  # as many weights as parameters
+        weights = np.linalg.solve(used[:4].T, np.asarray(flat - ravel_pytree(near.value)[0], float))
+        np.testing.assert_allclose([weights.min(), weights.max(), weights.sum()], [0.2, 0.3, 1.0], atol=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -242,7 +315,9 @@ def test_the_direction_of_fed_mgda_goes_down_for_everyone_who_took_part():
         (lambda: mj.chebyshev(QUADRATIC, clients=2, memory=1.5), "at most 1"),
         (lambda: mj.chebyshev(QUADRATIC, clients=2, output="mean"), "'last' or 'average'"),
         (lambda: mj.chebyshev(QUADRATIC, criteria.l1(), clients=2, local=mj.local_sgd(0.1)), "give criteria_lr"),
+        (lambda: mj.chebyshev(QUADRATIC, criteria.l1(), clients=2, local=MOMENTUM), "without momentum"),
         (lambda: mj.agnostic(QUADRATIC, clients=2, mirror_rate=0.0), "mirror_rate"),
+        (lambda: mj.simulate(mj.agnostic(QUADRATIC, clients=3), TWO, rounds=1), "give clients=2"),
         (lambda: mj.q_ffl(QUADRATIC, q=-1.0), "at least 0"),
         (lambda: mj.q_ffl(QUADRATIC, local=mj.local_optax(optax.adam(0.1))), "give lipschitz"),
         (lambda: mj.fed_mgda(QUADRATIC, epsilon=2.0), "at most 1"),

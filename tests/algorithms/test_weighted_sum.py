@@ -11,12 +11,13 @@ import majorant as mj
 import zoo
 from majorant import criteria
 from majorant.algorithms import weighted_sum_theory as theory
-from majorant.algorithms.weighted_sum import RELEASED
+from majorant.algorithms.weighted_sum import RELEASED, weight_of_round
 from majorant.core import ClientData, Total, View
 
 DATA = zoo.problem()
 MODEL = mj.models.linear(DATA)
 ONE_STEP = mj.local_sgd(1.0, steps=1, batch_size=None)
+HALVED = mj.multi_step(milestones=(0.75,), factor=0.5)
 REFERENCE = jax.tree.map(lambda a: jnp.full_like(a, 0.5), MODEL.init(jax.random.key(0)))
 QUADRATICS = mj.weighted_sum(
     MODEL, [criteria.squared_norm(), criteria.distance(REFERENCE)], weights=[0.75, 0.25], weight=0.9, local=ONE_STEP
@@ -147,9 +148,9 @@ def test_the_implicit_step_is_exact_for_l1():
 
 
 def test_lambda_rises_along_the_ramp_in_every_run_of_a_grid():
-    """Proximal gradient descent by hand on (1 − λ_t) C + λ_t (0.3 ‖θ‖²/2 + 0.7 ‖θ‖₁) for eight rounds."""
-    both = [criteria.squared_norm(), criteria.l1()]
-    made = mj.weighted_sum(MODEL, both, local=ONE_STEP, step="implicit", ramp=0.5)
+    """Proximal gradient descent by hand on (1 − λ_t) C + λ_t (0.3 ‖θ‖²/2 + 0.7 ‖θ‖₁), with half the rate at the end."""
+    both, local = [criteria.squared_norm(), criteria.l1()], ONE_STEP._replace(schedule=HALVED)
+    made = mj.weighted_sum(MODEL, both, local=local, step="implicit", ramp=0.5)
     lambdas, ramps, start = [0.03, 0.15, 0.15], [0.5, 0.9, 0.0], []
     run = mj.simulate(
         made,
@@ -163,12 +164,15 @@ def test_lambda_rises_along_the_ramp_in_every_run_of_a_grid():
     for each, (lam, ramp) in enumerate(zip(lambdas, ramps, strict=True)):
         theta = flat(jax.tree.map(lambda a: a[0], start[0]))
         for t in range(8):
-            now = lam * min(1, t / 8 / ramp) if ramp else lam
-            z = (theta - (1 - now) * agents_loss(theta)[1]) / (1 + 0.3 * now)
-            theta = np.sign(z) * np.maximum(np.abs(z) - 0.7 * now / (1 + 0.3 * now), 0)
+            now = lam * min(1, t / 8 / min(ramp, 7 / 8)) if ramp else lam  # the last round is on λ, whatever the ramp
+            rate = 1.0 if t < 6 else 0.5
+            z = (theta - rate * (1 - now) * agents_loss(theta)[1]) / (1 + rate * 0.3 * now)
+            theta = np.sign(z) * np.maximum(np.abs(z) - rate * 0.7 * now / (1 + rate * 0.3 * now), 0)
         np.testing.assert_allclose(flat(run[each].server.value), theta, atol=1e-6)
     with_ramp, without = flat(run[1].server.value), flat(run[2].server.value)
     assert np.abs(with_ramp - without).max() > 0.01
+    for rounds in (1, 2, 10):  # the last of them is on λ
+        assert weight_of_round(View((), made.init(jax.random.key(0)).hyper, rounds - 1, rounds)) == 0.5
     explicit = mj.weighted_sum(MODEL, criteria.squared_norm(), weight=0.8, local=ONE_STEP, ramp=0.5)
     view, data = view_of(explicit, round=1), client()
     found = explicit.client_update(view, (), data, jax.random.key(0))[0]
@@ -179,8 +183,12 @@ def test_lambda_rises_along_the_ramp_in_every_run_of_a_grid():
 
 
 def test_an_agents_own_proximal_steps_have_the_rounds_lambda_and_the_runs_shares():
-    """Two steps: z₂ starts from the proximal point of z₁, with λ_1 = 0.8 · 0.1/0.5 and shares that were not its own."""
-    both, local = [criteria.squared_norm(), criteria.l1()], mj.local_sgd(1.0, steps=2, batch_size=None)
+    """Two steps: z₂ starts from the proximal point of z₁, with λ_1 = 0.8 · 0.1/0.5 and shares that were not its own.
+
+    The rate is 2, halved by the schedule.
+    """
+    local = mj.local_sgd(2.0, steps=2, batch_size=None, schedule=lambda progress: 0.5 * jnp.ones_like(progress))
+    both = [criteria.squared_norm(), criteria.l1()]
     implicit = mj.weighted_sum(MODEL, both, weight=0.8, local=local, step="implicit", ramp=0.5)
     view, data = view_of(implicit, round=1), client()
     shares = {"share_squared_norm": jnp.asarray(0.3), "share_l1": jnp.asarray(0.7)}
@@ -206,6 +214,22 @@ def test_a_method_with_criteria_makes_a_proximal_gradient_step_on_the_servers_pa
     moved = forward.server_update(forward.init(jax.random.key(0)), Total(mean, jnp.ones(())))
     np.testing.assert_allclose(flat(moved.value), np.zeros(4), atol=1e-6)  # θ − 1 · ∇½‖θ‖²
     assert forward.log(moved)["own"] < 1e-10
+
+
+def test_the_proximal_step_of_a_method_with_criteria_is_as_long_as_its_round():
+    """The server's rate and the schedule shorten both; (1 + ρ) θ is the mean for the criterion ½ ‖θ‖² and λ = ½."""
+    mean = MODEL.init(jax.random.key(1))
+    halved = {"local": ONE_STEP._replace(schedule=HALVED), "server_lr": 0.5}
+    for options, done, rho in [({}, 7, 1.0), (halved, 0, 0.5), (halved, 7, 0.25)]:
+        schedule = {"schedule": HALVED} if options else {}
+        made = mj.with_criteria(mj.fed_avg(MODEL, **{"local": ONE_STEP} | options), criteria.squared_norm(), **schedule)
+        server = made.init(jax.random.key(0))._replace(value=mean, round=jnp.asarray(done), rounds=jnp.asarray(8))
+        after = made.server_update(server, Total(mean, jnp.ones(())))
+        np.testing.assert_allclose(flat(after.value), flat(mean) / (1 + rho), rtol=1e-5)
+    for plain in (mj.fed_avg(MODEL, local=mj.local_sgd(0.1, momentum=0.9)), mj.fed_avg(MODEL, server="adam")):
+        with pytest.raises(ValueError, match="give rate"):
+            mj.with_criteria(plain, criteria.l1())
+        assert mj.with_criteria(plain, criteria.l1(), rate=0.1).name == "fedavg, criteria"
 
 
 def test_lambda_zero_with_votes_by_samples_is_fed_avg():
@@ -245,6 +269,7 @@ def test_released_is_a_fresh_adam_with_weight_decay_from_a_start_of_ones_own():
     ("options", "words"),
     [
         ({"weight": 1.0}, "less than 1"),
+        ({"weight": 1 - 1e-9}, "less than 1"),  # 1 in single precision
         ({"weight": -0.1}, "at least 0"),
         ({"ramp": 1.0}, "ramp .* less than 1"),
         ({"criteria": []}, "no criteria"),

@@ -4,9 +4,10 @@ With H = (C_1 … C_M, S_1 … S_N), agents' losses and a coordinator's criteria
 
     min_Θ max_k w_k (H_k(Θ) − s_k)  =  min_Θ max_{ρ in the simplex} Σ_k ρ_k w_k (H_k(Θ) − s_k)
 
-It reaches every Pareto optimal point for some w, also where the front is not convex, which no weighted sum does. (As
-printed, (4.1) has no w: then s alone moves the point.) The server keeps ρ. In a round every agent trains its loss from
-the broadcast Θ, to Θ_i, and sends it with one number, C_i(Θ)::
+A minimiser is weakly Pareto optimal, and with s below a Pareto optimal point in everything some w reaches it, also
+where the front is not convex, which no weighted sum does. (As printed, (4.1) has no w: then s alone moves the point.)
+The server keeps ρ. In a round every agent trains its loss from the broadcast Θ, to Θ_i, and sends it with one number,
+C_i(Θ)::
 
     log ρ_k ← β log ρ_k + γ w_k (H_k(Θ) − s_k)                      mirror ascent, β = 1 (multiplicative weights)
     Θ       ← Θ + Σ_i ρ_i w_i (Θ_i − Θ)                             then the criteria's proximal or gradient step
@@ -14,8 +15,10 @@ the broadcast Θ, to Θ_i, and sends it with one number, C_i(Θ)::
 With one local step on all samples that is descent on Σ_k ρ_k w_k H_k with the agents' rate. On convex problems the
 *means* of Θ and ρ over the rounds converge (``output="average"``); `majorant.pareto.duality_gap` says how far they are.
 β < 1 forgets: ρ then is a softmax of recent gaps, and Θ descends a smooth maximum with temperature (1 − β)/γ, which
-also converges where the problem is not convex. An agent that is absent counts with the loss it last reported, and the
-step's total weight is shared among those that are there; before round 1 all report their loss once.
+also converges where the problem is not convex. An agent that is absent counts with the loss it last reported (before
+round 1 all report once), and those that are there count M/m-fold, m of M agents being there: on average that is
+everybody's step. It is cut to the weight that all agents together have, so that it stays stable; by that cut the means
+come near the solution and not quite to it.
 
 One number moves the point along the front: λ in [0, 1) multiplies the agents' preferences by 2(1 − λ) and criterion j's
 by 2λ N v_j, with shares v that sum to 1 (1/N each unless given), so that λ = ½ leaves all as they are. What has
@@ -99,7 +102,8 @@ def chebyshev(
     and ``weights`` are the criteria's shares v: hyperparameters "lambda" and, of several criteria, "share_l1" and the
     like, so that a front is one program; ``ramp`` is the share of the rounds over which λ rises from 0. ``mirror_rate``
     is γ and ``memory`` β. ``criteria_lr`` is how far the coordinator steps in a round: by default the agents' learning
-    rate times their number of local steps, where that is known. ``output`` "average" deploys the mean of the iterates.
+    rate (the hyperparameter "lr") times their number of local steps, where that is known; the local solver's schedule
+    multiplies both. ``output`` "average" deploys the mean of the iterates, with a ramp of those after it.
     Gaps should be positive: where a model is better than s in everything, a larger preference makes a gap *smaller*,
     and moves the point the wrong way.
 
@@ -129,8 +133,10 @@ def chebyshev(
     hyper = local.hyper | {"mirror_rate": mirror_rate, "memory": memory}
     if given:
         hyper |= {"lambda": weight} | ({"ramp": ramp} if ramp else {}) | coordinator.hyper
-        hyper["criteria_lr"] = length_of_a_round(local) if criteria_lr is None else criteria_lr
-        check_range("criteria_lr", hyper["criteria_lr"], above=0)
+        steps = steps_of_a_round(local) if criteria_lr is None else 1
+        if criteria_lr is not None:
+            check_range("criteria_lr", criteria_lr, above=0)
+            hyper["criteria_lr"] = criteria_lr
     averaging, zero = output == "average", lambda *shape: jnp.zeros(shape, jnp.result_type(float))
     loss_of = lambda theta, data: masked_mean(sample_losses(model, theta, data), data).astype(jnp.result_type(float))
 
@@ -172,14 +178,14 @@ def chebyshev(
         return preferred(server.hyper) * (jnp.concatenate([losses, values]) - s)
 
     def aggregate(server: Server, stack: Stack) -> Total:
+        if stack.weight.shape[0] != clients:
+            there = stack.weight.shape[0]
+            raise ValueError(
+                f"the method is made for {clients} clients, but the data has {there}: give clients={there}"
+            )
         if given:
             now = weight_of_round(View(server.value, server.hyper, server.round, server.rounds))
             server = server._replace(hyper=server.hyper | {"lambda": now})
-        if stack.weight.shape != (clients,):
-            known = stack.weight.shape[0]
-            raise ValueError(
-                f"this was made for {clients} clients, but the data has {known}: give clients=data.clients"
-            )
         state, here = server.state, stack.weight > 0
         losses = jnp.where(here, stack.value.loss, state.losses)
         score = server.hyper["memory"] * state.score + server.hyper["mirror_rate"] * gaps(server, losses, server.value)
@@ -187,20 +193,22 @@ def chebyshev(
         score = jnp.where(alive, score - jnp.where(alive, score, -jnp.inf).max(), 0)
         rho = probabilities(server._replace(state=state._replace(score=score)))
         force = preferred(server.hyper) * rho
-        pulls = jnp.where(here, force[:clients], 0)
-        pulls = pulls * force[:clients].sum() / jnp.maximum(pulls.sum(), 1e-30)  # the absent ones' share as well
+        pulls = jnp.where(here, force[:clients], 0) * state.member.sum() / jnp.maximum(here.sum(), 1)
+        pulls = pulls * jnp.minimum(1, force[:clients].sum() / jnp.maximum(pulls.sum(), 1e-30))
         moved = lambda old, new: old + jnp.tensordot(pulls.astype(old.dtype), new - old, axes=1)
         theta = jax.tree.map(moved, server.value, stack.value.theta)
         if given:
             theta = coordinators_step(server, theta, force[clients:])
-        t = jnp.asarray(server.round, jnp.float32) + 1
+        t = jnp.maximum(server.round + 1 - rounds_of_the_ramp(server), 1)
         mean = lambda old, new: old + ((new - old) / t).astype(old.dtype)
         means = jax.tree.map(mean, (state.rho, state.pull, state.average), (rho, force, server.value))
         pull = means[1] if averaging else force
         return Total((theta, State(score, losses, state.member, means[0], pull, means[2])), stack.weight.sum())
 
     def coordinators_step(server: Server, theta: Tree, force: jax.Array) -> Tree:
-        rate = server.hyper["criteria_lr"]
+        rate = server.hyper["lr"] * steps if criteria_lr is None else server.hyper["criteria_lr"]
+        if isinstance(local, LocalSolver):
+            rate = rate * local.schedule(View(server.value, server.hyper, server.round, server.rounds).progress)
         if not coordinator.all_have_prox:
             slope = jax.grad(lambda at: coordinator.value(at, force, without_prox=True))(server.value)
             theta = jax.tree.map(lambda v, g: (v - rate * g).astype(v.dtype), theta, slope)
@@ -214,12 +222,14 @@ def chebyshev(
         found = coordinator.named(server.value) if given else {}
         return found | {"largest_rho": probabilities(server).max()}
 
-    def measure(view: View, client: Tree, data: ClientData, key: Key) -> jax.Array:
-        return own_place(data, loss_of(view.coins if averaging else view.value, data))
+    def measure(view: View, client: Tree, data: ClientData, key: Key) -> tuple[jax.Array, jax.Array]:
+        loss = loss_of(view.coins if averaging else view.value, data)
+        return own_place(data, loss), own_place(data, jnp.ones(()))
 
-    def conclude(server: Server, mean: jax.Array) -> dict[str, jax.Array]:
-        member = server.state.member
-        losses = mean * member.sum()
+    def conclude(server: Server, mean: tuple[jax.Array, jax.Array]) -> dict[str, jax.Array]:
+        """What is averaged has every agent's loss in a place of its own: its share in the mean comes with it."""
+        member, (parts, shares) = server.state.member, mean
+        losses = jnp.where(member, parts / jnp.where(shares > 0, shares, 1), 0)
         each = gaps(server, losses, server.state.average if averaging else server.value)
         return {
             "objective": jnp.where(in_play(server), each, -jnp.inf).max(),
@@ -288,13 +298,19 @@ def per_objective(name: str, value: float | Sequence[float], count: int) -> jax.
     return jnp.broadcast_to(jnp.asarray(found, jnp.result_type(float)), (count,))
 
 
-def length_of_a_round(local: Solver) -> float:
-    """The learning rate times the number of local steps, where it is the same for every agent."""
+def rounds_of_the_ramp(server: Server) -> jax.Array:
+    """How many rounds, from the first on, are on a smaller λ than the run's own."""
+    return jnp.minimum(jnp.ceil(server.hyper.get("ramp", jnp.zeros(())) * server.rounds), server.rounds - 1)
+
+
+def steps_of_a_round(local: Solver) -> int:
+    """The number of local steps of the learning rate's length, where it is the same for every agent."""
     plan = getattr(local, "plan", None)
     steps = None if plan is None else plan.epochs if plan.steps is None and plan.batch_size is None else plan.steps
-    if not isinstance(local, LocalSolver) or "lr" not in local.hyper or steps is None:
+    plain = isinstance(local, LocalSolver) and "lr" in local.hyper and "momentum" not in local.hyper
+    if not plain or steps is None:
         raise ValueError(
             "give criteria_lr, how far the coordinator steps in a round: it is known only where agents take a fixed "
-            "number of local_sgd steps (steps=..., or batch_size=None)"
+            "number of local_sgd steps without momentum (steps=..., or batch_size=None)"
         )
-    return local.hyper["lr"] * steps
+    return steps

@@ -6,7 +6,8 @@ L = 1/η sends::
     Δ_t = F_t^q · L (θ − θ_t),        h_t = q F_t^{q−1} ‖L (θ − θ_t)‖² + L F_t^q,        F_t = F_t(θ)
 
 and the server takes θ ← θ − Σ_t n_t Δ_t / Σ_t n_t h_t. With q = 0 it is FedAvg; a large q nears the worst agent's loss.
-The paper draws clients in proportion to n_t and sums without weights; here the sums have the weights.
+The paper draws clients in proportion to n_t and sums without weights; here the sums have the weights. Powers F_t^q that
+are beyond numbers (10^±38 in single precision) cannot be sent: such an agent is rejected, or does not move the model.
 
 Reference: Li, Sanjabi, Beirami, Smith, *Fair resource allocation in federated learning*, ICLR 2020, Algorithm 2.
 """

@@ -19,9 +19,10 @@ round on all samples this way *is* proximal gradient descent on F, whatever the 
 With a *ramp* r > 0 a run walks along the path of minimisers to its own λ: round t, of T and counted from 0, is on F
 with λ_t in place of λ,
 
-    λ_t = λ · min(1, (t/T) / r),
+    λ_t = λ · min(1, (t/T) / r),          r at most (T − 1)/T,
 
-so that every λ_t starts from the model of a smaller one, from λ_0 = 0 on, and the last (1 − r) T rounds are on F.
+so that every λ_t starts from the model of a smaller one, from λ_0 = 0 on, and the last (1 − r) T rounds are on F, one
+at the least.
 Where minimisers change continuously with λ, Θ follows them. That matters where F has bad local minima for large λ, as
 Θ = 0 is for a network and S = ½ ‖Θ‖²: the gradient of its loss there is a product of layers, smaller than λΘ. A cold
 run falls into it before it has learnt anything; a trained model need not. On convex problems all ends are the same.
@@ -44,6 +45,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from majorant.algorithms.fed_avg import shared_model
@@ -66,6 +68,7 @@ from majorant.core import (
 from majorant.criteria import Coordinator, Criterion, coordinate
 from majorant.criteria import squared_norm as norm_criterion
 from majorant.models.base import Model
+from majorant.schedules import Schedule, constant
 from majorant.solvers import LocalSolver, Solver, as_hyper, check_range, local_optax, local_sgd
 from majorant.surrogates.partial import sample_losses
 
@@ -175,9 +178,9 @@ def weighted_sum(
 
 
 def check_weight(hyper: dict[str, float]) -> None:
-    """λ must leave the agents a say, and its ramp must end before the rounds do."""
+    """λ, as rounded, must leave the agents a say, and its ramp must end before the rounds do."""
     if "lambda" in hyper:
-        check_range("weight (λ)", hyper["lambda"], least=0, below=1)
+        check_range("weight (λ)", float(np.asarray(hyper["lambda"], jnp.result_type(float))), least=0, below=1)
     if "ramp" in hyper:
         check_range("ramp (a share of the rounds)", hyper["ramp"], least=0, below=1)
 
@@ -187,6 +190,7 @@ def weight_of_round(view: View) -> jax.Array:
     lam, ramp = view.hyper["lambda"], view.hyper.get("ramp")
     if ramp is None:
         return lam
+    ramp = jnp.minimum(ramp, view._replace(round=jnp.asarray(view.rounds) - 1).progress)  # the last round is on λ
     risen = view.progress.astype(lam.dtype) / jnp.where(ramp > 0, ramp, 1)
     return jnp.where(ramp > 0, jnp.minimum(1, risen), 1) * lam
 
@@ -244,13 +248,16 @@ def with_criteria(
     weight: float = 0.5,
     weights: Sequence[float] | None = None,
     rate: float | None = None,
+    schedule: Schedule = constant(),  # noqa: B008 - a record of a pure function
 ) -> Algorithm:
     """Any method whose server holds parameters, with the criteria's proximal step on them after every round.
 
     With f what the method minimises, the server's value θ makes a step on f + (λ/(1 − λ)) Σ_j w_j S_j, which has the
     minimisers of (1 − λ) f + λ Σ_j w_j S_j: after the method's own update comes the proximal operator with step
     ρ = rate · λ/(1 − λ), and a gradient step of ρ for criteria without one. ``rate`` is how far a round goes along
-    −∇f: by default the method's learning rate, right for one local step a round on all samples; for several, multiply.
+    −∇f: by default the method's learning rate (times that of a plain server), right for one local step a round on all
+    samples; for several, multiply. With momentum (of 0.9: ten times the learning rate) or a server's optimizer it must
+    be given. Where the local solver has a ``schedule``, say the same one here: else the criteria win as it falls.
     What is personal (FedEM's mixture weights, the β of a personalized objective) stays as the method has it. FedEM's
     components are the first axis of one tree of parameters: a group lasso there drops whole components.
 
@@ -272,6 +279,13 @@ def with_criteria(
         raise ValueError(
             f"{algorithm.name} has no learning rate lr: give rate, how far a round goes along the gradient"
         )
+    adaptive = "server_lr" in fresh.hyper and jax.tree.leaves(fresh.state)
+    if rate is None and ("momentum" in fresh.hyper or adaptive):
+        why = "momentum" if "momentum" in fresh.hyper else "the server's optimizer"
+        raise ValueError(
+            f"with {why}, a round of {algorithm.name} does not go as far as its learning rate: give rate, how far it "
+            "goes along the gradient"
+        )
     if rate is not None:
         check_range("rate", rate, above=0)
 
@@ -281,8 +295,10 @@ def with_criteria(
         return server._replace(hyper=server.hyper | as_hyper(own))
 
     def after(server: Server) -> Server:
-        lam, length = server.hyper["lambda"], server.hyper["lr" if rate is None else "criteria_rate"]
-        rho, value = length * lam / jnp.maximum(1 - lam, 1e-12), server.value
+        hyper, lam = server.hyper, server.hyper["lambda"]
+        length = hyper["lr"] * hyper.get("server_lr", 1.0) if rate is None else hyper["criteria_rate"]
+        progress = View(server.value, hyper, server.round, server.rounds).progress
+        rho, value = length * schedule(progress) * lam / jnp.maximum(1 - lam, 1e-12), server.value
         if not coordinator.all_have_prox:
             slope = jax.grad(lambda v: coordinator.value(v, without_prox=True))(value)
             value = jax.tree.map(lambda v, g: (v - rho * g).astype(v.dtype), value, slope)

@@ -258,6 +258,11 @@ class Problem:
         loss, values = self._parts(flat, self.samples)
         return float(loss), np.asarray(values)
 
+    def values(self, flat: np.ndarray) -> list[float]:
+        """The agents' mean loss and the criteria, in one list."""
+        loss, values = self.at(flat)
+        return [loss, *values.tolist()]
+
     def slope(self, flat: np.ndarray, lam: float, weights: np.ndarray, rest: bool) -> tuple[float, np.ndarray]:
         """F and its gradient, or those of the ``rest`` of it that the proximal operator leaves."""
         value, gradient = self._slope(flat, lam, weights, self.samples, rest)
@@ -265,6 +270,9 @@ class Problem:
 
     def solve(self, lambdas: Sequence[float] | np.ndarray, shares: Sequence[tuple[float, ...]]) -> list[Solution]:
         """The minimisers, each from that of the next larger λ."""
+        for name, value in zip(("loss", *self.coordinator.names), self.values(np.zeros(self.size)), strict=True):
+            if not np.isfinite(value):
+                raise ValueError(f"the {name} is {value} at Θ = 0, where a centralized solve starts")
         found: dict[int, Solution] = {}
         flat, steep, kinked = np.zeros(self.size), 1.0, not self.coordinator.smooth
         for place in np.argsort(lambdas)[::-1].tolist():

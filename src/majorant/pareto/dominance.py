@@ -50,7 +50,9 @@ def normalized(points: Any) -> np.ndarray:
 
 
 def knee(points: Any) -> int:
-    """The point furthest below the plane through the extremes, in normalised coordinates: the best compromise.
+    """The point whose normalised coordinates have the least sum: the best compromise.
+
+    With two coordinates it is the point furthest below the line through the extremes.
 
     >>> knee([[0.0, 1.0], [0.1, 0.2], [0.6, 0.1], [1.0, 0.0]])
     1
@@ -102,14 +104,15 @@ def hypervolume_2d(points: np.ndarray, worst: np.ndarray) -> float:
 def spread(points: Any) -> float:
     """The mean of |d − d̄| / d̄ over the distances between neighbours, in normalised coordinates.
 
-    Neighbours are consecutive for two coordinates; for more, d is the distance to the nearest other point.
+    Neighbours are consecutive for two coordinates; for more, d is the distance to the nearest other point. Points that
+    are the same count once.
 
     >>> spread([[0.0, 1.0], [0.5, 0.5], [1.0, 0.0]])
     0.0
     """
-    found = as_points(points)[nondominated(points)]
+    found = np.unique(as_points(points)[nondominated(points)], axis=0)
     if len(found) < 3:
-        raise ValueError(f"the spread needs at least three points that are not dominated, got {len(found)}")
+        raise ValueError(f"the spread needs at least three different points that are not dominated, got {len(found)}")
     found = normalized(found)
     if found.shape[1] == 2:
         ordered = found[np.lexsort((-found[:, 1], found[:, 0]))]

@@ -249,12 +249,15 @@ def step_for(criteria: Sequence[Criterion]) -> str:
 
 
 def length_of_rounds(local: Solver, data: FederatedData) -> float | None:
-    """The learning rate times the agents' mean number of local steps where they take epochs; else None."""
-    plan = getattr(local, "plan", None)
-    if plan is None or plan.steps is not None or plan.batch_size is None or "lr" not in local.hyper:
+    """The learning rate times the agents' mean number of local steps where they take epochs; else None.
+
+    With momentum a step is longer than the rate says: then it is not known.
+    """
+    plan, hyper = getattr(local, "plan", None), local.hyper
+    if plan is None or plan.steps is not None or plan.batch_size is None or "lr" not in hyper or "momentum" in hyper:
         return None
     sizes = data.train.sizes[~data.unseen]
-    return float(local.hyper["lr"] * plan.epochs * (-(-sizes[sizes > 0] // plan.batch_size)).mean())
+    return float(hyper["lr"] * plan.epochs * (-(-sizes[sizes > 0] // plan.batch_size)).mean())
 
 
 def check_reference(judge: Judge, algorithm: Algorithm, data: FederatedData, seed: int, reference: Any) -> None:
@@ -281,17 +284,25 @@ def ends(run: Run, settings: Sequence[Setting], output: str) -> tuple[list[Setti
 
 
 def between(path: Sequence[Point], count: int) -> list[float]:
-    """New λ in the middle of the widest gaps between neighbours on a path that none of its points dominates."""
+    """New λ in the middle of the widest gaps between neighbours on a path that none of its points dominates.
+
+    Where dominated points lie in a gap it is the middle of the widest interval between their λ, none of these again.
+    """
     kept = [p for p, good in zip(path, dominance.nondominated([p.values for p in path]), strict=True) if good]
     if len(kept) < 2 or count == 0:
         return []
     apart = np.linalg.norm(np.diff(dominance.normalized([p.values for p in kept]), axis=0), axis=1)
     gaps = [(float(d), a.weight, b.weight) for a, b, d in zip(kept[:-1], kept[1:], apart, strict=True)]
+    known = {point.weight for point in path}
     found = []
     for _ in range(count):
         widest = max(range(len(gaps)), key=lambda i: gaps[i][0])
         distance, low, high = gaps.pop(widest)
-        middle = (low + high) / 2
+        inner = np.array(sorted(value for value in known if low <= value <= high))
+        start = int(np.diff(inner).argmax())
+        middle = float(inner[start : start + 2].mean())
+        known.add(middle)
         found.append(middle)
-        gaps += [(distance / 2, low, middle), (distance / 2, middle, high)]
+        share = (middle - low) / (high - low)
+        gaps += [(distance * share, low, middle), (distance * (1 - share), middle, high)]
     return sorted(found)
