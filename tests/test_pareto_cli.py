@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from majorant.cli import app
 from majorant.experiments.execute import load_deployment
-from majorant.experiments.front_record import FrontRecord, PointRecord, read_front
+from majorant.experiments.front_record import read_front
 from majorant.pareto import hypervolume, knee, nondominated
 from majorant.pareto.front import Front
 from majorant.pareto.judge import Point
@@ -306,54 +306,6 @@ def test_a_front_by_the_worst_agents_loss(tmp_path):
     for words in ("by the worst agent&#x27;s training loss", "Worst loss", "Mean loss"):
         assert words in page
     assert "worst loss" in invoke("pareto", "pick", tmp_path / "front", "--point", "1")
-
-
-def example(criteria: int) -> FrontRecord:
-    """A front that no training made: ten points, of which one is dominated and one has diverged."""
-    weights = np.linspace(0, 0.9, 10)
-    values = np.stack([0.3 + weights**2, *((1 - weights) ** (1 + j) for j in range(criteria))], axis=1)
-    values[3] += 0.2
-    values[8] = np.nan
-    kept = nondominated(values)
-    rest = dict.fromkeys(("accuracy", "macro_f1", "validation_accuracy", "validation_loss", "certificate"), 0.5)
-    points = [
-        PointRecord(
-            point=i,
-            weight=weights[i],
-            loss=values[i, 0],
-            worst_loss=2 * values[i, 0],
-            judged_by="mean loss",
-            criteria={f"c_{j}": values[i, j] for j in range(1, criteria + 1)},
-            criteria_weights=[1 / criteria] * criteria,
-            norm=1.0,
-            dominated=not kept[i],
-            **rest,
-        )
-        for i in range(10)
-    ]
-    names, about = list(points[0].criteria), {"dataset": "d", "model": "auto", "clients": 3, "rounds": 1, "seed": 0}
-    measures = {"hypervolume": float("nan"), "hypervolume_reference": [1.0], "spread": 0.1, "seconds": 1.0}
-    chosen = {"knee": knee(values), "best_validation": 2, "picked": 2, "picked_by": "best validation"}
-    return FrontRecord(
-        format=2, scalarization="weighted-sum", criteria=names, points=points, **about, **measures, **chosen
-    )
-
-
-@pytest.mark.parametrize("criteria", [1, 2, 3])
-def test_figures_have_every_point(criteria):
-    record = example(criteria)
-    assert [record.roles(place) for place in (3, 8)] == [["dominated"], ["diverged"]]
-    drawn = draw_front(record)
-    assert list(drawn) == ["front", "path"]
-    panels = {1: 1, 2: 3, 3: 1}[criteria]
-    svg = render(drawn["front"], "svg", text=True).decode()
-    for place in range(10):
-        assert svg.count(f'<g id="point-{place}">') == panels
-    for word in ("dominated", "knee", "best validation", "picked", "C 1"):
-        assert word in svg
-    if panels == 1 and criteria == 1:
-        for weight in ("0.1", "0.2", "0.9"):
-            assert f">{weight}</text>" in svg
 
 
 def test_the_page_lets_a_person_choose(made):

@@ -279,20 +279,40 @@ def facts(record: FrontRecord, place: int) -> dict[str, str]:
     return texts | ({"F/F*−1": f"{gap:.1e}"} if math.isfinite(gap) else {})
 
 
+def tables(record: FrontRecord, width: int) -> list[Table]:
+    """All points as one table, or as several with the same rows where one would be wider than the screen."""
+    rows = [facts(record, place) for place in range(len(record.points))]
+    roles = [" ".join(role.removeprefix("best ") for role in record.roles(place)) for place in range(len(rows))]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    short = {"point": "#", "certificate": "certif."}
+    heads = {name: short.get(name, name.replace(" ", "\n")) for name in names}
+    cells = {name: [row.get(name, "–") for row in rows] for name in names}
+    wide = {name: 1 + max(map(len, [*heads[name].split("\n"), *cells[name]])) for name in names}
+    room = width - 1 - max(len(word) for text in roles for word in [*text.split(), ""])  # roles are broken at spaces
+    parts: list[list[str]] = [["point"]]
+    for name in names[1:]:
+        if len(parts[-1]) > 1 and sum(wide[each] for each in [*parts[-1], name]) > room:
+            parts.append(["point"])
+        parts[-1].append(name)
+    made = []
+    for part in parts:
+        table = Table(box=None, padding=(0, 1, 0, 0))
+        for name in part:
+            table.add_column(heads[name], justify="right", no_wrap=True, min_width=wide[name] - 1)
+        table.add_column("", min_width=min(10, max(map(len, roles))))
+        for place, point in enumerate(record.points):
+            shown = [cells[name][place] for name in part]
+            table.add_row(*shown, roles[place], style="dim" if point.dominated else "")
+        made.append(table)
+    return made
+
+
 def show_front(record: FrontRecord) -> None:
     """The table of all points, and what was chosen among them."""
-    rows = [facts(record, place) for place in range(len(record.points))]
-    table = Table(box=None, padding=(0, 1, 0, 0))
-    short = {"point": "#", "certificate": "certif."}
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    for name in names:
-        table.add_column(short.get(name, name.replace(" ", "\n")), justify="right", overflow="fold")
-    table.add_column("", min_width=10)
-    for place, row in enumerate(rows):
-        roles = " ".join(role.removeprefix("best ") for role in record.roles(place))
-        style = "dim" if record.points[place].dominated else ""
-        table.add_row(*(row.get(name, "–") for name in names), roles, style=style)
-    console.print(table)
+    for turn, table in enumerate(tables(record, console.width)):
+        if turn:
+            console.print()
+        console.print(table)
     lost = [f"{point.weight:.3g}" for point in record.points if point.diverged]
     if lost:
         words = f"training diverged for λ = {', '.join(lost)}: lower --lr, or take --step implicit"

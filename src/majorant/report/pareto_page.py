@@ -18,7 +18,8 @@ from majorant.report.pareto_figures import draw_front
 CAPTIONS = {
     "front": "Every model by {loss} and the coordinator's criteria, all better when smaller."
     " {numbers} Hollow points are dominated: another model is at least as good"
-    " in all and better in one. A sharp bend means that a little more of one buys much of another.",
+    " in all and better in one; those far beyond the front are in the table only."
+    " A sharp bend means that a little more of one buys much of another.",
     "path": "What the models are worth on samples that they were not trained on, against λ. The choice by validation"
     " does not look at the test samples.",
 }
@@ -49,9 +50,9 @@ def page(record: FrontRecord, settings: dict[str, Any], folder: Path, drawn: dic
         f" {len(record.on_front)} of them on the front · data {record.dataset} · {record.seconds:.1f} s"
     )
     several = "Numbers are those of the points." if len(record.preferences) > 1 else "Numbers beside points are λ."
-    numbers = several if len(record.names) < 4 else "The colour of a line is λ."
+    numbers = several if len(record.names) < 4 else "The colour of a line is λ, the number before it the point's."
     loss = "the worst agent's training loss" if record.by_worst else "the agents' mean training loss"
-    half = ' class="half"' if len(record.names) == 2 else ""  # a plane is as wide as the path
+    half = ' class="half"' if len(record.names) == 2 else ""  # a plane is as wide as the path of a single criterion
     blocks = "".join(
         f'<figure id="{name}"{half}><div class="plot">{with_titles(record, figure, name)}</div>'
         f"<figcaption>{escape(CAPTIONS[name].format(numbers=numbers, loss=loss))}</figcaption></figure>"
