@@ -223,6 +223,30 @@ def test_a_file_and_flags_describe_a_front_together(made):
     assert "weights = [0.0, 0.25]" in text
     assert 'criteria = ["squared-norm"]' in text
     assert "momentum = 0.0" in text  # not the default of runs: criteria are met by plain steps
+    text = invoke("pareto", "--config", made / "config.toml", "--points", "3", "--dry-run")
+    assert "points = 3" in text
+    assert "weights = [0" not in text  # a flag is instead of what the file has
+    again = made.parent / "again.toml"
+    again.write_text(text)
+    assert "weights = [0.0, 0.3]" in invoke("pareto", "--config", again, "--weights", "0,0.3", "--dry-run")
+
+
+def test_runs_and_fronts_are_told_apart(made, tmp_path):
+    assert "majorant pareto" in refused("run", "--config", made / "config.toml")
+    assert "majorant pareto" in refused("run", "--resume", made)
+    assert "report of its own" in refused("report", made, made)
+    (tmp_path / "run.toml").write_text('algorithm = "fedavg"')
+    assert "leave algorithm out" in refused("pareto", "--config", tmp_path / "run.toml", "--criterion", "l1")
+
+
+def test_an_interrupted_front_leaves_nothing(tmp_path, monkeypatch):
+    def interrupted(*args, **kwargs) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("majorant.pareto.front.pareto_front", interrupted)
+    flags = ["--data", DATA, "--criterion", "l1", "--out", tmp_path / "front"]
+    assert "nothing of the front is kept" in invoke("pareto", *flags, code=130)
+    assert not (tmp_path / "front").exists()
 
 
 def test_criteria_refer_to_files_and_saved_models(made, tmp_path):
@@ -241,6 +265,13 @@ def test_criteria_refer_to_files_and_saved_models(made, tmp_path):
     parity = criteria.make(f"demographic-parity:file={tmp_path / 'public.npz'},group=sex", setting).value(reference)
     p = np.asarray(model.predict(reference, x))[:, 1]
     assert parity == pytest.approx((p[group == 0].mean() - p[group == 1].mean()) ** 2, abs=1e-7)
+    named, text = setting._replace(classes=("no", "yes")), f"demographic-parity:file={tmp_path / 'public.npz'},group="
+    assert criteria.make(f"{text}sex,label=yes", named).value(reference) == parity
+    with pytest.raises(ValueError, match=r"'no' \(0\), 'yes' \(1\); got 'maybe'"):
+        criteria.make(f"{text}sex,label=maybe", named)
+    np.savez(tmp_path / "public.npz", x=x, y=y, sex=group, age=np.arange(40))
+    with pytest.warns(UserWarning, match="'age' makes 40 groups, the smallest of 1"):
+        criteria.make(f"{text}age", named)
     with pytest.raises(ValueError, match="no array 'group'"):
         criteria.make(f"equalized-odds:file={tmp_path / 'public.npz'}", setting)
     for content in (b"no archive", b"PK\x03\x04"):

@@ -42,6 +42,7 @@ from majorant.terminal import check_figures, console, errors, friendly_errors, t
 if TYPE_CHECKING:
     from majorant.experiments.front_record import FrontRecord
 
+ABSURD = 1e3  # times the largest number on the front: a point beyond has diverged, if not to infinity
 NOT_SETTINGS = ("context", "criterion", "config", "out", "dry_run", "as_json", "figures")
 
 pareto = typer.Typer(
@@ -123,7 +124,7 @@ def sweep(
     if context.invoked_subcommand is not None:
         return
     flags = {k: v for k, v in locals().items() if k not in NOT_SETTINGS}
-    with friendly_errors():
+    with friendly_errors(interrupted="nothing of the front is kept"):
         from majorant.experiments.config import to_toml
         from majorant.experiments.execute import new_folder, point_last_at
         from majorant.experiments.front import build_front, front_in_folder, make_front_config
@@ -313,9 +314,12 @@ def show_front(record: FrontRecord) -> None:
         if turn:
             console.print()
         console.print(table)
-    lost = [f"{point.weight:.3g}" for point in record.points if point.diverged]
+    worst = max(max(map(abs, point.values)) for point in record.on_front)
+    off = lambda point: point.diverged or max(point.values) > ABSURD * worst
+    lost = [f"{point.weight:.3g} (point {point.point})" for point in record.points if off(point)]
     if lost:
-        words = f"training diverged for λ = {', '.join(lost)}: lower --lr, or take --step implicit"
+        other = "--step implicit" if record.scalarization == "weighted-sum" else "a smaller --criteria-lr"
+        words = f"training diverged for λ = {', '.join(lost)}: lower --lr, or take {other}"
         errors.print(f"[yellow]warning:[/] {words}", highlight=False)
     weight = lambda place: f"λ = {record.points[place].weight:.4g} (point {place})"
     if record.best_validation is None:

@@ -243,6 +243,7 @@ def test_the_direction_of_fed_mgda_goes_down_for_everyone_who_took_part():
         (lambda: mj.chebyshev(QUADRATIC, clients=2, output="mean"), "'last' or 'average'"),
         (lambda: mj.chebyshev(QUADRATIC, criteria.l1(), clients=2, local=mj.local_sgd(0.1)), "give criteria_lr"),
         (lambda: mj.agnostic(QUADRATIC, clients=2, mirror_rate=0.0), "mirror_rate"),
+        (lambda: mj.simulate(mj.agnostic(QUADRATIC, clients=5), TWO, rounds=1), "clients=5, but the data has 2"),
         (lambda: mj.q_ffl(QUADRATIC, q=-1.0), "at least 0"),
         (lambda: mj.q_ffl(QUADRATIC, local=mj.local_optax(optax.adam(0.1))), "give lipschitz"),
         (lambda: mj.fed_mgda(QUADRATIC, epsilon=2.0), "at most 1"),

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from majorant.experiments.front_record import FrontRecord, PointRecord
 from majorant.pareto import knee, nondominated
-from majorant.pareto_cli import facts, tables
+from majorant.pareto_cli import facts, show_front, tables
 from majorant.report.figures import render
 from majorant.report.pareto_figures import draw_front
 
@@ -119,3 +119,11 @@ def test_tables_never_break_numbers(width):
             assert re.search(rf"(?<!\S){re.escape(text)}(?!\S)", shown), text
     assert all(len(line) <= width for line in shown.splitlines())
     assert len(tables(record, 200)) == 1 < len(tables(record, 80))
+
+
+def test_training_that_all_but_diverged_is_named(capsys):
+    record = example(1)
+    lost = record.points[3].model_copy(update={"loss": 1e12})
+    show_front(record.model_copy(update={"points": [*record.points[:3], lost, *record.points[4:]]}))
+    said = " ".join(capsys.readouterr().err.split())
+    assert "diverged for λ = 0.3 (point 3), 0.8 (point 8): lower --lr, or take --step implicit" in said

@@ -173,6 +173,10 @@ def chebyshev(
         if given:
             now = weight_of_round(View(server.value, server.hyper, server.round, server.rounds))
             server = server._replace(hyper=server.hyper | {"lambda": now})
+        if len(stack.weight) != clients:
+            raise ValueError(
+                f"this was made for clients={clients}, but the data has {len(stack.weight)}: give clients=data.clients"
+            )
         state, here = server.state, stack.weight > 0
         losses = jnp.where(here, stack.value.loss, state.losses)
         score = server.hyper["memory"] * state.score + server.hyper["mirror_rate"] * gaps(server, losses, server.value)

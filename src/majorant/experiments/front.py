@@ -117,7 +117,13 @@ class FrontProblem(NamedTuple):
 
 def make_front_config(path: Path | None = None, **overrides: Any) -> FrontConfig:
     """Settings from a TOML file, if given, and over them ``overrides`` that are not None; checked."""
-    config = validated(FrontConfig, read_settings(path) if path else {}, overrides)
+    values = read_settings(path) if path else {}
+    if values.get("algorithm", "weighted-sum") != "weighted-sum":
+        raise ValueError(f"{path} has the settings of a run: a front is of no algorithm, leave algorithm out")
+    for name, other in (("weights", "points"), ("points", "weights")):  # a flag is instead of either in the file
+        if overrides.get(name) is not None:
+            values.pop(other, None)
+    config = validated(FrontConfig, values, overrides)
     check_front(config)
     return config
 
