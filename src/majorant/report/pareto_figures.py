@@ -165,15 +165,13 @@ def parallel(record: FrontRecord) -> Figure:
 
 
 def number_lines(axes: Axes, heights: np.ndarray) -> None:
-    """Writes the points' numbers to the left of the first of parallel axes, apart from one another."""
+    """Writes the points' numbers left of the first of parallel axes, as close to the points as there is room."""
+    from sklearn.isotonic import isotonic_regression
+
     order = [place for place in np.argsort(heights) if np.isfinite(heights[place])]
     columns = -(-len(order) // LINES)
-    gap, top = 1.2 / LINES / columns, 1.1
-    levels: list[float] = []
-    for place in order:
-        levels.append(max(heights[place], levels[-1] + gap) if levels else float(heights[place]))
-    for turn in reversed(range(len(levels))):  # back down where the last ones would be above the axis
-        levels[turn], top = min(levels[turn], top), min(levels[turn], top) - gap
+    apart = np.arange(len(order)) / (LINES * columns - 1)
+    levels = isotonic_regression(heights[order] - apart, y_min=0, y_max=1 - apart[-1]) + apart
     for turn, (place, level) in enumerate(zip(order, levels, strict=True)):
         left = -0.14 - 0.14 * (turn % columns)
         axes.plot([-0.02, left + 0.02], [heights[place], level], color=FAINT, linewidth=0.8, zorder=1)
