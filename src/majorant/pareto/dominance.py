@@ -52,7 +52,12 @@ def normalized(points: Any) -> np.ndarray:
 def knee(points: Any) -> int:
     """The point furthest below the plane through the extremes, in normalised coordinates: the best compromise.
 
+    A point that is the worst of all in some coordinate is none, unless every point is: where two criteria agree, the
+    end of the front that both like would be at least as far below the plane as all others.
+
     >>> knee([[0.0, 1.0], [0.1, 0.2], [0.6, 0.1], [1.0, 0.0]])
+    1
+    >>> knee([[0.0, 1.0, 1.0], [0.35, 0.35, 0.4], [1.0, 0.0, 0.0]])
     1
     """
     found = as_points(points)
@@ -60,7 +65,9 @@ def knee(points: Any) -> int:
     if not allowed.any():
         raise ValueError("no point has finite coordinates")
     candidates = np.flatnonzero(allowed)
-    return int(candidates[normalized(found[candidates]).sum(axis=1).argmin()])
+    scaled = normalized(found[candidates])
+    between = (scaled < 1).all(axis=1)
+    return int(candidates[np.where(between | ~between.any(), scaled.sum(axis=1), np.inf).argmin()])
 
 
 def hypervolume(points: Any, reference: Any) -> float:
