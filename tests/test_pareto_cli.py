@@ -101,6 +101,8 @@ def test_every_model_is_saved_and_gives_the_loss_that_is_reported(made):
     deployed, _ = load_deployment(made)
     x, y = data.validation.x, data.validation.y
     chosen = record.points[record.picked]
+    tested = float(model.losses(deployed.server.value, data.test.x, data.test.y).mean())
+    assert tested == pytest.approx(chosen.test_loss, rel=1e-4)
     assert float(model.losses(deployed.server.value, x, y).mean()) == pytest.approx(chosen.validation_loss, rel=1e-4)
     said = deployed.personalize(x[:0], y[:0]).predict(data.test.x)
     assert np.mean(said == data.test.y) == pytest.approx(chosen.accuracy)

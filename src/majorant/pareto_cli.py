@@ -273,8 +273,9 @@ def facts(record: FrontRecord, place: int) -> dict[str, str]:
     texts |= {k: f"{value:.3g}" for k, value in values.items()}
     scores = {"accuracy": point.accuracy, "macro F1": point.macro_f1, "valid. accuracy": point.validation_accuracy}
     texts |= {name: f"{100 * value:.1f} %" for name, value in scores.items() if math.isfinite(value)}
-    if "accuracy" not in texts and math.isfinite(point.validation_loss):
-        texts["valid. loss"] = f"{point.validation_loss:.3g}"
+    if not any(map(math.isfinite, scores.values())):
+        losses = {"test loss": point.test_loss, "valid. loss": point.validation_loss}
+        texts |= {name: f"{value:.3g}" for name, value in losses.items() if math.isfinite(value)}
     texts["certificate"] = f"{point.certificate:.1e}"
     gap = point.centralized_gap
     return texts | ({"F/F*−1": f"{gap:.1e}"} if math.isfinite(gap) else {})

@@ -14,6 +14,7 @@ from majorant.pareto import knee, nondominated
 from majorant.pareto_cli import facts, show_front, tables
 from majorant.report.figures import render
 from majorant.report.pareto_figures import draw_front
+from majorant.report.pareto_page import columns
 
 
 def example(criteria: int, preferences: int = 1) -> FrontRecord:
@@ -119,6 +120,16 @@ def test_tables_never_break_numbers(width):
             assert re.search(rf"(?<!\S){re.escape(text)}(?!\S)", shown), text
     assert all(len(line) <= width for line in shown.splitlines())
     assert len(tables(record, 200)) == 1 < len(tables(record, 80))
+
+
+def test_regression_shows_the_loss_on_test_samples():
+    record, none = example(1), dict.fromkeys(("accuracy", "macro_f1", "validation_accuracy"), float("nan"))
+    points = [point.model_copy(update=none | {"test_loss": 0.625}) for point in record.points]
+    record = record.model_copy(update={"points": points})
+    assert facts(record, 0)["test loss"] == "0.625"
+    assert columns(record)["Test loss"][0] == "0.625"
+    assert "test loss" in texts(draw_front(record)["path"])
+    assert "test loss" not in facts(example(1), 0)
 
 
 def test_training_that_all_but_diverged_is_named(capsys):

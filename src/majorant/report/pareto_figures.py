@@ -190,7 +190,11 @@ def path(record: FrontRecord) -> Figure:
     }
     percent = any(np.isfinite(values).any() for values in scores.values())
     if not percent:
-        scores = {"training loss": [p.loss for p in points], "validation loss": [p.validation_loss for p in points]}
+        scores = {
+            "training loss": [p.loss for p in points],
+            "test loss": [p.test_loss for p in points],
+            "validation loss": [p.validation_loss for p in points],
+        }
     known = {name: np.array(values) for name, values in scores.items() if np.isfinite(values).any()}
     if len(record.preferences) > 1:
         figure, panels, lines = by_preference(record, known)
