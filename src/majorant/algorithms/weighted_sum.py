@@ -269,8 +269,8 @@ def with_criteria(
         jax.eval_shape(coordinator.values, fresh.value)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"the criteria do not fit the parameters that the server of {algorithm.name} holds (those of FedEM's "
-            f"components are side by side, and no model that criteria about samples could ask): {error}"
+            f"the criteria do not fit the parameters that the server of {algorithm.name} holds (FedEM's components "
+            f"lie along a first axis, but criteria about samples need one model): {error}"
         ) from None
     if "lambda" in fresh.hyper:
         raise ValueError(f"{algorithm.name} has a hyperparameter 'lambda' of its own")
