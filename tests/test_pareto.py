@@ -76,8 +76,7 @@ def test_the_knee_and_the_spread():
     assert pareto.knee(circle * [10, 1]) == 5
     assert pareto.knee(np.concatenate([circle, [[0.9, 0.9]]])) == 5
     agreeing = np.stack([1 - x, x, 3 * x], axis=1)  # the first point is the best for two of three
-    assert 0 < pareto.knee(agreeing) < 10
-    assert pareto.knee([[0.0, 1.0], [1.0, 0.0]]) == 0  # both are the worst in something
+    assert pareto.knee(agreeing) == 3  # (1 − x)² + 2 x² is least at 1/3
     assert pareto.spread(circle) == pytest.approx(0, abs=1e-9)
     uneven = np.array([[0, 1], [0.25, 0.75], [1, 0]])  # distances 1 and 3: |d − 2| / 2 = 1/2
     assert pareto.spread(uneven) == pytest.approx(0.5)

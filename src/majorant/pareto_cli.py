@@ -154,7 +154,9 @@ def sweep(
 @pareto.command()
 def pick(
     folder: Folder,
-    knee: Annotated[bool, typer.Option("--knee", help="The best compromise: where the front bends most.")] = False,
+    knee: Annotated[
+        bool, typer.Option("--knee", help="The best compromise: nearest to the least value of everything.")
+    ] = False,
     best_validation: Annotated[
         bool, typer.Option("--best-validation", help="The best on the clients' validation samples.")
     ] = False,

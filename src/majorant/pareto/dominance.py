@@ -50,10 +50,11 @@ def normalized(points: Any) -> np.ndarray:
 
 
 def knee(points: Any) -> int:
-    """The point furthest below the plane through the extremes, in normalised coordinates: the best compromise.
+    """The point nearest to the ideal one, which has the least value of every coordinate: the best compromise.
 
-    A point that is the worst of all in some coordinate is none, unless every point is: where two criteria agree, the
-    end of the front that both like would be at least as far below the plane as all others.
+    Coordinates are scaled to [0, 1] and distances Euclidean. (The depth below the plane through the extremes, another
+    definition, is a sum of coordinates: where two criteria agree it counts them twice, and ends at the extreme that
+    both like.)
 
     >>> knee([[0.0, 1.0], [0.1, 0.2], [0.6, 0.1], [1.0, 0.0]])
     1
@@ -65,9 +66,7 @@ def knee(points: Any) -> int:
     if not allowed.any():
         raise ValueError("no point has finite coordinates")
     candidates = np.flatnonzero(allowed)
-    scaled = normalized(found[candidates])
-    between = (scaled < 1).all(axis=1)
-    return int(candidates[np.where(between | ~between.any(), scaled.sum(axis=1), np.inf).argmin()])
+    return int(candidates[np.linalg.norm(normalized(found[candidates]), axis=1).argmin()])
 
 
 def hypervolume(points: Any, reference: Any) -> float:
