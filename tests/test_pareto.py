@@ -103,6 +103,8 @@ def test_the_knee_and_the_spread():
     circle = np.stack([1 - np.sin(x * np.pi / 2), 1 - np.cos(x * np.pi / 2)], axis=1)
     assert pareto.knee(circle * [10, 1]) == 5
     assert pareto.knee(np.concatenate([circle, [[0.9, 0.9]]])) == 5
+    agreeing = np.stack([1 - x, x, 3 * x], axis=1)  # the first point is the best for two of three
+    assert pareto.knee(agreeing) == 3  # (1 − x)² + 2 x² is least at 1/3
     assert pareto.spread(circle) == pytest.approx(0, abs=1e-9)
     uneven = np.array([[0, 1], [0.25, 0.75], [1, 0]])  # distances 1 and 3: |d − 2| / 2 = 1/2
     assert pareto.spread(uneven) == pytest.approx(0.5)
@@ -131,6 +133,9 @@ def test_the_knee_and_the_spread():
         (lambda: mj.pareto_front(MODEL, DATA, criteria.l1(), weights=[-0.1, 0.5]), "at least 0"),
         (lambda: mj.pareto_front(MODEL, DATA, criteria.l1(), weights=[0.5, 0.5]), "two different"),
         (lambda: mj.pareto_front(MODEL, DATA, []), "no criteria"),
+        (lambda: mj.pareto_front(MODEL, DATA, criteria.l1), r"as in l1\(\), got function"),
+        (lambda: mj.pareto_front(DATA, MODEL, criteria.l1()), "in this order, got FederatedData and Model"),
+        (lambda: mj.pareto_front(MODEL, DATA, criteria.criterion(lambda p: jnp.nan)), "is nan at the initial"),
         (lambda: mj.pareto_front(MODEL, DATA, criteria.l1(), refine=-1), "refine"),
         (lambda: mj.pareto_front(MODEL, DATA, [criteria.l1()] * 2, criteria_weights=[0.5, 0.1]), "sum to 1"),
         (lambda: mj.pareto_front(MODEL, DATA, TWO, criteria_weights=[[0.5, 0.5], [1.0]]), "2 criteria but 1 weights"),
@@ -183,6 +188,9 @@ def test_a_front_of_models(monkeypatch):
         moocore.hypervolume(front.values, ref=front.values.max(axis=0) + 0.1 * np.ptp(front.values, axis=0))
     )
     assert front.pick() is front.pick(knee=True) is front[pareto.knee(front.values)]
+    assert repr(front) == "Front(6 points, 0 dominated, criteria ['squared_norm'])"
+    with pytest.raises(ValueError, match="samples must have shape"):
+        front.predict(front[0], DATA.test.x[: DATA.test.x.shape[1], :1])  # as many numbers as one sample has
 
 
 def test_several_weights_of_the_criteria_are_one_program_and_the_fronts_of_each(monkeypatch):

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from majorant.cli import app
 from majorant.experiments.execute import load_deployment
-from majorant.experiments.front_record import FrontRecord, PointRecord, read_front
+from majorant.experiments.front_record import read_front
 from majorant.pareto import hypervolume, knee, nondominated
 from majorant.pareto.front import Front
 from majorant.pareto.judge import Point
@@ -101,6 +101,8 @@ def test_every_model_is_saved_and_gives_the_loss_that_is_reported(made):
     deployed, _ = load_deployment(made)
     x, y = data.validation.x, data.validation.y
     chosen = record.points[record.picked]
+    tested = float(model.losses(deployed.server.value, data.test.x, data.test.y).mean())
+    assert tested == pytest.approx(chosen.test_loss, rel=1e-4)
     assert float(model.losses(deployed.server.value, x, y).mean()) == pytest.approx(chosen.validation_loss, rel=1e-4)
     said = deployed.personalize(x[:0], y[:0]).predict(data.test.x)
     assert np.mean(said == data.test.y) == pytest.approx(chosen.accuracy)
@@ -224,6 +226,30 @@ def test_a_file_and_flags_describe_a_front_together(made):
     assert "weights = [0.0, 0.25]" in text
     assert 'criteria = ["squared-norm"]' in text
     assert "momentum = 0.0" in text  # not the default of runs: criteria are met by plain steps
+    text = invoke("pareto", "--config", made / "config.toml", "--points", "3", "--dry-run")
+    assert "points = 3" in text
+    assert "weights = [0" not in text  # a flag is instead of what the file has
+    again = made.parent / "again.toml"
+    again.write_text(text)
+    assert "weights = [0.0, 0.3]" in invoke("pareto", "--config", again, "--weights", "0,0.3", "--dry-run")
+
+
+def test_runs_and_fronts_are_told_apart(made, tmp_path):
+    assert "majorant pareto" in refused("run", "--config", made / "config.toml")
+    assert "majorant pareto" in refused("run", "--resume", made)
+    assert "report of its own" in refused("report", made, made)
+    (tmp_path / "run.toml").write_text('algorithm = "fedavg"')
+    assert "leave algorithm out" in refused("pareto", "--config", tmp_path / "run.toml", "--criterion", "l1")
+
+
+def test_an_interrupted_front_leaves_nothing(tmp_path, monkeypatch):
+    def interrupted(*args, **kwargs) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("majorant.pareto.front.pareto_front", interrupted)
+    flags = ["--data", DATA, "--criterion", "l1", "--out", tmp_path / "front"]
+    assert "nothing of the front is kept" in invoke("pareto", *flags, code=130)
+    assert not (tmp_path / "front").exists()
 
 
 def test_criteria_refer_to_files_and_saved_models(made, tmp_path):
@@ -242,6 +268,13 @@ def test_criteria_refer_to_files_and_saved_models(made, tmp_path):
     parity = criteria.make(f"demographic-parity:file={tmp_path / 'public.npz'},group=sex", setting).value(reference)
     p = np.asarray(model.predict(reference, x))[:, 1]
     assert parity == pytest.approx((p[group == 0].mean() - p[group == 1].mean()) ** 2, abs=1e-7)
+    named, text = setting._replace(classes=("no", "yes")), f"demographic-parity:file={tmp_path / 'public.npz'},group="
+    assert criteria.make(f"{text}sex,label=yes", named).value(reference) == parity
+    with pytest.raises(ValueError, match=r"'no' \(0\), 'yes' \(1\); got 'maybe'"):
+        criteria.make(f"{text}sex,label=maybe", named)
+    np.savez(tmp_path / "public.npz", x=x, y=y, sex=group, age=np.arange(40))
+    with pytest.warns(UserWarning, match="'age' makes 40 groups, the smallest of 1"):
+        criteria.make(f"{text}age", named)
     with pytest.raises(ValueError, match="no array 'group'"):
         criteria.make(f"equalized-odds:file={tmp_path / 'public.npz'}", setting)
     for content in (b"no archive", b"PK\x03\x04"):
@@ -307,54 +340,6 @@ def test_a_front_by_the_worst_agents_loss(tmp_path):
     for words in ("by the worst agent&#x27;s training loss", "Worst loss", "Mean loss"):
         assert words in page
     assert "worst loss" in invoke("pareto", "pick", tmp_path / "front", "--point", "1")
-
-
-def example(criteria: int) -> FrontRecord:
-    """A front that no training made: ten points, of which one is dominated and one has diverged."""
-    weights = np.linspace(0, 0.9, 10)
-    values = np.stack([0.3 + weights**2, *((1 - weights) ** (1 + j) for j in range(criteria))], axis=1)
-    values[3] += 0.2
-    values[8] = np.nan
-    kept = nondominated(values)
-    rest = dict.fromkeys(("accuracy", "macro_f1", "validation_accuracy", "validation_loss", "certificate"), 0.5)
-    points = [
-        PointRecord(
-            point=i,
-            weight=weights[i],
-            loss=values[i, 0],
-            worst_loss=2 * values[i, 0],
-            judged_by="mean loss",
-            criteria={f"c_{j}": values[i, j] for j in range(1, criteria + 1)},
-            criteria_weights=[1 / criteria] * criteria,
-            norm=1.0,
-            dominated=not kept[i],
-            **rest,
-        )
-        for i in range(10)
-    ]
-    names, about = list(points[0].criteria), {"dataset": "d", "model": "auto", "clients": 3, "rounds": 1, "seed": 0}
-    measures = {"hypervolume": float("nan"), "hypervolume_reference": [1.0], "spread": 0.1, "seconds": 1.0}
-    chosen = {"knee": knee(values), "best_validation": 2, "picked": 2, "picked_by": "best validation"}
-    return FrontRecord(
-        format=2, scalarization="weighted-sum", criteria=names, points=points, **about, **measures, **chosen
-    )
-
-
-@pytest.mark.parametrize("criteria", [1, 2, 3])
-def test_figures_have_every_point(criteria):
-    record = example(criteria)
-    assert [record.roles(place) for place in (3, 8)] == [["dominated"], ["diverged"]]
-    drawn = draw_front(record)
-    assert list(drawn) == ["front", "path"]
-    panels = {1: 1, 2: 3, 3: 1}[criteria]
-    svg = render(drawn["front"], "svg", text=True).decode()
-    for place in range(10):
-        assert svg.count(f'<g id="point-{place}">') == panels
-    for word in ("dominated", "knee", "best validation", "picked", "C 1"):
-        assert word in svg
-    if panels == 1 and criteria == 1:
-        for weight in ("0.1", "0.2", "0.9"):
-            assert f">{weight}</text>" in svg
 
 
 def test_the_page_lets_a_person_choose(made):

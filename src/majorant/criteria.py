@@ -368,12 +368,13 @@ def coordinate(
     >>> both.names, both.value(jnp.array([2.0]))
     (('squared_norm', 'l1'), Array(2., dtype=float32))
     """
-    found = (criteria,) if isinstance(criteria, Criterion) else tuple(criteria)
+    several = isinstance(criteria, Sequence) and not isinstance(criteria, Criterion)
+    found: tuple[Criterion, ...] = tuple(criteria) if several else (criteria,)  # type: ignore[assignment, arg-type]
     if not found:
         raise ValueError("there are no criteria: give at least one of majorant.criteria, or use fed_avg")
     for each in found:
         if not isinstance(each, Criterion):
-            raise ValueError(f"criteria must be made by majorant.criteria, got {type(each).__name__}")
+            raise ValueError(f"criteria must be made by majorant.criteria, as in l1(), got {type(each).__name__}")
     try:
         shares = tuple(1 / len(found) for _ in found) if weights is None else tuple(float(w) for w in weights)
     except (TypeError, ValueError):

@@ -42,6 +42,7 @@ from majorant.terminal import check_figures, console, errors, friendly_errors, t
 if TYPE_CHECKING:
     from majorant.experiments.front_record import FrontRecord
 
+ABSURD = 1e3  # times the largest number on the front: a point beyond has diverged, if not to infinity
 NOT_SETTINGS = ("context", "criterion", "config", "out", "dry_run", "as_json", "figures")
 
 pareto = typer.Typer(
@@ -123,7 +124,7 @@ def sweep(
     if context.invoked_subcommand is not None:
         return
     flags = {k: v for k, v in locals().items() if k not in NOT_SETTINGS}
-    with friendly_errors():
+    with friendly_errors(interrupted="nothing of the front is kept"):
         from majorant.experiments.config import to_toml
         from majorant.experiments.execute import new_folder, point_last_at
         from majorant.experiments.front import build_front, front_in_folder, make_front_config
@@ -153,7 +154,9 @@ def sweep(
 @pareto.command()
 def pick(
     folder: Folder,
-    knee: Annotated[bool, typer.Option("--knee", help="The best compromise: where the front bends most.")] = False,
+    knee: Annotated[
+        bool, typer.Option("--knee", help="The best compromise: nearest to the least value of everything.")
+    ] = False,
     best_validation: Annotated[
         bool, typer.Option("--best-validation", help="The best on the clients' validation samples.")
     ] = False,
@@ -272,30 +275,54 @@ def facts(record: FrontRecord, place: int) -> dict[str, str]:
     texts |= {k: f"{value:.3g}" for k, value in values.items()}
     scores = {"accuracy": point.accuracy, "macro F1": point.macro_f1, "valid. accuracy": point.validation_accuracy}
     texts |= {name: f"{100 * value:.1f} %" for name, value in scores.items() if math.isfinite(value)}
-    if "accuracy" not in texts and math.isfinite(point.validation_loss):
-        texts["valid. loss"] = f"{point.validation_loss:.3g}"
+    if not any(map(math.isfinite, scores.values())):
+        losses = {"test loss": point.test_loss, "valid. loss": point.validation_loss}
+        texts |= {name: f"{value:.3g}" for name, value in losses.items() if math.isfinite(value)}
     texts["certificate"] = f"{point.certificate:.1e}"
     gap = point.centralized_gap
     return texts | ({"F/F*−1": f"{gap:.1e}"} if math.isfinite(gap) else {})
 
 
+def tables(record: FrontRecord, width: int) -> list[Table]:
+    """All points as one table, or as several with the same rows where one would be wider than the screen."""
+    rows = [facts(record, place) for place in range(len(record.points))]
+    roles = [" ".join(role.removeprefix("best ") for role in record.roles(place)) for place in range(len(rows))]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    short = {"point": "#", "certificate": "certif."}
+    heads = {name: short.get(name, name.replace(" ", "\n")) for name in names}
+    cells = {name: [row.get(name, "–") for row in rows] for name in names}
+    wide = {name: 1 + max(map(len, [*heads[name].split("\n"), *cells[name]])) for name in names}
+    room = width - 1 - max(len(word) for text in roles for word in [*text.split(), ""])  # roles are broken at spaces
+    parts: list[list[str]] = [["point"]]
+    for name in names[1:]:
+        if len(parts[-1]) > 1 and sum(wide[each] for each in [*parts[-1], name]) > room:
+            parts.append(["point"])
+        parts[-1].append(name)
+    made = []
+    for part in parts:
+        table = Table(box=None, padding=(0, 1, 0, 0))
+        for name in part:
+            table.add_column(heads[name], justify="right", no_wrap=True, min_width=wide[name] - 1)
+        table.add_column("", min_width=min(10, max(map(len, roles))))
+        for place, point in enumerate(record.points):
+            shown = [cells[name][place] for name in part]
+            table.add_row(*shown, roles[place], style="dim" if point.dominated else "")
+        made.append(table)
+    return made
+
+
 def show_front(record: FrontRecord) -> None:
     """The table of all points, and what was chosen among them."""
-    rows = [facts(record, place) for place in range(len(record.points))]
-    table = Table(box=None, padding=(0, 1, 0, 0))
-    short = {"point": "#", "certificate": "certif."}
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    for name in names:
-        table.add_column(short.get(name, name.replace(" ", "\n")), justify="right", overflow="fold")
-    table.add_column("", min_width=10)
-    for place, row in enumerate(rows):
-        roles = " ".join(role.removeprefix("best ") for role in record.roles(place))
-        style = "dim" if record.points[place].dominated else ""
-        table.add_row(*(row.get(name, "–") for name in names), roles, style=style)
-    console.print(table)
-    lost = [f"{point.weight:.3g}" for point in record.points if point.diverged]
+    for turn, table in enumerate(tables(record, console.width)):
+        if turn:
+            console.print()
+        console.print(table)
+    worst = max(max(map(abs, point.values)) for point in record.on_front)
+    off = lambda point: point.diverged or max(point.values) > ABSURD * worst
+    lost = [f"{point.weight:.3g} (point {point.point})" for point in record.points if off(point)]
     if lost:
-        words = f"training diverged for λ = {', '.join(lost)}: lower --lr, or take --step implicit"
+        other = "--step implicit" if record.scalarization == "weighted-sum" else "a smaller --criteria-lr"
+        words = f"training diverged for λ = {', '.join(lost)}: lower --lr, or take {other}"
         errors.print(f"[yellow]warning:[/] {words}", highlight=False)
     weight = lambda place: f"λ = {record.points[place].weight:.4g} (point {place})"
     if record.best_validation is None:

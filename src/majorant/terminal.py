@@ -161,8 +161,10 @@ def progress(labels: list[str], rounds: int, *, quiet: bool) -> Iterator[Bars]:
 
 
 @contextmanager
-def friendly_errors() -> Iterator[None]:
-    """Complaints as one message and exit status 2; warnings as one line each."""
+def friendly_errors(
+    interrupted: str = "the run can be continued with --resume if it has a checkpoint",
+) -> Iterator[None]:
+    """Complaints as one message and exit status 2; warnings as one line each; ``interrupted`` is said on Ctrl-C."""
     from majorant.experiments.storage import explain_os_error
 
     def show(message: Any, category: Any, filename: str, lineno: int, file: Any = None, line: Any = None) -> None:
@@ -191,7 +193,7 @@ def friendly_errors() -> Iterator[None]:
             raise
         fail(str(error))
     except KeyboardInterrupt:
-        errors.print("interrupted: the run can be continued with --resume if it has a checkpoint", highlight=False)
+        errors.print(f"interrupted: {interrupted}", highlight=False)
         raise typer.Exit(130) from None
     finally:
         warnings.showwarning = previous

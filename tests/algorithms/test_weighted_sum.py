@@ -315,5 +315,7 @@ def test_methods_that_criteria_cannot_be_added_to():
         mj.with_criteria(mj.fed_avg(MODEL, local=mj.local_optax(optax.adam(0.1))), criteria.l1())
     with pytest.raises(ValueError, match="less than 1"):
         mj.with_criteria(mj.fed_avg(MODEL), criteria.l1(), weight=1.0)
+    with pytest.raises(ValueError, match="do not fit the parameters that the server of fedem holds"):
+        mj.with_criteria(mj.fed_em(MODEL, components=2), criteria.public_loss(MODEL, DATA.test.x, DATA.test.y))
     with pytest.raises(ValueError, match="of its own"):
         mj.with_criteria(mj.weighted_sum(MODEL, criteria.l1(), step="implicit"), criteria.l1())

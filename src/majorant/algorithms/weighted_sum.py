@@ -273,6 +273,13 @@ def with_criteria(
     fresh = jax.eval_shape(algorithm.init, jax.random.key(0))
     if not all(jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in jax.tree.leaves(fresh.value)):
         raise ValueError(f"the server of {algorithm.name} holds more than parameters: criteria cannot be applied to it")
+    try:
+        jax.eval_shape(coordinator.values, fresh.value)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"the criteria do not fit the parameters that the server of {algorithm.name} holds (FedEM's components "
+            f"lie along a first axis, but criteria about samples need one model): {error}"
+        ) from None
     if "lambda" in fresh.hyper:
         raise ValueError(f"{algorithm.name} has a hyperparameter 'lambda' of its own")
     if rate is None and "lr" not in fresh.hyper:

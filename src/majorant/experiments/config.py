@@ -377,6 +377,8 @@ def read_settings(path: str | Path) -> dict[str, Any]:
 
 def make_config(values: dict[str, Any], **overrides: Any) -> RunConfig:
     """A configuration from plain values; complaints name the setting and what it should be."""
+    if "criteria" in values:
+        raise ValueError("these are the settings of a front, not of a run: give them to majorant pareto")
     return validated(RunConfig, values, overrides)
 
 

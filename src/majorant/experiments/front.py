@@ -117,7 +117,13 @@ class FrontProblem(NamedTuple):
 
 def make_front_config(path: Path | None = None, **overrides: Any) -> FrontConfig:
     """Settings from a TOML file, if given, and over them ``overrides`` that are not None; checked."""
-    config = validated(FrontConfig, read_settings(path) if path else {}, overrides)
+    values = read_settings(path) if path else {}
+    if values.get("algorithm", "weighted-sum") != "weighted-sum":
+        raise ValueError(f"{path} has the settings of a run: a front is of no algorithm, leave algorithm out")
+    for name, other in (("weights", "points"), ("points", "weights")):  # a flag is instead of either in the file
+        if overrides.get(name) is not None:
+            values.pop(other, None)
+    config = validated(FrontConfig, values, overrides)
     check_front(config)
     return config
 
@@ -227,7 +233,9 @@ def find_and_save(
         [*front.points, *front.dominated], key=lambda point: (order.index(point.criteria_weights), point.weight)
     )
     gaps = centralized_gaps(problem, found, config.agents) if config.centralized else [float("nan")] * len(found)
-    record = describe(config, problem, found, held_out(problem.model, problem.data, found), gaps)
+    held = held_out(problem.model, problem.data, found)
+    tested = [score.loss for score in held_out(problem.model, problem.data, found, "test", unseen=True)]
+    record = describe(config, problem, found, held, gaps, tested)
     record = record.model_copy(update={"seconds": time.monotonic() - began})
     save_models(config, problem, found, folder)
     return deploy(folder, record, record.picked, record.picked_by)
@@ -254,7 +262,12 @@ def centralized_gaps(problem: FrontProblem, points: Sequence[Point], agents: str
 
 
 def describe(
-    config: FrontConfig, problem: FrontProblem, points: Sequence[Point], held: Sequence[Held], gaps: Sequence[float]
+    config: FrontConfig,
+    problem: FrontProblem,
+    points: Sequence[Point],
+    held: Sequence[Held],
+    gaps: Sequence[float],
+    tested: Sequence[float],
 ) -> FrontRecord:
     """Points in numbers, and the one that is chosen: by validation, or the knee."""
     from majorant.pareto.choice import best_of
@@ -283,11 +296,12 @@ def describe(
                 point=place,
                 validation_accuracy=score.accuracy,
                 validation_loss=score.loss,
+                test_loss=test,
                 centralized_gap=gap,
                 dominated=not kept[place],
                 **{name: value for name, value in point._asdict().items() if name != "params"},
             )
-            for place, (point, score, gap) in enumerate(zip(points, held, gaps, strict=True))
+            for place, (point, score, gap, test) in enumerate(zip(points, held, gaps, tested, strict=True))
         ],
         knee=middle,
         best_validation=best,

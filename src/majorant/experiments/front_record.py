@@ -39,6 +39,7 @@ class PointRecord(BaseModel):
     criteria: dict[str, Number]
     accuracy: Number  # on the test samples, as macro F1
     macro_f1: Number
+    test_loss: Number = math.nan  # the mean over the test samples of all clients
     validation_accuracy: Number
     validation_loss: Number
     certificate: Number

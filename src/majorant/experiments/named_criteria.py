@@ -6,6 +6,7 @@ with arrays ``x``, ``y`` and ``group``. Everything is read and checked before an
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zipfile import BadZipFile
@@ -20,6 +21,9 @@ from majorant.criteria import Criterion
 if TYPE_CHECKING:
     from majorant.data.tabular import Encoding
     from majorant.models.base import Model
+
+SHOWN = 10  # classes that a complaint names
+MANY_GROUPS = 20  # more of them look like a mistake
 
 
 class Setting(NamedTuple):
@@ -66,16 +70,33 @@ def public_loss(setting: Setting, file: str) -> Criterion:
     return criteria.public_loss(setting.model, found["x"], found["y"])
 
 
-def demographic_parity(setting: Setting, file: str, group: str = "group", label: int = 1) -> Criterion:
+def demographic_parity(setting: Setting, file: str, group: str = "group", label: int | str = 1) -> Criterion:
     """The same mean prediction for all groups of public samples."""
     found = public_samples(setting, file, group=group)
-    return criteria.demographic_parity(setting.model, found["x"], found["group"], label=label)
+    return criteria.demographic_parity(setting.model, found["x"], found["group"], label=code_of(label, setting.classes))
 
 
-def equalized_odds(setting: Setting, file: str, group: str = "group", label: int = 1) -> Criterion:
+def equalized_odds(setting: Setting, file: str, group: str = "group", label: int | str = 1) -> Criterion:
     """The same mean prediction for all groups of public samples, within each true class."""
     found = public_samples(setting, file, group=group, labelled=True)
-    return criteria.equalized_odds(setting.model, found["x"], found["y"], found["group"], label=label)
+    code = code_of(label, setting.classes)
+    return criteria.equalized_odds(setting.model, found["x"], found["y"], found["group"], label=code)
+
+
+def code_of(label: int | str, classes: tuple[Any, ...]) -> int:
+    """The place of a class, which may be said by that place or by name.
+
+    >>> code_of("yes", ("no", "yes")), code_of(0, ("no", "yes"))
+    (1, 0)
+    """
+    names = [str(each) for each in classes]
+    if isinstance(label, str) and label in names:
+        return names.index(label)
+    if classes and (isinstance(label, str) or not 0 <= label < len(classes)):
+        places = ", ".join(f"{name!r} ({place})" for place, name in enumerate(names[:SHOWN]))
+        more = ", …" if len(names) > SHOWN else ""
+        raise ValueError(f"label must be a class, by name or counted from 0: {places}{more}; got {label!r}")
+    return int(label) if not isinstance(label, str) else 1
 
 
 def public_samples(
@@ -104,6 +125,7 @@ def public_samples(
     if missing:
         raise ValueError(f"{file} has no array {missing[0]!r}: it needs {', '.join(needed)}")
     found = {"group" if name == group else name: values for name, values in there.items()}
+    check_groups(found.get("group"), group)
     found["x"] = check_features(found["x"], setting.features)
     return found | ({"y": encode(found["y"], setting.classes)} if labelled else {})
 
@@ -119,4 +141,13 @@ def table_samples(encoding: Encoding, path: Path, group: str | None, labelled: b
         table = read_table(path)
         check_columns(table, [group], path)
         found["group"] = values_of(table, group, "group")
+        check_groups(found["group"], group)
     return found
+
+
+def check_groups(values: np.ndarray | None, name: str | None) -> None:
+    """Warns of groups that look like measurements: means over a sample or two say nothing about a group."""
+    sizes = np.unique(values, return_counts=True)[1] if values is not None else np.array([])
+    if len(sizes) > MANY_GROUPS:
+        words = f"{name!r} makes {len(sizes)} groups, the smallest of {sizes.min()} samples: is it a column of groups?"
+        warnings.warn(words, stacklevel=2)

@@ -32,10 +32,15 @@ class Held(NamedTuple):
         return (-self.accuracy if np.isfinite(self.accuracy) else 0.0, self.loss)
 
 
-def held_out(model: Model, data: FederatedData, points: Sequence[Point], part: str = "validation") -> list[Held]:
-    """The mean loss and the accuracy of every point's model on a part of the data of the clients that trained."""
+def held_out(
+    model: Model, data: FederatedData, points: Sequence[Point], part: str = "validation", *, unseen: bool = False
+) -> list[Held]:
+    """The mean loss and the accuracy of every point's model on a part of the data of the clients that trained.
+
+    With ``unseen``, of all clients.
+    """
     ragged = getattr(data, part)
-    used = np.repeat(~data.unseen, ragged.sizes)
+    used = np.repeat(~data.unseen | unseen, ragged.sizes)
     x, y = jnp.asarray(ragged.x[used]), jnp.asarray(ragged.y[used])
     if not len(y):
         return [Held(float("nan"), float("nan")) for _ in points]

@@ -50,11 +50,15 @@ def normalized(points: Any) -> np.ndarray:
 
 
 def knee(points: Any) -> int:
-    """The point whose normalised coordinates have the least sum: the best compromise.
+    """The point nearest to the ideal one, which has the least value of every coordinate: the best compromise.
 
-    With two coordinates it is the point furthest below the line through the extremes.
+    Coordinates are scaled to [0, 1] and distances Euclidean. (The depth below the plane through the extremes, another
+    definition, is a sum of coordinates: where two criteria agree it counts them twice, and ends at the extreme that
+    both like.)
 
     >>> knee([[0.0, 1.0], [0.1, 0.2], [0.6, 0.1], [1.0, 0.0]])
+    1
+    >>> knee([[0.0, 1.0, 1.0], [0.35, 0.35, 0.4], [1.0, 0.0, 0.0]])
     1
     """
     found = as_points(points)
@@ -62,7 +66,7 @@ def knee(points: Any) -> int:
     if not allowed.any():
         raise ValueError("no point has finite coordinates")
     candidates = np.flatnonzero(allowed)
-    return int(candidates[normalized(found[candidates]).sum(axis=1).argmin()])
+    return int(candidates[np.linalg.norm(normalized(found[candidates]), axis=1).argmin()])
 
 
 def hypervolume(points: Any, reference: Any) -> float:

@@ -27,6 +27,7 @@ from majorant.communication.participation import Participation
 from majorant.core import Algorithm, Tree
 from majorant.criteria import Criterion, coordinate
 from majorant.data.federated import FederatedData
+from majorant.engines.deployment import check_features
 from majorant.engines.rounds import start_server
 from majorant.engines.run import Run
 from majorant.engines.simulator import simulate
@@ -99,7 +100,10 @@ class Front:
 
     def predict(self, point: Point, x: Any) -> jax.Array:
         """What a point's model says: probabilities ``(n, classes)``, or values ``(n,)``."""
-        return self.model.predict(point.params, jnp.asarray(x))
+        return self.model.predict(point.params, jnp.asarray(check_features(x, self.model.spec.features)))
+
+    def __repr__(self) -> str:
+        return f"Front({len(self.points)} points, {len(self.dominated)} dominated, criteria {list(self[0].criteria)})"
 
     def hypervolume(self, reference: Sequence[float] | None = None) -> float:
         """What the front dominates, by default within its own worst values and a tenth of its extent more."""
@@ -161,7 +165,11 @@ def pareto_front(
         raise ValueError(f"a front needs at least two different weights, got {lambdas.tolist()}")
     if refine != int(refine) or refine < 0:
         raise ValueError(f"refine must be a whole number of points, at least 0, got {refine}")
-    listed = [criteria] if isinstance(criteria, Criterion) else list(criteria if criteria is not None else ())
+    if not isinstance(model, Model) or not isinstance(data, FederatedData):
+        kinds = f"{type(model).__name__} and {type(data).__name__}"
+        raise ValueError(f"a front is of a model and federated data, in this order, got {kinds}")
+    several = isinstance(criteria, Sequence) and not isinstance(criteria, Criterion)
+    listed: list[Any] = list(criteria) if several else [] if criteria is None else [criteria]
     vectors = as_vectors(criteria_weights, len(listed))
     step = method.get("step", step_for(listed)) if scalarization == "weighted-sum" else "implicit"
     coordinator, *_ = (coordinate(listed, vector, step=step) for vector in vectors)

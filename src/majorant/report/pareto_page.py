@@ -18,7 +18,8 @@ from majorant.report.pareto_figures import draw_front
 CAPTIONS = {
     "front": "Every model by {loss} and the coordinator's criteria, all better when smaller."
     " {numbers} Hollow points are dominated: another model is at least as good"
-    " in all and better in one. A sharp bend means that a little more of one buys much of another.",
+    " in all and better in one; those far beyond the front are in the table only."
+    " A sharp bend means that a little more of one buys much of another.",
     "path": "What the models are worth on samples that they were not trained on, against λ. The choice by validation"
     " does not look at the test samples.",
 }
@@ -49,9 +50,9 @@ def page(record: FrontRecord, settings: dict[str, Any], folder: Path, drawn: dic
         f" {len(record.on_front)} of them on the front · data {record.dataset} · {record.seconds:.1f} s"
     )
     several = "Numbers are those of the points." if len(record.preferences) > 1 else "Numbers beside points are λ."
-    numbers = several if len(record.names) < 4 else "The colour of a line is λ."
+    numbers = several if len(record.names) < 4 else "The colour of a line is λ, the number before it the point's."
     loss = "the worst agent's training loss" if record.by_worst else "the agents' mean training loss"
-    half = ' class="half"' if len(record.names) == 2 else ""  # a plane is as wide as the path
+    half = ' class="half"' if len(record.names) == 2 else ""  # a plane is as wide as the path of a single criterion
     blocks = "".join(
         f'<figure id="{name}"{half}><div class="plot">{with_titles(record, figure, name)}</div>'
         f"<figcaption>{escape(CAPTIONS[name].format(numbers=numbers, loss=loss))}</figcaption></figure>"
@@ -84,7 +85,7 @@ def page(record: FrontRecord, settings: dict[str, Any], folder: Path, drawn: dic
 def columns(record: FrontRecord) -> dict[str, list[str]]:
     """The table by columns, as texts; columns of which nothing is known are left out."""
     points = record.points
-    scored = any(math.isfinite(p.validation_accuracy) for p in points)
+    scored = any(math.isfinite(score) for p in points for score in (p.accuracy, p.validation_accuracy))
     small, share = (lambda value: f"{value:.4g}"), (lambda value: f"{100 * value:.1f} %")
     found: list[tuple[str, list[float], Any]] = [
         ("λ", [p.weight for p in points], small),
@@ -94,6 +95,7 @@ def columns(record: FrontRecord) -> dict[str, list[str]]:
         ("Accuracy", [p.accuracy for p in points], share),
         ("Macro F1", [p.macro_f1 for p in points], share),
         ("Validation accuracy", [p.validation_accuracy for p in points], share),
+        *([] if scored else [("Test loss", [p.test_loss for p in points], small)]),
         *([] if scored else [("Validation loss", [p.validation_loss for p in points], small)]),
         ("Certificate", [p.certificate for p in points], lambda value: f"{value:.1e}"),
         ("F/F* − 1", [p.centralized_gap for p in points], lambda value: f"{value:.1e}"),
@@ -118,7 +120,8 @@ def table(record: FrontRecord) -> str:
         role = f'<td class="role">{escape(", ".join(roles))}</td>'
         rows.append(f'<tr class="{kind}"><th scope="row">{place}</th>{role}{numbers}</tr>')
     note = (
-        "Loss and criteria are at the end of training; accuracy and macro F1 on the test samples of all clients. The"
+        "Loss and criteria are on the training samples or of the parameters; accuracy and macro F1 (for regression the"
+        " test loss) on the test samples of all clients. The"
         " certificate is 0 where no small step makes everything better. The norm is that of the parameters. F/F* − 1,"
         " where it was asked for, compares the weighted sum with its minimum over all samples in one place."
     )

@@ -110,6 +110,8 @@ def load_run(folder: str | Path, label: str | None = None) -> RunRecord:
         raise ValueError(
             f"{folder} is not a run folder: " + ("it is a file" if folder.exists() else "it does not exist")
         )
+    if (folder / "front.json").is_file():
+        raise ValueError(f"{folder} is the folder of a front, which has a report of its own: give it alone")
     if not (folder / "summary.json").is_file():
         started = (folder / "metrics.jsonl").exists() or (folder / "config.toml").exists()
         reason = "the run has not finished" if started else "this is not a run folder"
