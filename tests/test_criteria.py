@@ -43,6 +43,24 @@ def test_gaps_and_losses_by_hand():
     np.testing.assert_allclose(criteria.public_loss(MODEL, X, Y).value(PARAMS), loss, rtol=1e-5)
     flat = [{"weight": jnp.zeros((2, 1)), "bias": jnp.array([0.3])}]
     assert criteria.demographic_parity(MODEL, X, GROUP).value(flat) < 1e-12
+    thrice = criteria.equalized_odds(MODEL, X, Y, GROUP, factor=3.0)
+    np.testing.assert_allclose(thrice.value(PARAMS), 3 * np.mean(within), rtol=1e-5)
+
+
+@pytest.mark.parametrize("label", [0, 1])
+def test_gaps_of_decisions_by_hand(label):
+    said = (probabilities() > 0.5) == label
+    rates = [said[g == GROUP].mean() for g in "abc"]
+    gaps = [np.ptp([said[(g == GROUP) & (y == Y)].mean() for g in "abc"]) for y in (0, 1)]
+    assert np.ptp(rates) > 0
+    assert gaps[0] != gaps[1]
+    both = [criteria.demographic_parity(MODEL, X, GROUP, label=label, factor=5.0)]
+    both += [criteria.squared_norm(), criteria.equalized_odds(MODEL, X, Y, GROUP, label=label)]
+    found = criteria.coordinate(both).decision_gaps(PARAMS)
+    assert {name: pytest.approx(float(gap)) for name, gap in found.items()} == {
+        "demographic_parity": np.ptp(rates),
+        "equalized_odds": max(gaps),
+    }
 
 
 @pytest.mark.parametrize("kinked", [criteria.l1(0.8), criteria.group_lasso(0.9)], ids=lambda c: c.name)

@@ -329,3 +329,13 @@ def test_what_cannot_be_asked_for_is_said_before_training(monkeypatch):
     for clients in (float("nan"), 2.5, 0):
         with pytest.raises(ValueError, match="positive whole number"):
             mj.chebyshev(model, clients=clients)
+
+
+def test_models_that_diverged_are_named():
+    data = mj.data.synthetic_mixture(clients=3, dimension=3, seed=0)
+    stiff, local = mj.criteria.squared_norm(1000.0), mj.local_sgd(0.1, steps=1, batch_size=None)
+    with pytest.warns(front_module.DivergedWarning, match=r"diverged for λ = 0\.5, 0\.8: lower"):
+        front = mj.pareto_front(
+            mj.models.linear(data), data, stiff, weights=[0.0, 0.5, 0.8], rounds=60, ramp=0.0, local=local
+        )
+    assert [point.weight for point in front.dominated] == [0.5, 0.8]

@@ -19,6 +19,7 @@ from majorant.pareto.front import Front
 from majorant.pareto.judge import Point
 from majorant.report.figures import render
 from majorant.report.pareto_figures import draw_front
+from majorant.report.pareto_page import columns
 
 DATA = "synthetic:clients=4,dimension=3"
 SMALL = ["--rounds", "60", "--lr", "1", "--steps", "1", "--batch-size", "0"]
@@ -130,6 +131,23 @@ def test_picking_changes_the_model_that_is_deployed(front, tmp_path):
 
 def leaves(deployment) -> list:
     return jax.tree.leaves(deployment.server.value)
+
+
+def test_what_a_regulator_would_want_to_know_is_said(front):
+    record = json.loads((front / "front.json").read_text())
+    zero = next(p["point"] for p in record["points"] if p["lambda"] == 0)
+    for place, point in enumerate(record["points"]):
+        point |= {"decision_gaps": {"demographic_parity": 0.25 + place / 100}, "centralized_gap": 0.5}
+    (front / "front.json").write_text(json.dumps(record | {"picked": zero}))
+    text = " ".join(invoke("pareto", "show", front).split())
+    assert "decisions" in text
+    for words in ("25.0 %", "29.0 %", "up to 50 % above the least F", "at λ = 0 the criteria do not count"):
+        assert words in text
+    cells = columns(read_front(front))
+    assert cells["Demographic parity of decisions"][4] == "29.0 %"
+    assert cells["F/F* − 1"][0] == "5.0e-01"
+    (front / "front.json").write_text(json.dumps(record | {"picked": zero + 1}))
+    assert "do not count" not in invoke("pareto", "show", front)
 
 
 def test_choices_that_cannot_be_made(front):

@@ -20,6 +20,7 @@ criterion           your own function                                           
 Here p_g is the mean *predicted probability* of the favourable class over the public samples of group g, and p_gy that
 over its samples of true class y. The usual gaps are differences of the rates of *decisions*, which have no gradient;
 these are smooth stand-ins for their squares, zero where predicted probabilities do not depend on the group on average.
+Fronts report the gap between decisions beside them (`Criterion.decision_gap`).
 
 Several criteria count with weights that sum to 1, equal ones unless given: λ Σ_j w_j S_j is the (λ/N) Σ_j S_j of the
 weighted-sum method.
@@ -58,6 +59,7 @@ class Criterion(NamedTuple):
     smooth: bool = True
     quadratic: Quadratic | None = None
     convex: bool = False  # known to be, not merely not known to be otherwise
+    decision_gap: Callable[[Tree], jax.Array] | None = None  # between groups, of rates of decisions: for reports
 
 
 def criterion(
@@ -151,28 +153,24 @@ def group_lasso(factor: float = 1.0) -> Criterion:
     return Criterion("group_lasso", penalty.value, penalty.prox, smooth=False, convex=True)
 
 
-def public_loss(model: Model, x: Any, y: Any) -> Criterion:
-    """The model's mean loss on samples that the coordinator holds."""
+def public_loss(model: Model, x: Any, y: Any, *, factor: float = 1.0) -> Criterion:
+    """The model's mean loss on samples that the coordinator holds, times ``factor``."""
+    check_range("factor", factor, above=0)
     x, y = samples(model, x, y=y)
-    return Criterion("public_loss", lambda params: model.losses(params, x, y).mean(), convex=model.convex)
+    return Criterion("public_loss", lambda params: factor * model.losses(params, x, y).mean(), convex=model.convex)
 
 
-def demographic_parity(model: Model, x: Any, group: Any, *, label: int = 1) -> Criterion:
+def demographic_parity(model: Model, x: Any, group: Any, *, label: int = 1, factor: float = 1.0) -> Criterion:
     """The mean over pairs of groups of the squared difference of the mean probabilities predicted for ``label``.
 
-    ``group`` has the group of every public sample. For two groups this is (p_0 − p_1)².
+    ``group`` has the group of every public sample. For two groups this is (p_0 − p_1)², times ``factor``.
     """
     check_label(model, label)
     x, group = samples(model, x, group=group)
-    belongs = members(group)
-
-    def value(params: Tree) -> jax.Array:
-        return squared_differences(belongs @ model.predict(params, x)[:, label])
-
-    return Criterion("demographic_parity", value)
+    return between_groups("demographic_parity", model, x, members(group)[None], label, factor)
 
 
-def equalized_odds(model: Model, x: Any, y: Any, group: Any, *, label: int = 1) -> Criterion:
+def equalized_odds(model: Model, x: Any, y: Any, group: Any, *, label: int = 1, factor: float = 1.0) -> Criterion:
     """As `demographic_parity` among the samples of each true class, averaged over the classes.
 
     For two groups and two classes it is half the sum of the squared differences in the mean probability predicted for
@@ -189,13 +187,25 @@ def equalized_odds(model: Model, x: Any, y: Any, group: Any, *, label: int = 1) 
                 f"of class {truth}: give more samples, or use demographic_parity"
             )
         each.append(members(group, y == truth))
-    belongs = jnp.stack(each)  # (classes, groups, n)
+    return between_groups("equalized_odds", model, x, jnp.stack(each), label, factor)
+
+
+def between_groups(name: str, model: Model, x: Any, belongs: jax.Array, label: int, factor: float) -> Criterion:
+    """Squared differences of groups' mean probabilities; ``belongs`` ``(classes, groups, n)`` takes the means.
+
+    The decision gap, which is reported and not trained, is the largest difference between two groups in the share of
+    samples that are decided to be of class ``label``, over the classes.
+    """
+    check_range("factor", factor, above=0)
 
     def value(params: Tree) -> jax.Array:
-        rates = belongs @ model.predict(params, x)[:, label]  # (classes, groups)
-        return jax.vmap(squared_differences)(rates).mean()
+        return factor * jax.vmap(squared_differences)(belongs @ model.predict(params, x)[:, label]).mean()
 
-    return Criterion("equalized_odds", value)
+    def decision_gap(params: Tree) -> jax.Array:
+        rates = belongs @ (model.predict(params, x).argmax(axis=1) == label).astype(belongs.dtype)
+        return jnp.ptp(rates, axis=1).max()
+
+    return Criterion(name, value, decision_gap=decision_gap)
 
 
 def samples(model: Model, x: Any, **others: Any) -> tuple[Any, ...]:
@@ -310,6 +320,11 @@ class Coordinator(NamedTuple):
         if not min(shares) >= 0 or not abs(sum(shares) - 1) < 1e-6:
             named = ", ".join(f"{name} = {share:g}" for name, share in zip(self.share_names, shares, strict=True))
             raise ValueError(f"the criteria's weights must be at least 0 and sum to 1, got {named}")
+
+    def decision_gaps(self, params: Tree) -> dict[str, jax.Array]:
+        """By name, the gaps between groups' rates of decisions, of the criteria that are about groups."""
+        pairs = zip(self.names, self.criteria, strict=True)
+        return {name: c.decision_gap(params) for name, c in pairs if c.decision_gap is not None}
 
     def value(self, params: Tree, weights: Any = None, *, without_prox: bool = False) -> jax.Array:
         """Σ_j w_j S_j, or the part of it that a proximal step leaves to the gradient."""

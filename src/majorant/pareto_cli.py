@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from majorant.experiments.front_record import FrontRecord
 
 ABSURD = 1e3  # times the largest number on the front: a point beyond has diverged, if not to infinity
+FAR = 0.1  # of F above its minimum: a point that has not converged
 NOT_SETTINGS = ("context", "criterion", "config", "out", "dry_run", "as_json", "figures")
 
 pareto = typer.Typer(
@@ -273,6 +274,7 @@ def facts(record: FrontRecord, place: int) -> dict[str, str]:
     if len(record.preferences) > 1:
         texts["criteria weights"] = " ".join(f"{share:.3g}" for share in point.criteria_weights)
     texts |= {k: f"{value:.3g}" for k, value in values.items()}
+    texts |= {f"{name.replace('_', ' ')} of decisions": f"{100 * v:.1f} %" for name, v in point.decision_gaps.items()}
     scores = {"accuracy": point.accuracy, "macro F1": point.macro_f1, "valid. accuracy": point.validation_accuracy}
     texts |= {name: f"{100 * value:.1f} %" for name, value in scores.items() if math.isfinite(value)}
     if not any(map(math.isfinite, scores.values())):
@@ -324,6 +326,10 @@ def show_front(record: FrontRecord) -> None:
         other = "--step implicit" if record.scalarization == "weighted-sum" else "a smaller --criteria-lr"
         words = f"training diverged for λ = {', '.join(lost)}: lower --lr, or take {other}"
         errors.print(f"[yellow]warning:[/] {words}", highlight=False)
+    gaps = [point.centralized_gap for point in record.on_front if math.isfinite(point.centralized_gap)]
+    if max(gaps, default=0) > FAR:
+        words = f"points are up to {100 * max(gaps):.0f} % above the least F: more --rounds, or another --lr"
+        errors.print(f"[yellow]warning:[/] {words}", highlight=False)
     weight = lambda place: f"λ = {record.points[place].weight:.4g} (point {place})"
     if record.best_validation is None:
         console.print("no validation samples to choose λ by", highlight=False)
@@ -335,3 +341,5 @@ def show_front(record: FrontRecord) -> None:
     measures += [f"spread {record.spread:.3g}"] * math.isfinite(record.spread)
     console.print(", ".join(measures), highlight=False)
     console.print(f"deployed: {weight(record.picked)}, by {record.picked_by}", highlight=False)
+    if record.points[record.picked].weight == 0:
+        console.print("at λ = 0 the criteria do not count: pick --knee, or a bound, to have them met", highlight=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -211,23 +212,25 @@ def find_and_save(
 ) -> FrontRecord:
     """Trains, measures, and writes models and numbers, in the precision that is switched on."""
     from majorant.pareto.choice import held_out
-    from majorant.pareto.front import pareto_front
+    from majorant.pareto.front import DivergedWarning, pareto_front
 
     began = time.monotonic()
-    front = pareto_front(
-        problem.model,
-        problem.data,
-        problem.criteria,
-        weights=config.lambdas,
-        rounds=config.rounds,
-        refine=config.refine,
-        criteria_weights=config.preferences,
-        scalarization=config.scalarization,
-        seed=config.seed,
-        participation=problem.participation,
-        on_progress=on_progress,
-        **config.method,
-    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DivergedWarning)  # the table says which
+        front = pareto_front(
+            problem.model,
+            problem.data,
+            problem.criteria,
+            weights=config.lambdas,
+            rounds=config.rounds,
+            refine=config.refine,
+            criteria_weights=config.preferences,
+            scalarization=config.scalarization,
+            seed=config.seed,
+            participation=problem.participation,
+            on_progress=on_progress,
+            **config.method,
+        )
     order = config.preferences
     found = sorted(
         [*front.points, *front.dominated], key=lambda point: (order.index(point.criteria_weights), point.weight)

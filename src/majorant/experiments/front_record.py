@@ -37,6 +37,7 @@ class PointRecord(BaseModel):
     worst_loss: Number  # the largest of the agents' training losses
     judged_by: Literal["mean loss", "worst loss"]  # which of the two is a coordinate of the front
     criteria: dict[str, Number]
+    decision_gaps: dict[str, Number] = {}  # of criteria about groups: the largest difference of rates of decisions
     accuracy: Number  # on the test samples, as macro F1
     macro_f1: Number
     test_loss: Number = math.nan  # the mean over the test samples of all clients

@@ -64,23 +64,28 @@ def distance(setting: Setting, run: str, factor: float = 1.0) -> Criterion:
     return criteria.distance(jax.tree.map(np.asarray, reference), factor)
 
 
-def public_loss(setting: Setting, file: str) -> Criterion:
+def public_loss(setting: Setting, file: str, factor: float = 1.0) -> Criterion:
     """A small loss on public samples."""
     found = public_samples(setting, file, labelled=True)
-    return criteria.public_loss(setting.model, found["x"], found["y"])
+    return criteria.public_loss(setting.model, found["x"], found["y"], factor=factor)
 
 
-def demographic_parity(setting: Setting, file: str, group: str = "group", label: int | str = 1) -> Criterion:
+def demographic_parity(
+    setting: Setting, file: str, group: str = "group", label: int | str = 1, factor: float = 1.0
+) -> Criterion:
     """The same mean prediction for all groups of public samples."""
     found = public_samples(setting, file, group=group)
-    return criteria.demographic_parity(setting.model, found["x"], found["group"], label=code_of(label, setting.classes))
+    code = code_of(label, setting.classes)
+    return criteria.demographic_parity(setting.model, found["x"], found["group"], label=code, factor=factor)
 
 
-def equalized_odds(setting: Setting, file: str, group: str = "group", label: int | str = 1) -> Criterion:
+def equalized_odds(
+    setting: Setting, file: str, group: str = "group", label: int | str = 1, factor: float = 1.0
+) -> Criterion:
     """The same mean prediction for all groups of public samples, within each true class."""
     found = public_samples(setting, file, group=group, labelled=True)
     code = code_of(label, setting.classes)
-    return criteria.equalized_odds(setting.model, found["x"], found["y"], found["group"], label=code)
+    return criteria.equalized_odds(setting.model, found["x"], found["y"], found["group"], label=code, factor=factor)
 
 
 def code_of(label: int | str, classes: tuple[Any, ...]) -> int:

@@ -13,6 +13,7 @@ not convex.
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -40,6 +41,10 @@ SCALARIZATIONS = ("weighted-sum", "chebyshev")
 RAMP = 0.25  # the share of the rounds over which λ rises
 SETTLING = {"mirror_rate": 2.0, "memory": 0.9}  # the last iterates settle: a smooth maximum of temperature 0.05
 HIGHEST = 0.9  # of λ, unless given
+
+
+class DivergedWarning(RuntimeWarning):
+    """Some models of a front have parameters that are not finite."""
 
 
 @dataclass(frozen=True)
@@ -206,6 +211,10 @@ def pareto_front(
     best = dominance.nondominated([point.values for point in points])
     if not best.any():
         raise ValueError("training diverged for every weight: lower the learning rate")
+    lost = [f"{point.weight:.3g}" for point in points if not np.isfinite(point.values).all()]
+    if lost:
+        words = "lower the learning rate, or take implicit steps; they are among the front's dominated points"
+        warnings.warn(f"training diverged for λ = {', '.join(lost)}: {words}", DivergedWarning, stacklevel=2)
     chosen = lambda mask: tuple(point for point, kept in zip(points, mask, strict=True) if kept)
     return Front(model, chosen(best), chosen(~best))
 

@@ -44,6 +44,7 @@ class Point(NamedTuple):
     norm: float  # of the parameters
     params: Tree
     judged_by: str = MEAN  # which of the agents' losses is the point's first coordinate
+    decision_gaps: dict[str, float] = {}  # noqa: RUF012 - of criteria about groups: between their rates of decisions
 
     @property
     def values(self) -> list[float]:
@@ -94,6 +95,7 @@ class Judge:
             self.by_agent = one_agent_blocks(samples, sizes[self.ids], rows)
         self.test = (data.test.x, data.test.y) if data.classes else (data.test.x[:0], data.test.y[:0])
         self.measure = jax.jit(self._measure)
+        self.decision_gaps = jax.jit(coordinator.decision_gaps)
         self.answers = jax.jit(lambda params, x: blockwise(lambda x: model.predict(params, x).argmax(axis=1), x))
 
     def _measure(self, params: Tree, pulls: jax.Array, forces: jax.Array, train: Tree, by_agent: Tree) -> Measured:
@@ -166,6 +168,7 @@ class Judge:
             norm=float(found.norm),
             params=params,
             judged_by=self.judged_by,
+            decision_gaps={name: float(gap) for name, gap in self.decision_gaps(params).items()},
         )
 
 

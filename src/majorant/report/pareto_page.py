@@ -90,6 +90,10 @@ def columns(record: FrontRecord) -> dict[str, list[str]]:
     found: list[tuple[str, list[float], Any]] = [
         ("λ", [p.weight for p in points], small),
         *((name.capitalize(), [p.values[k] for p in points], small) for k, name in enumerate(record.names)),
+        *(
+            (f"{name.replace('_', ' ').capitalize()} of decisions", [p.decision_gaps[name] for p in points], share)
+            for name in points[0].decision_gaps
+        ),
         *([("Mean loss", [p.loss for p in points], small)] if record.by_worst else []),
         ("Norm", [p.norm for p in points], small),
         ("Accuracy", [p.accuracy for p in points], share),
@@ -123,7 +127,8 @@ def table(record: FrontRecord) -> str:
         "Loss and criteria are on the training samples or of the parameters; accuracy and macro F1 (for regression the"
         " test loss) on the test samples of all clients. The"
         " certificate is 0 where no small step makes everything better. The norm is that of the parameters. F/F* − 1,"
-        " where it was asked for, compares the weighted sum with its minimum over all samples in one place."
+        " where it was asked for, compares the weighted sum with its minimum over all samples in one place. Gaps of"
+        " decisions are the largest differences between groups in the share of public samples that get the label."
     )
     body = f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
     return f'{body}<p class="note">{note}</p>'
