@@ -25,9 +25,11 @@ ROOT = Path(__file__).parents[1]
 METHODS = ROOT / "docs" / "methods"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 SOLVERS = ("lsgd", "acd", "asvrcd", "ascd", "svrcd", "scd", "l2sgd+")
-PAGE_OF = {"fedavg+": "fedavg-plus", "clustered": "clustered-fl"} | dict.fromkeys(
-    SOLVERS, "unified-solvers"
-)  # where a method's name is not its page's
+PAGE_OF = (  # where a method's name is not its page's
+    {"fedavg+": "fedavg-plus", "clustered": "clustered-fl"}
+    | dict.fromkeys(SOLVERS, "unified-solvers")
+    | dict.fromkeys(("afl", "q-ffl", "fedmgda+"), "fair")
+)
 SMALLER = {"clients=300": "clients=20", "rounds=200": "rounds=4"}  # the printed sizes, and those that are run here
 FENCE = re.compile(r"^(?P<mark><!-- not run -->\n)?```(?P<language>\w*)[^\n]*\n(?P<text>.*?)^```$", re.M | re.S)
 USAGE_ERROR = typer.BadParameter.__mro__[1]  # click's UsageError, wherever this version of typer keeps click
