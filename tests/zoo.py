@@ -148,6 +148,8 @@ ZOO: dict[str, Entry] = {
         ("mirror_rate", 0.5, 2.0),
         sends_points=False,
     ),
+    "q_ffl": Entry(lambda model, local: mj.q_ffl(model, q=2.0, local=local), ("q", 2.0, 0.5), sends_points=False),
+    "fed_mgda": Entry(lambda model, local: mj.fed_mgda(model, local=local), ("server_lr", 0.1, 0.5)),
 }
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import optax
 import pytest
 from jax.flatten_util import ravel_pytree
+from scipy.optimize import brentq
 
 import majorant as mj
 import zoo
@@ -243,7 +244,7 @@ def test_q_ffl_with_q_zero_is_fed_avg_and_q_one_minimises_the_sum_of_squares():
         found = []
         for algorithm in (fair, plain):
             server = algorithm.init(key)
-            view = View(server.value, server.hyper, 0, 1)
+            view = algorithm.broadcast(server, key)
             uploads = [algorithm.client_update(view, (), client(i), jax.random.fold_in(key, i))[0] for i in (0, 1, 3)]
             value = jax.tree.map(
                 lambda *leaves: sum(leaves), *[jax.tree.map(lambda v, u=u: u.weight * v, u.value) for u in uploads]
@@ -263,15 +264,29 @@ def test_the_upload_of_q_ffl():
     algorithm = mj.q_ffl(QUADRATIC, q=2.0, local=ONE_STEP)
     server = algorithm.init(jax.random.key(0))
     data = ClientData(jnp.array([[1.0, 0.0, 4.0]]), jnp.zeros(1), jnp.int32(1), jnp.int32(0))
-    view = View(server.value, server.hyper, 0, 1)
-    upload = algorithm.client_update(view, (), data, jax.random.key(0))[0]
     gradient = 4 * (np.array([0.3, -0.4]) - np.array([1.0, 0.0]))
     loss = gradient @ gradient / 8
-    np.testing.assert_allclose(upload.value.delta, loss**2 * gradient, rtol=1e-4)
-    np.testing.assert_allclose(upload.value.h, 2 * loss * gradient @ gradient + 20 * loss**2, rtol=1e-4)
+    for unit in (1.0, 0.25):
+        view = View(server.value, server.hyper, 0, 1, jnp.asarray(unit))
+        upload = algorithm.client_update(view, (), data, jax.random.key(0))[0]
+        np.testing.assert_allclose(upload.value.delta, (loss / unit) ** 2 * gradient, rtol=1e-4)
+        h = (2 * loss * gradient @ gradient + 20 * loss**2) / unit**2
+        np.testing.assert_allclose(upload.value.h, h, rtol=1e-4)
+        np.testing.assert_allclose(upload.value.loss, loss, rtol=1e-5)
     found = algorithm.diagnosis.conclude(server, algorithm.diagnosis.measure(view, (), data, jax.random.key(0)))
     assert found["objective"] == pytest.approx(loss**3 / 3, rel=1e-5)
     assert found["gradient_squared"] == pytest.approx(loss**4 * gradient @ gradient, rel=1e-4)
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+def test_q_ffl_with_losses_in_any_unit(unit):
+    """The model for q = 10 is the same, and nobody is rejected: losses are scaled, and with them the local rate."""
+    scaled = agents((0.0, 0.0, unit), (1.0, 0.0, 4.0 * unit))
+    local = mj.local_sgd(0.05 / unit, steps=1, batch_size=None)
+    run = mj.simulate(mj.q_ffl(QUADRATIC, q=10.0, local=local), scaled, rounds=1500, evaluate_every=1500)
+    assert sum(line["rejected"] for line in run.history) == 0
+    slope = lambda t: (t**2 / 2) ** 10 * t + (2 * (t - 1) ** 2) ** 10 * 4 * (t - 1)
+    np.testing.assert_allclose(run.server.value, [brentq(slope, 0, 1), 0.0], atol=1e-4)
 
 
 def test_the_direction_of_fed_mgda_goes_down_for_everyone_who_took_part():
