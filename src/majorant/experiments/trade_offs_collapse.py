@@ -39,7 +39,7 @@ from majorant.experiments.trade_offs import lengths, made_agents
 from majorant.experiments.trade_offs_agents import Agents, accuracy, answers_of, norms
 from majorant.models.base import Model
 
-LAMBDAS = (0.87, 0.88, 0.89, 0.9, 0.91, 0.92, 0.93, 0.95, 0.97, 0.99)
+LAMBDAS = (0.87, 0.88, 0.89, 0.9, 0.91, 0.92, 0.93, 0.95, 0.97, 0.975, 0.98, 0.99)
 START, BEFORE = 0.5, (0.6, 0.7, 0.75, 0.8, 0.84)  # where the warm path begins, and what it passes on its way
 SEEDS, WARM_ROUNDS, RAMP, COLLAPSED, ROUNDING = 3, 10, 0.8, 0.2, 1e-3
 FACTOR = RELEASED["iid"].factor
