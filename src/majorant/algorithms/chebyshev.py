@@ -281,8 +281,8 @@ def agnostic(
     >>> mj.simulate(mj.agnostic(mj.models.linear(data), clients=5), data, rounds=2).algorithm.name
     'afl'
     """
-    options = {"clients": clients, "local": local, "mirror_rate": mirror_rate, "output": output}
-    return chebyshev(model, **options)._replace(name="afl")  # type: ignore[arg-type]
+    worst = chebyshev(model, clients=clients, local=local, mirror_rate=mirror_rate, output=output)
+    return worst._replace(name="afl")
 
 
 def per_objective(name: str, value: float | Sequence[float], count: int) -> jax.Array:

@@ -164,11 +164,10 @@ def front_row(name: str, found: Reached, best: int, curve: np.ndarray, truth: fl
 
 
 class Fair(NamedTuple):
-    """A method, the values of its hyperparameters to choose from, and by which training loss: the worst or the mean."""
+    """A method and the values of its hyperparameters to choose from."""
 
     algorithm: Algorithm
     grid: Mapping[str, Sequence[float]]
-    rule: Callable[[np.ndarray], np.ndarray] = lambda losses: losses.max(axis=1)
 
 
 def fair_methods(model: Model) -> dict[str, Fair]:
@@ -254,8 +253,12 @@ class Outcome(NamedTuple):
     values: str  # the chosen hyperparameters
 
 
-def outcome(judged: Judged, settings: Sequence[Mapping[str, Any]], rule: Callable) -> tuple[int, Outcome]:
-    """The place of the model that a rule chooses by the training losses, and what it is worth."""
+def outcome(
+    judged: Judged,
+    settings: Sequence[Mapping[str, Any]],
+    rule: Callable[[np.ndarray], np.ndarray] = lambda losses: losses.max(axis=1),
+) -> tuple[int, Outcome]:
+    """The place of the model that a rule, the worst one, chooses by the training losses, and what it is worth."""
     best = int(np.nan_to_num(rule(judged.loss), nan=np.inf).argmin())
     right, losses = judged.accuracy[best], judged.loss[best]
     values = " ".join(f"{value:g}" for value in settings[best]["hyper"].values())
@@ -278,12 +281,12 @@ def worst_client(context: Context) -> Result:
             run = mj.simulate(method.algorithm, data, rounds=rounds, evaluate_every=rounds, seed=seed, grid=method.grid)
             server = run.snapshot.server
             judged = judge(model, data, server.value)
-            found.setdefault(name, []).append(outcome(judged, run.settings, method.rule)[1])
+            found.setdefault(name, []).append(outcome(judged, run.settings)[1])
             if name == "FedAvg":
                 by_mean = outcome(judged, run.settings, lambda losses: losses.mean(axis=1))[1]
                 found.setdefault("FedAvg, by the mean loss", []).append(by_mean)
             if name == "AFL":
-                best, of_mean = outcome(judge(model, data, server.state.average), run.settings, method.rule)
+                best, of_mean = outcome(judge(model, data, server.state.average), run.settings)
                 found.setdefault("AFL, mean of rounds", []).append(of_mean)
                 theta = jax.tree.map(lambda a, best=best: a[best], server.state.average)
                 gaps.append(gap_of(model, data, theta, np.asarray(server.state.rho[best], float)))
