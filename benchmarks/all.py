@@ -12,7 +12,7 @@ NAMES = (
     "scaling",
     "gossip_round",
     "unified_solvers",
-    "fed_mm",
+    "fedmm",
     "pareto_front",
 )
 

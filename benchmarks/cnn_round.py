@@ -89,8 +89,8 @@ def measure(data: FederatedData, name: str, components: int) -> None:
     """Prints microseconds per image of both, for one client at a time and side by side."""
     local = mj.local_sgd(LR, epochs=1, batch_size=BATCH, momentum=MOMENTUM)
     model = mj.models.cnn(data)
-    one = mj.fed_avg(model, local=local)
-    algorithm = one if components == 1 else mj.fed_em(model, components=components, local=local)
+    one = mj.fedavg(model, local=local)
+    algorithm = one if components == 1 else mj.fedem(model, components=components, local=local)
     theirs = torch_round(data, components)
     best = {"map": float("inf"), "vmap": float("inf"), "torch": float("inf")}
     theirs()

@@ -86,7 +86,7 @@ def main() -> dict[str, float]:
     data = mj.data.synthetic_mixture(variant="released", test_samples=200, seed=12345)
     limits = measure_limits()
     local = mj.local_sgd(LR, epochs=1, batch_size=BATCH, momentum=MOMENTUM, weight_decay=DECAY)
-    algorithm = mj.fed_em(mj.models.linear(data), components=COMPONENTS, local=local)
+    algorithm = mj.fedem(mj.models.linear(data), components=COMPONENTS, local=local)
     theirs = TorchFedEM(data)
     ours_seconds, theirs_seconds, compile_seconds, rounds = [], [], 0.0, 0
     for _ in range(3):  # in turns

@@ -15,8 +15,8 @@ import numpy as np
 
 import majorant as mj
 from benchmarks.machine import best_of, measure_limits
-from majorant.communication.topology import Topology
 from majorant.data.federated import FederatedData
+from majorant.exchange.topology import Topology
 
 FEATURES, SAMPLES, BATCH, LR, ROUNDS = 50, 32, 16, 0.1, 20
 CASES: tuple[tuple[str, Topology, tuple[int, ...]], ...] = (
@@ -73,7 +73,7 @@ def measure(name: str, topology: Topology, nodes: int, bandwidth: float) -> None
     """A line for one network."""
     data = problem(nodes)
     local = mj.local_sgd(LR, epochs=1, batch_size=BATCH)
-    algorithm = mj.gossip(mj.fed_avg(mj.models.linear(data), local=local), topology, data)
+    algorithm = mj.gossip(mj.fedavg(mj.models.linear(data), local=local), topology, data)
     mj.simulate(algorithm, data, rounds=ROUNDS, evaluate_every=ROUNDS)  # compiles
     ours = min(
         mj.simulate(algorithm, data, rounds=ROUNDS, evaluate_every=ROUNDS).seconds["train"] / ROUNDS for _ in range(3)

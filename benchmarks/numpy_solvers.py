@@ -1,6 +1,6 @@
 """The solvers of the mixture objective in NumPy, for logistic regression: what one would write without this library.
 
-Each does one iteration, or for LSGD-PFL one round, of the method of the same name in `majorant.algorithms`. Clients are
+Each does one iteration, or for LSGD-PFL one round, of the method of the same name in `majorant.methods`. Clients are
 done all at once, as arrays with a row for each (``loop=False``), or one after the other in a Python loop.
 """
 

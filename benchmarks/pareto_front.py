@@ -83,7 +83,7 @@ def model_of(problem: Problem, data: FederatedData) -> Model:
 def make(problem: Problem, data: FederatedData, weight: float = 0.5) -> Algorithm:
     """The weighted sum on the problem's model."""
     local = mj.local_sgd(LR, steps=problem.steps, batch_size=problem.batch_size)
-    return mj.weighted_sum(model_of(problem, data), mj.criteria.squared_norm(), weight=weight, local=local)
+    return mj.tradeoffs.weighted_sum(model_of(problem, data), mj.criteria.squared_norm(), weight=weight, local=local)
 
 
 def seconds(work: Callable[[], object]) -> float:

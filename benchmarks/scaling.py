@@ -29,7 +29,7 @@ def measure(clients: int, budget: int | None) -> dict[str, float]:
     data = FederatedData.from_arrays(x, y, owner, split=(0.8, 0.0, 0.2))
     loaded = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     local = mj.local_sgd(0.1, batch_size=32, momentum=0.9)
-    algorithm = mj.fed_em(mj.models.linear(data), components=3, local=local)
+    algorithm = mj.fedem(mj.models.linear(data), components=3, local=local)
     rounds = 20 if clients <= 10_000 else 3
     run = mj.simulate(algorithm, data, rounds=rounds, evaluate_every=rounds, memory_budget=budget)
     return {

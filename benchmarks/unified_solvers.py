@@ -46,14 +46,14 @@ def algorithms(data: FederatedData) -> dict[str, Algorithm]:
     """The methods with the paper's parameters where it states them, by theory otherwise."""
     objective, sizes = mixture(data, lambda_=LAMBDA, l2=L2), data.train.sizes
     constants = objective.constants(data)
-    coordinate = mj.asvrcd_pfl(objective, constants=constants, sizes=sizes)
+    coordinate = mj.methods.asvrcd(objective, constants=constants, sizes=sizes)
     shared = {name: hyper_of(coordinate)[name] for name in ("p_w", "lr")}
     return {
-        "lsgd": mj.lsgd_pfl(objective, lr=0.01, tau=Lsgd.tau, batch_size=1),
-        "ascd": mj.ascd_pfl(objective, constants=constants, sizes=sizes, rule="paper"),
+        "lsgd": mj.methods.lsgd(objective, lr=0.01, tau=Lsgd.tau, batch_size=1),
+        "ascd": mj.methods.ascd(objective, constants=constants, sizes=sizes, rule="paper"),
         "asvrcd": coordinate,
-        "acd": mj.acd_pfl(objective, constants=constants),
-        "l2sgd+": mj.l2sgd_plus(objective, constants=constants, **shared),
+        "acd": mj.methods.acd(objective, constants=constants),
+        "l2sgd+": mj.methods.l2sgd_plus(objective, constants=constants, **shared),
     }
 
 

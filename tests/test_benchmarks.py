@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import majorant as mj
-from majorant.algorithms.two_blocks import DRAWN, coins_of
 from majorant.core import client_key, round_key
+from majorant.methods._two_blocks import DRAWN, coins_of
 from majorant.objectives import mixture
 
 ROOT = Path(__file__).parents[1]
@@ -51,7 +51,7 @@ def test_asvrcd_in_numpy_does_our_iterations():
 
     data, rounds, seen = small_logistic(), 12, []
     objective = mixture(data, lambda_=0.5, l2=0.1)
-    algorithm = mj.asvrcd_pfl(objective, constants=objective.constants(data), sizes=[6] * 3, p_w=0.3, rho=0.2)
+    algorithm = mj.methods.asvrcd(objective, constants=objective.constants(data), sizes=[6] * 3, p_w=0.3, rho=0.2)
     record = lambda records, snapshot: seen.append(snapshot())
     mj.simulate(algorithm, data, rounds=rounds, evaluate_every=1, on_evaluation=record)
     server = jax.tree.map(lambda a: a[0], seen[0].server)
@@ -101,8 +101,8 @@ def test_numpy_solvers_find_the_minimum():
     objective = mixture(data, lambda_=0.5, l2=0.1)
     constants, best = objective.constants(data), mj.objectives.reference_solution(objective, data)
     made = {
-        "acd": mj.acd_pfl(objective, constants=constants),
-        "l2sgd+": mj.l2sgd_plus(objective, constants=constants, sizes=[6] * 3),
+        "acd": mj.methods.acd(objective, constants=constants),
+        "l2sgd+": mj.methods.l2sgd_plus(objective, constants=constants, sizes=[6] * 3),
     }
     for name, algorithm in made.items():
         hyper = {k: float(v) for k, v in algorithm.init(jax.random.key(0)).hyper.items()}

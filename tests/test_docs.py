@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 import typer
 
-from majorant.cli import app, resolve
+from majorant.app import catalogue
+from majorant.app.config import LocalConfig, RunConfig, check_names, make_config
+from majorant.app.front import FrontConfig, make_front_config
+from majorant.app.reproduce import EXPERIMENTS
+from majorant.cli.main import app, resolve
+from majorant.cli.pareto import numbers
 from majorant.core import Algorithm
 from majorant.engines import population
-from majorant.experiments import catalogue
-from majorant.experiments.config import LocalConfig, RunConfig, check_names, make_config
-from majorant.experiments.front import FrontConfig, make_front_config
-from majorant.experiments.named import EXPERIMENTS
-from majorant.pareto_cli import numbers
 
 ROOT = Path(__file__).parents[1]
 METHODS = ROOT / "docs" / "methods"

@@ -12,13 +12,13 @@ import pytest
 
 import majorant as mj
 import zoo
-from majorant.communication.participation import Participation, full
 from majorant.core import ClientData, all_finite, tree_bytes
 from majorant.data.federated import FederatedData
 from majorant.engines.resident import Resident
 from majorant.engines.run import Run
 from majorant.engines.settings import run_settings
 from majorant.engines.simulator import Simulation, Snapshot
+from majorant.exchange.participation import Participation, full
 
 ROUNDS = 4
 every_algorithm = pytest.mark.parametrize("name", zoo.ZOO)

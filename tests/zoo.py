@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 
 import majorant as mj
-from majorant import algorithms
-from majorant.communication.topology import Topology
+from majorant import methods
 from majorant.core import Algorithm
 from majorant.data.federated import FederatedData, Ragged, offsets_of
+from majorant.exchange.topology import Topology
 from majorant.models.base import Model, Spec
 from majorant.objectives import Constants, Objective, mixture, multi_task
 from majorant.solvers import LocalSolver
@@ -36,23 +36,23 @@ class Entry(NamedTuple):
 
 
 ZOO: dict[str, Entry] = {
-    "fed_avg": Entry(lambda model, local: mj.fed_avg(model, local=local)),
-    "fed_avg:adam": Entry(lambda model, local: mj.fed_avg(model, local=local, server="adam"), ("server_lr", 0.1, 0.2)),
-    "fed_avg:hold": Entry(lambda model, local: mj.fed_avg(model, local=local, absent="hold"), forgets=False),
-    "fed_avg_plus": Entry(lambda model, local: mj.fed_avg_plus(model, local=local)),
-    "fed_prox": Entry(lambda model, local: mj.fed_prox(model, mu=0.5, local=local), ("mu", 0.5, 2.0)),
-    "fed_em": Entry(lambda model, local: mj.fed_em(model, components=2, local=local)),
-    "fed_em:newton": Entry(
-        lambda model, local: mj.fed_em(model, components=2, local=mj.local_newton(3, l2=0.1)), ("l2", 0.1, 0.2)
+    "fedavg": Entry(lambda model, local: mj.fedavg(model, local=local)),
+    "fedavg:adam": Entry(lambda model, local: mj.fedavg(model, local=local, server="adam"), ("server_lr", 0.1, 0.2)),
+    "fedavg:hold": Entry(lambda model, local: mj.fedavg(model, local=local, absent="hold"), forgets=False),
+    "fedavg_plus": Entry(lambda model, local: mj.fedavg_plus(model, local=local)),
+    "fedprox": Entry(lambda model, local: mj.fedprox(model, mu=0.5, local=local), ("mu", 0.5, 2.0)),
+    "fedem": Entry(lambda model, local: mj.fedem(model, components=2, local=local)),
+    "fedem:newton": Entry(
+        lambda model, local: mj.fedem(model, components=2, local=mj.solvers.local_newton(3, l2=0.1)), ("l2", 0.1, 0.2)
     ),
     "gossip:ring": Entry(
-        lambda model, local: mj.gossip(mj.fed_em(model, components=2, local=local), mj.topology.ring(), problem()),
+        lambda model, local: mj.gossip(mj.fedem(model, components=2, local=local), mj.topology.ring(), problem()),
         forgets=False,
         messages=2 * (len(SIZES) - 1),
     ),
     "gossip:failing": Entry(
         lambda model, local: mj.gossip(
-            mj.fed_avg(model, local=local, server="adam"),
+            mj.fedavg(model, local=local, server="adam"),
             mj.topology.sequence(failing(), mj.topology.star()),
             problem(),
         ),
@@ -61,14 +61,14 @@ ZOO: dict[str, Entry] = {
         messages=0,  # differs from seed to seed
     ),
     "local": Entry(lambda model, local: mj.local(model, local=local)),
-    "clustered_fl": Entry(
-        lambda model, local: mj.clustered_fl(
+    "clustered": Entry(
+        lambda model, local: mj.clustered(
             model, clients=len(SIZES), local=local, tolerance_mean=0.15, tolerance_max=0.01
         )
     ),
-    "p_fed_me": Entry(lambda model, local: mj.p_fed_me(model, mu=0.5, local=local), ("mu", 0.5, 2.0)),
-    "p_fed_me:paper": Entry(
-        lambda model, local: mj.p_fed_me(model, mu=0.5, local=local, variant="paper", inner_steps=2),
+    "pfedme": Entry(lambda model, local: mj.pfedme(model, mu=0.5, local=local), ("mu", 0.5, 2.0)),
+    "pfedme:paper": Entry(
+        lambda model, local: mj.pfedme(model, mu=0.5, local=local, variant="paper", inner_steps=2),
         ("outer_lr", 0.1, 0.2),
     ),
     "apfl:adaptive": Entry(lambda model, local: mj.apfl(model, local=local, adaptive=True), ("alpha", 0.5, 0.25)),
@@ -76,22 +76,22 @@ ZOO: dict[str, Entry] = {
         lambda model, local: mj.surrogate_optimization(mj.surrogates.logistic_bound(problem(), kind="bohning")),
         ("l2", 0.1, 0.5),
     ),
-    "lsgd_pfl": Entry(lambda model, local: algorithms.lsgd_pfl(objective(model), tau=3, lr=0.1), forgets=False),
-    "acd_pfl": Entry(
-        lambda model, local: algorithms.acd_pfl(objective(model), constants=CONSTANTS),
+    "lsgd": Entry(lambda model, local: methods.lsgd(objective(model), tau=3, lr=0.1), forgets=False),
+    "acd": Entry(
+        lambda model, local: methods.acd(objective(model), constants=CONSTANTS),
         ("smooth_w", 0.6, 0.9),
         sends_points=False,
         forgets=False,
     ),
-    "asvrcd_pfl": Entry(
-        lambda model, local: algorithms.asvrcd_pfl(objective(model), constants=CONSTANTS, sizes=SIZES, rho=0.3),
+    "asvrcd": Entry(
+        lambda model, local: methods.asvrcd(objective(model), constants=CONSTANTS, sizes=SIZES, rho=0.3),
         ("lr", 0.1, 0.05),
         sends_points=False,
         forgets=False,
         messages=0,  # depends on the coins
     ),
-    "asvrcd_pfl:replay": Entry(
-        lambda model, local: algorithms.asvrcd_pfl(
+    "asvrcd:replay": Entry(
+        lambda model, local: methods.asvrcd(
             objective(model), constants=CONSTANTS, sizes=SIZES, rho=0.3, inclusion=0.5, absent="replay", warm_up=True
         ),
         ("lr", 0.1, 0.05),
@@ -100,7 +100,7 @@ ZOO: dict[str, Entry] = {
         messages=0,
     ),
     "l2sgd_plus": Entry(
-        lambda model, local: algorithms.l2sgd_plus(
+        lambda model, local: methods.l2sgd_plus(
             mixture(problem(), model=model, lambda_=0.5, l2=0.1)._replace(convex=True),
             constants=CONSTANTS,
             p_w=0.2,
@@ -109,8 +109,8 @@ ZOO: dict[str, Entry] = {
         ("lr", 0.5, 0.3),
         sends_points=False,
     ),
-    "fed_mm": Entry(
-        lambda model, local: mj.fed_mm(
+    "fedmm": Entry(
+        lambda model, local: mj.fedmm(
             mj.surrogates.proximal_gradient(model, rho=0.3, regularizer=regularizers.elastic_net(0.02, 0.1)),
             problem(),
             step=mj.steps.constant(0.5),
@@ -126,17 +126,17 @@ ZOO: dict[str, Entry] = {
         rejects=False,
     ),
     "weighted_sum": Entry(
-        lambda model, local: mj.weighted_sum(
+        lambda model, local: mj.tradeoffs.weighted_sum(
             model,
             [mj.criteria.l1(0.2), mj.criteria.squared_norm()],
-            local=mj.local_sgd(0.1, epochs=1, batch_size=4, schedule=mj.multi_step()),
+            local=mj.local_sgd(0.1, epochs=1, batch_size=4, schedule=mj.schedules.multi_step()),
             step="implicit",
             ramp=0.5,
         ),
         ("lambda", 0.3, 0.1),
     ),
     "chebyshev": Entry(
-        lambda model, local: mj.chebyshev(
+        lambda model, local: mj.tradeoffs.chebyshev(
             model,
             mj.criteria.squared_norm(),
             clients=len(SIZES),
@@ -148,14 +148,16 @@ ZOO: dict[str, Entry] = {
         ("mirror_rate", 0.5, 2.0),
         sends_points=False,
     ),
-    "q_ffl": Entry(lambda model, local: mj.q_ffl(model, q=2.0, local=local), ("q", 2.0, 0.5), sends_points=False),
-    "fed_mgda": Entry(lambda model, local: mj.fed_mgda(model, local=local), ("server_lr", 0.1, 0.5)),
+    "q_ffl": Entry(
+        lambda model, local: mj.methods.q_ffl(model, q=2.0, local=local), ("q", 2.0, 0.5), sends_points=False
+    ),
+    "fedmgda_plus": Entry(lambda model, local: mj.methods.fedmgda_plus(model, local=local), ("server_lr", 0.1, 0.5)),
 }
 
 
 # One for each way in which rounds need the engines: plain sums, a network, all uploads side by side (points, others),
 # a set-up round, and messages of several parts.
-MECHANISMS = ("fed_em", "gossip:ring", "clustered_fl", "mocha", "lsgd_pfl", "asvrcd_pfl")
+MECHANISMS = ("fedem", "gossip:ring", "clustered", "mocha", "lsgd", "asvrcd")
 
 
 def failing() -> Topology:
@@ -165,7 +167,7 @@ def failing() -> Topology:
 
 def solver() -> LocalSolver:
     """Minibatches, momentum that stays with the client, and a schedule."""
-    return mj.local_sgd(0.1, epochs=1, batch_size=4, momentum=0.5, schedule=mj.multi_step())
+    return mj.local_sgd(0.1, epochs=1, batch_size=4, momentum=0.5, schedule=mj.schedules.multi_step())
 
 
 @functools.cache

@@ -49,10 +49,10 @@ def test_outputs_are_those_of_the_module():
     assert_close(model.init(jax.random.key(0)), params, 0)
 
 
-@pytest.mark.parametrize("name", ["fed_avg", "fed_em", "local"])
+@pytest.mark.parametrize("name", ["fedavg", "fedem", "local"])
 def test_a_torch_step_is_a_step_of_sgd(name):
     method = getattr(mj, name)
-    torch_side = method(mj.models.from_torch(make, zoo.problem()), local=mj.local_torch(make, one_step))
+    torch_side = method(mj.models.from_torch(make, zoo.problem()), local=mj.solvers.local_torch(make, one_step))
     ours = method(in_jax(), local=mj.local_sgd(LR, batch_size=None))
     first, second = (
         mj.simulate(algorithm, zoo.problem(), rounds=3, extra_padding=2) for algorithm in (torch_side, ours)
@@ -63,8 +63,8 @@ def test_a_torch_step_is_a_step_of_sgd(name):
 
 
 def test_fed_em_with_torch_clients_improves_the_likelihood():
-    algorithm = mj.fed_em(
-        mj.models.from_torch(make, zoo.problem()), components=2, local=mj.local_torch(make, several_steps)
+    algorithm = mj.fedem(
+        mj.models.from_torch(make, zoo.problem()), components=2, local=mj.solvers.local_torch(make, several_steps)
     )
     run = mj.simulate(algorithm, zoo.problem(), rounds=6, evaluate_every=1)
     loss = [line["loss"] for line in run.history]
@@ -74,9 +74,11 @@ def test_fed_em_with_torch_clients_improves_the_likelihood():
 
 def test_torch_clients_and_others_share_a_federation():
     """Clients 1 and 4 train in PyTorch, the others by our SGD, on the same parameters."""
-    mixed = mj.local_by_client([mj.local_sgd(LR, batch_size=None), mj.local_torch(make, one_step)], {1: 1, 4: 1})
+    mixed = mj.solvers.local_by_client(
+        [mj.local_sgd(LR, batch_size=None), mj.solvers.local_torch(make, one_step)], {1: 1, 4: 1}
+    )
     runs = [
-        mj.simulate(mj.fed_avg(in_jax(), local=local), zoo.problem(), rounds=3)
+        mj.simulate(mj.fedavg(in_jax(), local=local), zoo.problem(), rounds=3)
         for local in (mixed, mj.local_sgd(LR, batch_size=None))
     ]
     assert_close(*(run.snapshot.server.value for run in runs))
@@ -102,7 +104,7 @@ def test_buffers_are_averaged_and_counters_stay_whole():
         one_step(module, x, y, weights)
 
     model = mj.models.from_torch(Normalised, zoo.problem())
-    run = mj.simulate(mj.fed_avg(model, local=mj.local_torch(Normalised, train)), zoo.problem(), rounds=2)
+    run = mj.simulate(mj.fedavg(model, local=mj.solvers.local_torch(Normalised, train)), zoo.problem(), rounds=2)
     value = run.snapshot.server.value
     assert value["layers.1.num_batches_tracked"].tolist() == [2.0]
     assert {str(leaf.dtype) for leaf in value.values()} == {"float32"}
@@ -120,7 +122,7 @@ def test_a_seed_makes_training_repeatable_and_leaves_torchs_own_alone():
     torch.manual_seed(7)
     expected = torch.rand(1)
     torch.manual_seed(7)
-    algorithm = mj.fed_avg(mj.models.from_torch(make, zoo.problem()), local=mj.local_torch(make, noisy))
+    algorithm = mj.fedavg(mj.models.from_torch(make, zoo.problem()), local=mj.solvers.local_torch(make, noisy))
     first, second = (mj.simulate(algorithm, zoo.problem(), rounds=2, seed=3) for _ in range(2))
     assert_close(first.snapshot.server.value, second.snapshot.server.value, 0)
     assert torch.rand(1) == expected
@@ -137,10 +139,10 @@ def test_what_does_not_fit_is_refused():
         mj.models.from_torch(torch.nn.Linear(3, 1), zoo.problem())
     model = mj.models.from_torch(make, zoo.problem())
     with pytest.raises(ValueError, match="whose gradients JAX does not see: train it with local_torch"):
-        mj.simulate(mj.fed_avg(model, local=mj.local_sgd()), zoo.problem(), rounds=1)
-    other = mj.local_torch(lambda: torch.nn.Linear(3, 2), one_step)
+        mj.simulate(mj.fedavg(model, local=mj.local_sgd()), zoo.problem(), rounds=1)
+    other = mj.solvers.local_torch(lambda: torch.nn.Linear(3, 2), one_step)
     with pytest.raises(Exception, match=r"local_torch trains a Linear with parameters .*but the model's are"):
-        mj.simulate(mj.fed_avg(model, local=other), zoo.problem(), rounds=1)
+        mj.simulate(mj.fedavg(model, local=other), zoo.problem(), rounds=1)
 
 
 def test_codes_go_in_as_whole_numbers():

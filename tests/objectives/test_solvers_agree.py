@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import flat_objectives
-from majorant.algorithms import acd_pfl, asvrcd_pfl, lsgd_pfl, svrcd_pfl
+from majorant.methods import acd, asvrcd, lsgd, svrcd
 from majorant.objectives import (
     Constants,
     apfl2,
@@ -62,12 +62,12 @@ OBJECTIVES = {
     ),
 }
 SOLVERS = {
-    "lsgd": lambda p: lsgd_pfl(
+    "lsgd": lambda p: lsgd(
         p.objective, lr=1 / max(p.constants.smooth_w, p.constants.smooth_beta), tau=1, batch_size=None
     ),
-    "acd": lambda p: acd_pfl(p.objective, constants=p.constants),
-    "asvrcd": lambda p: asvrcd_pfl(p.objective, constants=p.constants, sizes=p.sizes),
-    "svrcd": lambda p: svrcd_pfl(p.objective, constants=p.constants, sizes=p.sizes),
+    "acd": lambda p: acd(p.objective, constants=p.constants),
+    "asvrcd": lambda p: asvrcd(p.objective, constants=p.constants, sizes=p.sizes),
+    "svrcd": lambda p: svrcd(p.objective, constants=p.constants, sizes=p.sizes),
 }
 ROUNDS = {"lsgd": 400, "acd": 100, "asvrcd": 2000, "svrcd": 5000}
 

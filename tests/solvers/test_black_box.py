@@ -10,8 +10,7 @@ from sklearn.linear_model import LogisticRegression
 
 import majorant as mj
 import zoo
-from majorant.core import ClientData, View
-from majorant.solvers import as_hyper
+from majorant.core import ClientData, View, as_hyper
 
 N, D = 60, 3
 KEY = jax.random.key(0)
@@ -49,8 +48,8 @@ def matrix(params):
 
 
 SOLVERS = {
-    "newton": lambda **o: mj.local_newton(10, **o),
-    "lbfgs": lambda **o: mj.local_lbfgs(100, **o),
+    "newton": lambda **o: mj.solvers.local_newton(10, **o),
+    "lbfgs": lambda **o: mj.solvers.local_lbfgs(100, **o),
 }
 
 
@@ -75,7 +74,7 @@ def start(classes):
     return model_of(classes).init(jax.random.key(3))
 
 
-@pytest.mark.parametrize("solver", [mj.local_newton(5), mj.local_lbfgs(30)])
+@pytest.mark.parametrize("solver", [mj.solvers.local_newton(5), mj.solvers.local_lbfgs(30)])
 def test_models_that_are_not_convex_go_down(solver):
     x, y, _ = samples(3)
     model = mj.models.mlp(mj.models.Spec((D,), 3), hidden=(6,))
@@ -93,7 +92,7 @@ def design(x, w):
 def test_least_squares_is_that_of_numpy():
     x, y, w = samples(0)
     found = solve(
-        mj.local_least_squares(), model_of(0), client(x, y, padded=4), start(0), weights=jnp.r_[w, 0, 0, 0, 0]
+        mj.solvers.local_least_squares(), model_of(0), client(x, y, padded=4), start(0), weights=jnp.r_[w, 0, 0, 0, 0]
     )
     expected = np.linalg.lstsq(design(x, w), np.sqrt(w) * y, rcond=None)[0]
     np.testing.assert_allclose(matrix(found.params)[:, 0], expected, atol=2e-6)
@@ -104,11 +103,13 @@ def test_least_squares_does_not_move_where_samples_say_nothing():
     theta = matrix(start(0))[:, 0]
     a = design(x, np.ones(2))
     expected = theta + np.linalg.lstsq(a, y - a @ theta, rcond=None)[0]
-    found = solve(mj.local_least_squares(), model_of(0), client(x, y), start(0))
+    found = solve(mj.solvers.local_least_squares(), model_of(0), client(x, y), start(0))
     np.testing.assert_allclose(matrix(found.params)[:, 0], expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("solver", [mj.local_newton(10), mj.local_lbfgs(50), mj.local_least_squares(l2=1e-6)])
+@pytest.mark.parametrize(
+    "solver", [mj.solvers.local_newton(10), mj.solvers.local_lbfgs(50), mj.solvers.local_least_squares(l2=1e-6)]
+)
 def test_a_penalty_is_part_of_the_objective(solver):
     """At the optimum ∇f + μ (θ − a) = 0."""
     x, y, _ = samples(0)
@@ -119,7 +120,7 @@ def test_a_penalty_is_part_of_the_objective(solver):
     assert max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(slope)) < 2e-5
 
 
-EVERY = [mj.local_newton(3, l2=0.1), mj.local_lbfgs(5, l2=0.1), mj.local_least_squares(l2=0.1)]
+EVERY = [mj.solvers.local_newton(3, l2=0.1), mj.solvers.local_lbfgs(5, l2=0.1), mj.solvers.local_least_squares(l2=0.1)]
 
 
 @pytest.mark.parametrize("solver", EVERY)
@@ -151,28 +152,28 @@ def test_what_cannot_be_solved_is_refused():
     x, y, _ = samples()
     big = mj.models.mlp(mj.models.Spec((D,), 2), hidden=(500,))
     with pytest.raises(ValueError, match=r"for at most 2,000; this model has 2,501: use local_lbfgs"):
-        solve(mj.local_newton(), big, client(x, y), big.init(KEY))
+        solve(mj.solvers.local_newton(), big, client(x, y), big.init(KEY))
     with pytest.raises(ValueError, match=r"not linear with the logistic loss: use local_newton"):
-        solve(mj.local_least_squares(), model_of(2), client(x, y), start(2))
+        solve(mj.solvers.local_least_squares(), model_of(2), client(x, y), start(2))
     deep = mj.models.mlp(mj.models.Spec((D,), 0), hidden=(4,))
     with pytest.raises(ValueError, match=r"not mlp with the squared loss"):
-        solve(mj.local_least_squares(), deep, client(x, y), deep.init(KEY))
+        solve(mj.solvers.local_least_squares(), deep, client(x, y), deep.init(KEY))
     refreshing = model_of(2)._replace(train_apply=lambda params, x: (model_of(2).apply(params, x), params))
     with pytest.raises(ValueError, match=r"refreshes batch statistics while it trains"):
-        solve(mj.local_lbfgs(), refreshing, client(x, y), start(2))
-    for method in (mj.apfl, functools.partial(mj.p_fed_me, variant="paper")):
+        solve(mj.solvers.local_lbfgs(), refreshing, client(x, y), start(2))
+    for method in (mj.apfl, functools.partial(mj.pfedme, variant="paper")):
         with pytest.raises(ValueError, match=r"must be local_sgd or local_optax, not a BlackBox"):
-            method(model_of(2), local=mj.local_newton())
-    mj.p_fed_me(model_of(2), local=mj.local_newton())
+            method(model_of(2), local=mj.solvers.local_newton())
+    mj.pfedme(model_of(2), local=mj.solvers.local_newton())
     for options in ({"steps": 0}, {"l2": -1.0}):
         with pytest.raises(ValueError, match=r"steps must be a positive whole|l2 must be a finite number at least 0"):
-            mj.local_newton(**options)
+            mj.solvers.local_newton(**options)
 
 
-@pytest.mark.parametrize("method", [mj.local, mj.fed_prox, mj.fed_em])
+@pytest.mark.parametrize("method", [mj.local, mj.fedprox, mj.fedem])
 def test_methods_train_with_black_boxes(method):
     model = mj.models.linear(zoo.problem())
-    run = mj.simulate(method(model, local=mj.local_lbfgs(5, l2=0.1)), zoo.problem(), rounds=2)
+    run = mj.simulate(method(model, local=mj.solvers.local_lbfgs(5, l2=0.1)), zoo.problem(), rounds=2)
     assert run.summary()["rejected"] == 0
     assert run.history[-1]["train_loss"] < np.log(2) - 0.05
 
@@ -185,9 +186,9 @@ def test_alpha_of_a_gradient_step_is_known(lr):
     x, y, _ = samples(0)
     x = x[:, :1]
     h = float((x**2).mean())
-    sgd = mj.fed_avg(model, local=mj.local_sgd(lr, batch_size=None))
+    sgd = mj.fedavg(model, local=mj.local_sgd(lr, batch_size=None))
     assert probe(sgd, client(x, y, padded=3))["alpha"] == pytest.approx((1 - lr * h) ** 2, rel=1e-4)
-    exact = mj.fed_avg(model, local=mj.local_least_squares())
+    exact = mj.fedavg(model, local=mj.solvers.local_least_squares())
     assert probe(exact, client(x, y, padded=3))["alpha"] < 1e-6
 
 

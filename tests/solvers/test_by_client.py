@@ -18,8 +18,8 @@ def solvers():
     return [
         mj.local_sgd(0.1, batch_size=4, momentum=0.5),
         mj.local_sgd(0.4, batch_size=None, momentum=0.9),
-        mj.local_newton(3, l2=0.1),
-        mj.local_function(halve),
+        mj.solvers.local_newton(3, l2=0.1),
+        mj.solvers.local_function(halve),
     ]
 
 
@@ -28,7 +28,7 @@ def test_each_client_has_its_solvers_result(clients):
     assignment = np.array([0, 3, 0, 2, 1, 3])  # client 2 is unseen
     train = lambda local: mj.simulate(mj.local(MODEL, local=local), zoo.problem(), rounds=3, clients=clients)
     alone = [train(solver).snapshot.clients for solver in solvers()]
-    mixed = train(mj.local_by_client(solvers(), assignment)).snapshot.clients
+    mixed = train(mj.solvers.local_by_client(solvers(), assignment)).snapshot.clients
     for place, mine in enumerate(np.delete(assignment, zoo.UNSEEN)):
         same = lambda a, b, at=place: np.testing.assert_allclose(a[:, at], b[:, at], rtol=1e-5, atol=1e-6)
         jax.tree.map(same, mixed.theta, alone[mine].theta)
@@ -38,10 +38,10 @@ def test_each_client_has_its_solvers_result(clients):
 
 
 def test_hyperparameters_have_names_of_their_own():
-    mixed = mj.local_by_client(solvers(), {4: 1})
+    mixed = mj.solvers.local_by_client(solvers(), {4: 1})
     expected = {"lr": 0.1, "momentum": 0.5, "lr_1": 0.4, "momentum_1": 0.9, "l2_2": 0.1}
     assert mixed.hyper == expected
-    nested = mj.local_by_client([mixed, mj.local_sgd(0.7)], {})
+    nested = mj.solvers.local_by_client([mixed, mj.local_sgd(0.7)], {})
     assert nested.hyper == expected | {"lr_1_1": 0.7}
     run = lambda **hyper: mj.simulate(mj.local(MODEL, local=mixed), zoo.problem(), rounds=1, hyper=hyper)
     plain, changed = run(lr_1=0.4).snapshot.clients.theta, run(lr_1=0.2).snapshot.clients.theta
@@ -64,4 +64,4 @@ def test_hyperparameters_have_names_of_their_own():
 )
 def test_impossible_assignments_are_refused(given, assignment, message):
     with pytest.raises(ValueError, match=message):
-        mj.local_by_client(given, assignment)
+        mj.solvers.local_by_client(given, assignment)

@@ -7,8 +7,8 @@ import optax
 import pytest
 
 import majorant as mj
-from majorant.core import ClientData, View
-from majorant.solvers import Minibatches, as_hyper, minibatches, permutation, run_minibatches
+from majorant.core import ClientData, View, as_hyper
+from majorant.solvers import Minibatches, minibatches, permutation, run_minibatches
 
 
 def client(n, *, padded=0, d=2, seed=0):
@@ -174,11 +174,11 @@ def test_schedules_scale_the_learning_rate_by_the_progress_of_the_run():
     step = lambda schedule, round: solved(
         mj.local_sgd(0.5, batch_size=None, schedule=schedule), data, round=round, planned=100
     )
-    full = step(mj.constant(), 0)
+    full = step(mj.schedules.constant(), 0)
     for round, factor in ((0, 1), (49, 1), (50, 0.1), (74, 0.1), (75, 0.01), (99, 0.01)):
-        np.testing.assert_allclose(step(mj.multi_step(), round), factor * full, rtol=1e-5)
-    np.testing.assert_allclose(step(mj.cosine(), 50), 0.5 * full, rtol=1e-5)
-    np.testing.assert_allclose(step(mj.cosine(floor=0.2), 100), 0.2 * full, rtol=1e-5)
+        np.testing.assert_allclose(step(mj.schedules.multi_step(), round), factor * full, rtol=1e-5)
+    np.testing.assert_allclose(step(mj.schedules.cosine(), 50), 0.5 * full, rtol=1e-5)
+    np.testing.assert_allclose(step(mj.schedules.cosine(floor=0.2), 100), 0.2 * full, rtol=1e-5)
 
 
 @pytest.mark.parametrize(

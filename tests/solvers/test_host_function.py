@@ -22,11 +22,13 @@ def gradient_step(params, x, y, weights):
     return [{name: layer[name] - 0.3 * slope[name] for name in layer}]
 
 
-def simulate(function, method=mj.fed_avg, **options):
-    return mj.simulate(method(MODEL, local=mj.local_function(function)), zoo.problem(), **{"rounds": 2} | options)
+def simulate(function, method=mj.fedavg, **options):
+    return mj.simulate(
+        method(MODEL, local=mj.solvers.local_function(function)), zoo.problem(), **{"rounds": 2} | options
+    )
 
 
-@pytest.mark.parametrize("method", [mj.fed_avg, mj.fed_em, mj.local])
+@pytest.mark.parametrize("method", [mj.fedavg, mj.fedem, mj.local])
 def test_a_gradient_step_by_hand_is_one_of_sgd(method):
     """Weights and padding included; float64 results become float32."""
     mine = simulate(gradient_step, method, extra_padding=3)
@@ -84,7 +86,7 @@ def test_numbers_that_are_not_finite_are_rejected_and_counted(bad):
 
 
 def test_a_client_without_samples_does_not_call():
-    local = mj.local_function(lambda params, x, y, weights: pytest.fail("called"))
+    local = mj.solvers.local_function(lambda params, x, y, weights: pytest.fail("called"))
     x, y = zoo.problem().train.client(0)
     data = ClientData(jnp.asarray(x), jnp.asarray(y), jnp.int32(0), jnp.int32(0))
     params = MODEL.init(jax.random.key(0))
@@ -94,11 +96,11 @@ def test_a_client_without_samples_does_not_call():
 
 def test_what_a_function_cannot_do_is_refused():
     with pytest.raises(ValueError, match="adds a penalty to the local loss, which a Python function is not given"):
-        simulate(gradient_step, mj.fed_prox)
+        simulate(gradient_step, mj.fedprox)
     with pytest.raises(TypeError, match="local_function takes a function"):
-        mj.local_function(3)
+        mj.solvers.local_function(3)
     with pytest.raises(ValueError, match="has an objective of its own"):
-        mj.local_function(gradient_step).minimize(None, None, None, (), None, None)
+        mj.solvers.local_function(gradient_step).minimize(None, None, None, (), None, None)
 
 
 def test_runs_side_by_side_are_the_single_runs():
@@ -109,6 +111,6 @@ def test_runs_side_by_side_are_the_single_runs():
 
 def test_without_pytorch_it_is_said_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    for use in (lambda: mj.models.from_torch(None, zoo.problem()), lambda: mj.local_torch(None, None)):
+    for use in (lambda: mj.models.from_torch(None, zoo.problem()), lambda: mj.solvers.local_torch(None, None)):
         with pytest.raises(ImportError, match=r'needs PyTorch: pip install "majorant\[torch\]"'):
             use()

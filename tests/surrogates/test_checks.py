@@ -14,7 +14,7 @@ from majorant.solvers import whole
 from majorant.surrogates import Coefficients, em_surrogate, logistic_bound, proximal_surrogate, quadratic_surrogate
 from majorant.surrogates.inputs import pad
 
-check = functools.partial(mj.check_surrogate, data=zoo.problem(), points=2, clients=1)
+check = functools.partial(mj.surrogates.check_surrogate, data=zoo.problem(), points=2, clients=1)
 
 
 def model():
@@ -144,7 +144,7 @@ def test_curvature_of_the_gap_is_seen():
     wide = np.concatenate([x, np.ones((20, 1))], axis=1)
     eigenvalues = np.linalg.eigvalsh(wide.T @ wide / 20)
     regression = mj.models.linear(mj.models.Spec((3,), classes=0))
-    report = mj.check_surrogate(quadratic_surrogate(regression, smoothness=4.0), (x, y), points=2)
+    report = mj.surrogates.check_surrogate(quadratic_surrogate(regression, smoothness=4.0), (x, y), points=2)
     assert eigenvalues.max() < 4
     np.testing.assert_allclose(report.smoothness, 4 - eigenvalues.min(), rtol=3e-3)
 
@@ -152,11 +152,11 @@ def test_curvature_of_the_gap_is_seen():
 def test_wrong_inputs_are_refused_before_any_compute():
     x, y = zoo.problem().train.client(0)
     with pytest.raises(ValueError, match="NaN or infinite"):
-        mj.check_surrogate(em(), (np.where(x > 0, x, np.nan), y))
+        mj.surrogates.check_surrogate(em(), (np.where(x > 0, x, np.nan), y))
     with pytest.raises(ValueError, match="there are no samples"):
-        mj.check_surrogate(em(), (x[:0], y[:0]))
+        mj.surrogates.check_surrogate(em(), (x[:0], y[:0]))
     with pytest.raises(ValueError, match="labels y"):
-        mj.check_surrogate(em(), (x, y[:-1]))
+        mj.surrogates.check_surrogate(em(), (x, y[:-1]))
     with pytest.raises(ValueError, match=r"minimize_v of the surrogate gives \(3,\); it must give \(2,\)"):
         check(em(minimize_v=lambda c, u, data: jnp.ones(3)))
     with pytest.raises(ValueError, match="a row for each of"):

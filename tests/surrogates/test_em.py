@@ -26,7 +26,7 @@ def assert_close(tree, other, tolerance=2e-6):
 @pytest.mark.parametrize(
     "local",
     [
-        mj.local_sgd(0.1, epochs=2, batch_size=4, momentum=0.5, weight_decay=1e-2, schedule=mj.multi_step()),
+        mj.local_sgd(0.1, epochs=2, batch_size=4, momentum=0.5, weight_decay=1e-2, schedule=mj.schedules.multi_step()),
         mj.local_sgd(0.1, steps=5, batch_size=4),
         mj.local_sgd(0.1, epochs=3, batch_size=None),
     ],
@@ -35,7 +35,7 @@ def assert_close(tree, other, tolerance=2e-6):
 def test_surrogate_optimization_is_fed_em(local):
     data, model = zoo.problem(), mj.models.linear(zoo.problem())
     options = {"rounds": 6, "evaluate_every": 2, "participation": mj.participation.uniform(0.6)}
-    em = mj.simulate(mj.fed_em(model, components=2, local=local), data, **options)
+    em = mj.simulate(mj.fedem(model, components=2, local=local), data, **options)
     mine = mj.simulate(mj.surrogate_optimization(em_surrogate(model, 2), local=local), data, **options)
     assert_close(mine.server.value, em.server.value)
     assert_close(mine.snapshot.clients, em.snapshot.clients)  # weights π and the moments
@@ -48,7 +48,7 @@ def test_surrogate_optimization_is_fed_em(local):
 def test_adam_is_the_same_on_all_components_at_once():
     data, model = zoo.problem(), mj.models.linear(zoo.problem())
     local = mj.local_optax(optax.adam(0.05), batch_size=4)
-    em = mj.simulate(mj.fed_em(model, components=2, local=local), data, rounds=3)
+    em = mj.simulate(mj.fedem(model, components=2, local=local), data, rounds=3)
     mine = mj.simulate(mj.surrogate_optimization(em_surrogate(model, 2), local=local), data, rounds=3)
     assert_close(mine.server.value, em.server.value)
 

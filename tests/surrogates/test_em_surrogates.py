@@ -56,7 +56,7 @@ def batch_of(x, y=None):
     ids=["poisson", "poisson, mean", "means", "full", "multinomial", "regression"],
 )
 def test_promises(surrogate, data):
-    mj.check_surrogate(surrogate, data, points=2).raise_if_wrong()
+    mj.surrogates.check_surrogate(surrogate, data, points=2).raise_if_wrong()
 
 
 @pytest.mark.parametrize("covariance", list(SHAPES))
@@ -310,8 +310,8 @@ START = {"weights": [0.5, 0.5], "means": np.zeros((2, 2)), "covariances": COVARI
         (lambda: multinomial_mixture(1, 2), "outcomes"),
         (lambda: regression_mixture(2, 2, least_variance=0), "least_variance"),
         (lambda: check_counts([[0.5, 1.0]]), "whole numbers"),
-        (lambda: mj.check_surrogate(gaussian_mixture(3, 2), X), r"samples \(n, 3\), got \(23, 2\)"),
-        (lambda: mj.check_surrogate(poisson(), X), "one count per sample"),
+        (lambda: mj.surrogates.check_surrogate(gaussian_mixture(3, 2), X), r"samples \(n, 3\), got \(23, 2\)"),
+        (lambda: mj.surrogates.check_surrogate(poisson(), X), "one count per sample"),
     ],
 )
 def test_wrong_input_is_refused(make, message):
@@ -371,6 +371,6 @@ def test_regressions_on_features_of_very_different_scales():
 def test_what_is_no_count_is_refused():
     for surrogate, x in ((poisson(), [[1.0], [-2.0]]), (multinomial_mixture(2, 2), [[1.0, 0.5], [2.0, 1.0]])):
         with pytest.raises(ValueError, match="whole numbers"):
-            mj.mm(surrogate, np.array(x), iterations=1)
+            mj.methods.mm(surrogate, np.array(x), iterations=1)
         with pytest.raises(ValueError, match="whole numbers"):
-            mj.fed_mm(surrogate, mj.FederatedData.unlabelled(np.array(x), np.array([0, 1])))
+            mj.fedmm(surrogate, mj.FederatedData.unlabelled(np.array(x), np.array([0, 1])))

@@ -64,7 +64,7 @@ def random_statistic(size, features, seed=0):
 )
 def test_promises(surrogate, data):
     with jax.enable_x64(False):
-        print(mj.check_surrogate(surrogate, data, points=2).raise_if_wrong())
+        print(mj.surrogates.check_surrogate(surrogate, data, points=2).raise_if_wrong())
 
 
 @pytest.mark.parametrize("positive", [False, True])

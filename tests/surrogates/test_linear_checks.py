@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from majorant_reproductions.fedmm.equivalence import remark_1
 from scipy.optimize import minimize
 
 import majorant as mj
-from majorant.experiments.fed_mm_equivalence import remark_1
 from majorant.surrogates import regularizers
 from majorant.surrogates.linear.projections import in_metric, positive_semidefinite, simplex
 from majorant.surrogates.linear.symmetric import pack, unpack
@@ -31,18 +31,18 @@ WRONG = {
 
 @pytest.mark.parametrize("condition", WRONG)
 def test_a_planted_mistake_is_named(condition):
-    report = mj.check_surrogate(remark_1()._replace(**WRONG[condition]), NUMBERS, points=2)
+    report = mj.surrogates.check_surrogate(remark_1()._replace(**WRONG[condition]), NUMBERS, points=2)
     assert condition in {c.name for c in report.failed}
     with pytest.raises(ValueError, match="violates"):
         report.raise_if_wrong()
 
 
 def test_a_right_one_passes_and_shapes_are_looked_at_first():
-    assert mj.check_surrogate(remark_1(), NUMBERS, points=2).ok
+    assert mj.surrogates.check_surrogate(remark_1(), NUMBERS, points=2).ok
     with pytest.raises(ValueError, match="psi and phi"):
-        mj.check_surrogate(remark_1()._replace(psi=None), NUMBERS)
+        mj.surrogates.check_surrogate(remark_1()._replace(psi=None), NUMBERS)
     with pytest.raises(ValueError, match="minimize of the surrogate gives"):
-        mj.check_surrogate(remark_1()._replace(minimize=lambda s: jnp.stack([s, s])), NUMBERS)
+        mj.surrogates.check_surrogate(remark_1()._replace(minimize=lambda s: jnp.stack([s, s])), NUMBERS)
 
 
 POINT = np.array([[1.5, -0.3, 0.05], [0.2, 0.1, -2.0]])

@@ -13,10 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from majorant.communication.participation import Participation
 from majorant.core import BLOCK_VALUES, Algorithm, ClientData, Stack, Upload, tree_bytes
 from majorant.data.federated import FederatedData
 from majorant.engines.population import Bucket
+from majorant.exchange.participation import Participation
 
 CACHE_BYTES = 4 << 20  # a chunk's samples on a CPU: about what its cache holds
 LARGE_MODEL = 20_000  # parameters above which, on a CPU, one client at a time fills the machine

@@ -92,7 +92,7 @@ def with_own_hyper(algorithms: Sequence[Algorithm]) -> tuple[Algorithm, dict[str
     >>> from majorant.objectives import mixture
     >>> data = [mj.data.heterogeneous_logistic(clients=3, samples=20, seed=seed) for seed in range(2)]
     >>> objective = mixture(data[0], l2=0.1)
-    >>> made = [mj.algorithms.acd_pfl(objective, constants=objective.constants(each)) for each in data]
+    >>> made = [mj.methods.acd(objective, constants=objective.constants(each)) for each in data]
     >>> algorithm, hyper = with_own_hyper(made)
     >>> len(mj.simulate(algorithm, data, rounds=2, hyper=hyper))
     2

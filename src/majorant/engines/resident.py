@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from majorant.communication.participation import Participation
 from majorant.core import Algorithm, Key, Server, Tree
 from majorant.data.federated import FederatedData
 from majorant.engines import rounds
@@ -18,6 +17,7 @@ from majorant.engines.memory import message_shapes
 from majorant.engines.population import Bucket
 from majorant.engines.programs import RUNS, SEEDS, Layout, Program, compile_together, over_runs
 from majorant.engines.rounds import BucketData, State
+from majorant.exchange.participation import Participation
 
 
 class Programs(NamedTuple):

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from majorant.communication.participation import Participation
 from majorant.core import (
     EVALUATION_STREAM,
     PARTICIPATION_STREAM,
@@ -37,7 +36,8 @@ from majorant.core import (
 )
 from majorant.engines.memory import message_shapes
 from majorant.engines.programs import side_by_side
-from majorant.evaluation.metrics import client_scores
+from majorant.exchange.participation import Participation
+from majorant.metrics.scores import client_scores
 
 
 class Tally(NamedTuple):

@@ -12,7 +12,7 @@ from majorant.core import Algorithm, Server
 from majorant.data.federated import PARTS, FederatedData
 from majorant.engines.deployment import Deployment, PersonalModel, precision_of
 from majorant.engines.stopping import number_of
-from majorant.evaluation.metrics import across_clients
+from majorant.metrics.scores import across_clients
 
 if TYPE_CHECKING:
     from majorant.engines.simulator import Snapshot
@@ -224,7 +224,7 @@ class Run:
         found["seconds"] = dict(self.seconds)
         found["communication"] = dict(self.communication[0])
         if self.algorithm.network is not None:
-            from majorant.communication.gossip import facts
+            from majorant.exchange.gossip import facts
 
             told = ("nodes", "links", "spectral_gap", "contraction", "period", "symmetric")
             found["network"] = {name: getattr(facts(self.algorithm), name) for name in told}

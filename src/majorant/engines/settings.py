@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from majorant.core import Algorithm
-from majorant.solvers import check_range
+from majorant.math.checks import check_range
 
 
 def run_settings(

@@ -16,7 +16,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from majorant.communication.participation import Participation, full
 from majorant.core import Algorithm, Server, Tree
 from majorant.data.federated import FederatedData
 from majorant.engines import rounds
@@ -42,7 +41,8 @@ from majorant.engines.run import Run, Scores
 from majorant.engines.settings import distinct_seeds, run_settings
 from majorant.engines.stopping import Target, needs_diagnostics, parse_bounds
 from majorant.engines.streamed import Streamed
-from majorant.evaluation.metrics import metric_name
+from majorant.exchange.participation import Participation, full
+from majorant.metrics.scores import metric_name
 
 PROBED = 4  # clients whose local solves are measured at an evaluation with diagnostics
 

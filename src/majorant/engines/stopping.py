@@ -25,7 +25,7 @@ from majorant.core import Algorithm, ClientData
 from majorant.data.federated import PARTS, FederatedData
 from majorant.engines import rounds
 from majorant.engines.memory import message_shapes, tiny_client
-from majorant.evaluation.metrics import metric_name
+from majorant.metrics.scores import metric_name
 
 SIGNS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 FORM = re.compile(r"\s*([A-Za-z_]\w*)\s*(<=|>=|<|>)\s*([^\s<>=]+)\s*")

@@ -14,7 +14,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from majorant.communication.participation import Participation
 from majorant.core import Algorithm, ClientData, Key, Server, Tree, View
 from majorant.data.federated import FederatedData
 from majorant.engines import rounds
@@ -22,6 +21,7 @@ from majorant.engines.population import Bucket
 from majorant.engines.programs import RUNS, SEEDS, Layout, Program, over_runs
 from majorant.engines.resident import positions
 from majorant.engines.rounds import BucketData
+from majorant.exchange.participation import Participation
 
 
 class Programs(NamedTuple):

@@ -1,7 +1,7 @@
 """Estimators with scikit-learn's conventions: ``fit(X, y, groups=...)``, where groups say which client a row is of."""
 
 from majorant.estimators.factorization import FederatedDictionaryLearning, FederatedNMF
-from majorant.estimators.fed_em import FedEMClassifier, FedEMRegressor
+from majorant.estimators.fedem import FedEMClassifier, FedEMRegressor
 from majorant.estimators.gaussian_mixture import FederatedGaussianMixture
 from majorant.estimators.k_means import FederatedKMeans
 

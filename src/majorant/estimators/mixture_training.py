@@ -15,8 +15,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from majorant.algorithms.fed_em import fed_em
-from majorant.communication.participation import full, uniform
 from majorant.core import Algorithm
 from majorant.data.federated import FederatedData, Ragged
 from majorant.engines.population import Bucket
@@ -25,6 +23,8 @@ from majorant.engines.resident import positions, programs
 from majorant.engines.rounds import BucketData, State
 from majorant.engines.simulator import Diverged, simulate
 from majorant.estimators.base import Grouped, padded, padded_size, precision_of
+from majorant.exchange.participation import full, uniform
+from majorant.methods.fedem import fedem
 from majorant.models import Spec, linear
 from majorant.solvers import local_sgd
 
@@ -62,7 +62,7 @@ def train(data: Grouped, classes: int, plan: Plan) -> Trained:
 @functools.lru_cache(maxsize=32)
 def algorithm_for(spec: Spec, components: int, epochs: int, batch_size: int | None) -> Algorithm:
     """One object for each set of options, as compiled programs are remembered by it; the learning rate is an input."""
-    return fed_em(linear(spec), components=components, local=local_sgd(epochs=epochs, batch_size=batch_size))
+    return fedem(linear(spec), components=components, local=local_sgd(epochs=epochs, batch_size=batch_size))
 
 
 def train_large(samples: Ragged, classes: int, plan: Plan) -> Trained:

@@ -15,19 +15,19 @@ import jax.numpy as jnp
 import numpy as np
 from sklearn.utils import check_random_state, check_scalar
 
-from majorant import steps
-from majorant.algorithms.fed_mm import fed_mm, statistic_shapes
-from majorant.algorithms.mm import approach, descend
-from majorant.communication.compression import compressed
-from majorant.communication.compressors import quantized
-from majorant.communication.participation import full, uniform
 from majorant.core import ClientData, Tree
 from majorant.data.federated import FederatedData, Ragged
 from majorant.engines.programs import enable_compilation_cache
 from majorant.engines.simulator import simulate
 from majorant.estimators.base import Grouped, GroupedEstimator, round_rows
+from majorant.exchange.compression import compressed
+from majorant.exchange.compressors import quantized
+from majorant.exchange.participation import full, uniform
+from majorant.math import steps
+from majorant.math.steps import StepSize
+from majorant.methods.fedmm import fedmm, statistic_shapes
+from majorant.methods.mm import approach, descend
 from majorant.solvers import Batch
-from majorant.steps import StepSize
 from majorant.surrogates.linear.record import LinearSurrogate
 
 FEDERATED = """
@@ -105,7 +105,7 @@ class SurrogateEstimator(GroupedEstimator):
         federated = federated_rows(data.samples)
         known = surrogate._replace(init=lambda key: start)
         step = steps.constant(float(self.step_size)) if self.step_size else self._careful_step(known, federated)
-        algorithm = fed_mm(known, federated, step=step, batch_size=self.batch_size)
+        algorithm = fedmm(known, federated, step=step, batch_size=self.batch_size)
         if self.bits is not None:
             algorithm = compressed(algorithm, quantized(int(self.bits)))
         run = simulate(

@@ -26,10 +26,11 @@ from scipy.linalg import eigh
 
 from majorant.core import Key, Tree, squared_norm
 from majorant.data.federated import FederatedData
+from majorant.math.checks import check_range
 from majorant.models.base import Model, as_float
 from majorant.models.layers import dense, dense_init
 from majorant.objectives.losses import BaseLoss, base_loss
-from majorant.solvers import Batch, check_range
+from majorant.solvers import Batch
 
 
 class Curvature(NamedTuple):

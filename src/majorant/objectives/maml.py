@@ -20,12 +20,13 @@ import jax
 
 from majorant.core import Tree
 from majorant.data.federated import FederatedData
+from majorant.math.checks import check_range
 from majorant.models.base import Model
 from majorant.objectives.base import Constants, Objective
 from majorant.objectives.base_model import base_model
 from majorant.objectives.blocks import nothing
 from majorant.objectives.losses import BaseLoss
-from majorant.solvers import Batch, check_range
+from majorant.solvers import Batch
 
 
 def maml(

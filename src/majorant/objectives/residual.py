@@ -24,12 +24,13 @@ import numpy as np
 
 from majorant.core import Key, Tree, squared_norm
 from majorant.data.federated import FederatedData
+from majorant.math.checks import check_range
 from majorant.models.layers import dense, dense_init
 from majorant.objectives.base import Constants, Objective
 from majorant.objectives.base_model import count_training, curvature, flatten, zeros_like
 from majorant.objectives.blocks import block_constants, scale_of, scaled
 from majorant.objectives.losses import BaseLoss, base_loss
-from majorant.solvers import Batch, check_range
+from majorant.solvers import Batch
 
 
 def residual(

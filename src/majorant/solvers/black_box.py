@@ -23,10 +23,12 @@ import jax.numpy as jnp
 import optax
 
 from majorant.core import ClientData, Key, Tree, View, select, squared_norm
+from majorant.math.checks import check_range
 from majorant.models.base import Model
 from majorant.models.losses import squared
-from majorant.solvers import Batch, Solved, check_range, whole
 from majorant.solvers.descent import Objective, lbfgs, least_squares, newton
+from majorant.solvers.minibatches import Batch, whole
+from majorant.solvers.solver import Solved
 
 
 class BlackBox(NamedTuple):

@@ -15,7 +15,8 @@ import numpy as np
 
 from majorant.core import ClientData, Key, Tree, View
 from majorant.models.base import Model
-from majorant.solvers import Batch, Solved, Solver
+from majorant.solvers.minibatches import Batch
+from majorant.solvers.solver import Solved, Solver
 
 
 class ByClient(NamedTuple):
@@ -92,7 +93,8 @@ def local_by_client(solvers: Sequence[Solver], assignment: Mapping[int, int] | S
     hyperparameters, those of the others get their number: ``lr``, ``lr_1``, ``lr_2``.
 
     >>> import majorant as mj
-    >>> mj.local_by_client([mj.local_sgd(0.1), mj.local_sgd(0.5), mj.local_newton()], {3: 1, 4: 2}).hyper
+    >>> several = [mj.local_sgd(0.1), mj.local_sgd(0.5), mj.solvers.local_newton()]
+    >>> mj.solvers.local_by_client(several, {3: 1, 4: 2}).hyper
     {'lr': 0.1, 'lr_1': 0.5, 'l2_2': 1e-06}
     """
     solvers = tuple(solvers)

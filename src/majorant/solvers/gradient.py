@@ -14,10 +14,11 @@ import jax.numpy as jnp
 import optax
 
 from majorant.core import ClientData, Key, Tree, View, blocks
+from majorant.math.checks import check_range
 from majorant.models.base import Model
-from majorant.schedules import Schedule, constant
 from majorant.solvers.minibatches import Batch, Minibatches, minibatches, run_minibatches
-from majorant.solvers.solver import Solved, Solver, check_range
+from majorant.solvers.schedules import Schedule, constant
+from majorant.solvers.solver import Solved, Solver
 
 
 class LocalSolver(NamedTuple):

@@ -19,7 +19,8 @@ import numpy as np
 
 from majorant.core import ClientData, Key, Tree, View
 from majorant.models.base import Model
-from majorant.solvers import Batch, Solved, whole
+from majorant.solvers.minibatches import Batch, whole
+from majorant.solvers.solver import Solved
 
 ONE_AT_A_TIME = threading.Lock()  # a compiled program may call from several threads; users' functions need not know
 
@@ -89,7 +90,7 @@ def local_function(function: Callable[..., Tree]) -> HostFunction:
     >>> data = mj.data.synthetic_mixture(clients=4, dimension=3, seed=0)
     >>> def shrink(params, x, y, weights):
     ...     return [{name: 0.5 * value for name, value in layer.items()} for layer in params]
-    >>> run = mj.simulate(mj.fed_avg(mj.models.linear(data), local=mj.local_function(shrink)), data, rounds=2)
+    >>> run = mj.simulate(mj.fedavg(mj.models.linear(data), local=mj.solvers.local_function(shrink)), data, rounds=2)
     >>> run.summary()["rejected"]
     0
     """

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 import jax
-import jax.numpy as jnp
 
 from majorant.core import ClientData, Key, Tree, View
 from majorant.models.base import Model
@@ -51,38 +50,3 @@ class Solver(Protocol):
         data: ClientData,
         key: Key,
     ) -> Solved: ...
-
-
-def check_range(
-    name: str,
-    value: float,
-    *,
-    least: float | None = None,
-    above: float | None = None,
-    below: float | None = None,
-    most: float | None = None,
-) -> None:
-    """Raises a ValueError that names a hyperparameter outside its range.
-
-    >>> check_range("lr", -1, above=0)
-    Traceback (most recent call last):
-    ValueError: lr must be a finite number greater than 0, got -1
-    """
-    if value is None or isinstance(value, str) or jnp.ndim(value) > 0:
-        raise ValueError(f"{name} must be a number, got {value!r}")
-    bounds = {"at least": least, "greater than": above, "less than": below, "at most": most}
-    wanted = " and".join(f" {word} {bound}" for word, bound in bounds.items() if bound is not None)
-    fine = (
-        abs(value) < float("inf")
-        and (least is None or value >= least)
-        and (above is None or value > above)
-        and (most is None or value <= most)
-        and (below is None or value < below)
-    )
-    if not fine:
-        raise ValueError(f"{name} must be a finite number{wanted}, got {value}")
-
-
-def as_hyper(values: dict[str, float]) -> dict[str, jax.Array]:
-    """Hyperparameters as array leaves of the server's state."""
-    return {name: jnp.asarray(value, jnp.result_type(float)) for name, value in values.items()}

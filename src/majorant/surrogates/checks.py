@@ -76,9 +76,9 @@ def check_surrogate(
     >>> import majorant as mj
     >>> data = mj.data.synthetic_mixture(clients=3, dimension=2, seed=0)
     >>> model = mj.models.linear(data)
-    >>> mj.check_surrogate(mj.surrogates.quadratic_surrogate(model, smoothness=4.0), data).ok
+    >>> mj.surrogates.check_surrogate(mj.surrogates.quadratic_surrogate(model, smoothness=4.0), data).ok
     True
-    >>> mj.check_surrogate(mj.surrogates.quadratic_surrogate(model, smoothness=0.1), data).worst.name
+    >>> mj.surrogates.check_surrogate(mj.surrogates.quadratic_surrogate(model, smoothness=0.1), data).worst.name
     'majorization'
     """
     if points < 2:

@@ -31,7 +31,7 @@ def em_surrogate(model: Model, components: int = 3) -> PartialSurrogate:
 
     >>> import majorant as mj
     >>> data = mj.data.synthetic_mixture(clients=3, dimension=2, seed=0)
-    >>> mj.check_surrogate(mj.surrogates.em_surrogate(mj.models.linear(data), 2), data).ok
+    >>> mj.surrogates.check_surrogate(mj.surrogates.em_surrogate(mj.models.linear(data), 2), data).ok
     True
     """
     if components != int(components) or components < 1:

@@ -26,9 +26,10 @@ import jax
 import jax.numpy as jnp
 
 from majorant.core import ClientData, Tree, masked_mean, squared_norm
+from majorant.math.checks import check_range
 from majorant.models.base import HasSpec, Model, Spec, as_float, spec_of
 from majorant.models.builtin import linear
-from majorant.solvers import Batch, check_range
+from majorant.solvers import Batch
 from majorant.surrogates.partial import Coefficients, PartialSurrogate, sample_losses
 
 
@@ -37,7 +38,7 @@ def logistic_bound(problem: HasSpec | Spec, *, kind: str = "jaakkola", l2: float
 
     >>> import majorant as mj
     >>> data = mj.data.synthetic_mixture(clients=3, dimension=2, seed=0)
-    >>> mj.check_surrogate(mj.surrogates.logistic_bound(data), data).ok
+    >>> mj.surrogates.check_surrogate(mj.surrogates.logistic_bound(data), data).ok
     True
     """
     if kind not in CURVATURES:

@@ -105,7 +105,7 @@ def without_statistics(model: Model) -> Model:
     if model.train_apply is not None:
         raise ValueError(
             f"{model.name} refreshes normalisation statistics in its parameters while it trains; a surrogate's local "
-            "solver only takes gradient steps: choose another treatment of the statistics, or fed_em or fed_avg"
+            "solver only takes gradient steps: choose another treatment of the statistics, or fedem or fedavg"
         )
     return model
 

@@ -23,8 +23,9 @@ import jax
 import jax.numpy as jnp
 
 from majorant.core import ClientData, Tree, masked_mean, squared_norm
+from majorant.math.checks import check_range
 from majorant.models.base import Model
-from majorant.solvers import Batch, check_range
+from majorant.solvers import Batch
 from majorant.solvers.descent import newton
 from majorant.surrogates.partial import Coefficients, PartialSurrogate, minimizer, sample_losses, without_statistics
 

@@ -14,8 +14,9 @@ import jax
 import jax.numpy as jnp
 
 from majorant.core import ClientData, Tree, masked_mean, squared_norm
+from majorant.math.checks import check_range
 from majorant.models.base import Model
-from majorant.solvers import Batch, check_range
+from majorant.solvers import Batch
 from majorant.surrogates.partial import Coefficients, PartialSurrogate, sample_losses, without_statistics
 
 
@@ -25,7 +26,7 @@ def quadratic_surrogate(model: Model, *, smoothness: float) -> PartialSurrogate:
     >>> import majorant as mj
     >>> data = mj.data.synthetic_mixture(clients=3, dimension=2, seed=0)
     >>> surrogate = mj.surrogates.quadratic_surrogate(mj.models.linear(data), smoothness=4.0)
-    >>> mj.check_surrogate(surrogate, data).ok
+    >>> mj.surrogates.check_surrogate(surrogate, data).ok
     True
     """
     check_range("smoothness", smoothness, above=0)

@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 
 from majorant.core import Tree, squared_norm
-from majorant.solvers import check_range
+from majorant.math.checks import check_range
 from majorant.surrogates.linear.projections import simplex as onto_simplex
 
 TOLERANCE = 1e-4  # by which a point may miss a constraint, relative to the numbers in it

@@ -22,7 +22,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from majorant.core import Key
-from majorant.solvers import Batch, check_range
+from majorant.math.checks import check_range
+from majorant.solvers import Batch
 from majorant.surrogates.linear.accelerated import EXACT, columns_in, solve_quadratic
 from majorant.surrogates.linear.lasso import lasso_codes
 from majorant.surrogates.linear.projections import positive_semidefinite

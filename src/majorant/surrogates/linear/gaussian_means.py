@@ -23,7 +23,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from majorant.core import Key, Tree
-from majorant.solvers import Batch, check_range
+from majorant.math.checks import check_range
+from majorant.solvers import Batch
 from majorant.surrogates.linear.gaussian_shapes import whitened_densities
 from majorant.surrogates.linear.latent import (
     floored_simplex,

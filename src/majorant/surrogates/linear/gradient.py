@@ -17,8 +17,9 @@ from __future__ import annotations
 import jax
 
 from majorant.core import Tree, squared_norm
+from majorant.math.checks import check_range
 from majorant.models.base import Model
-from majorant.solvers import Batch, check_range
+from majorant.solvers import Batch
 from majorant.surrogates.linear.record import LinearSurrogate
 from majorant.surrogates.partial import without_statistics
 from majorant.surrogates.regularizers import Regularizer, nothing
@@ -30,7 +31,7 @@ def proximal_gradient(model: Model, *, rho: float, regularizer: Regularizer | No
     >>> import majorant as mj
     >>> data = mj.data.synthetic_mixture(clients=3, dimension=2, seed=0)
     >>> surrogate = proximal_gradient(mj.models.linear(data), rho=0.25)
-    >>> mj.check_surrogate(surrogate, data).ok
+    >>> mj.surrogates.check_surrogate(surrogate, data).ok
     True
     """
     check_range("rho", rho, above=0)

@@ -17,7 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from majorant.core import Key
-from majorant.solvers import Batch, check_range
+from majorant.math.checks import check_range
+from majorant.solvers import Batch
 from majorant.surrogates.linear.accelerated import EXACT
 from majorant.surrogates.linear.dictionary import as_vectors
 from majorant.surrogates.linear.record import LinearSurrogate

@@ -28,7 +28,8 @@ import jax
 import jax.numpy as jnp
 
 from majorant.core import Key
-from majorant.solvers import Batch, check_range
+from majorant.math.checks import check_range
+from majorant.solvers import Batch
 from majorant.surrogates.linear.accelerated import EXACT
 from majorant.surrogates.linear.dictionary import gram_and_cross, with_ridge
 from majorant.surrogates.linear.projections import positive_semidefinite

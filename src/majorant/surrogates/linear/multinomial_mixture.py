@@ -23,7 +23,8 @@ import numpy as np
 from jax.scipy.special import gammaln
 
 from majorant.core import Key, Tree
-from majorant.solvers import Batch, check_range
+from majorant.math.checks import check_range
+from majorant.solvers import Batch
 from majorant.surrogates.linear.latent import (
     as_tree,
     check_start,

@@ -10,7 +10,7 @@ Reference: Dieuleveut et al., 2025, Sections 2.3 and 4; Lee and Seung, 1999.
 
 from __future__ import annotations
 
-from majorant.solvers import check_range
+from majorant.math.checks import check_range
 from majorant.surrogates.linear.dictionary import dictionary_learning
 from majorant.surrogates.linear.record import LinearSurrogate
 

@@ -109,7 +109,7 @@ def block_sums(function: Callable[[Tree, Batch], Tree], params: Tree, data: Clie
 def in_parameter_space(surrogate: LinearSurrogate) -> LinearSurrogate:
     """What averaging *parameters* amounts to: the "statistic" of a client is its own minimiser, and T does nothing.
 
-    Majorization is lost with it: see the remarks in `majorant.algorithms.fed_mm`.
+    Majorization is lost with it: see the remarks in `majorant.methods.fedmm`.
     """
 
     def minimiser(params: Tree, batch: Batch) -> Tree:

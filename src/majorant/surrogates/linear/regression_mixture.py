@@ -22,7 +22,8 @@ import jax
 import jax.numpy as jnp
 
 from majorant.core import Key, Tree
-from majorant.solvers import Batch, check_range
+from majorant.math.checks import check_range
+from majorant.solvers import Batch
 from majorant.surrogates.linear.latent import (
     as_tree,
     check_start,

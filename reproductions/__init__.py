@@ -1,0 +1,1 @@
+"""The papers' experiments, as users of Majorant: `majorant reproduce` finds them by entry point."""

@@ -1,0 +1,46 @@
+"""The FedEM paper: its synthetic data, digits, networks of peers."""
+
+from majorant.app.reproduce import lazily
+
+EXPERIMENTS = {
+    "fedem/table2-synthetic": lazily(
+        "majorant_reproductions.fedem.synthetic:table2", "average and bottom-decile accuracy of all methods, tuned"
+    ),
+    "fedem/table2-synthetic-text": lazily(
+        "majorant_reproductions.fedem.synthetic:table2_text", "the same on data made by the paper's text"
+    ),
+    "fedem/table3-unseen": lazily(
+        "majorant_reproductions.fedem.synthetic:table3", "clients unseen at training (20 %) against FedAvg and FedAvg+"
+    ),
+    "fedem/table7-third": lazily("majorant_reproductions.fedem.synthetic:table7", "FedEM with a third of the rounds"),
+    "fedem/table8-sampling": lazily(
+        "majorant_reproductions.fedem.synthetic:table8", "20 % of the clients in each of 1,200 rounds"
+    ),
+    "fedem/figure1-sampling": lazily(
+        "majorant_reproductions.fedem.synthetic:figure1_sampling", "accuracy against the share of sampled clients"
+    ),
+    "fedem/figure1-components": lazily(
+        "majorant_reproductions.fedem.synthetic:figure1_components", "accuracy against the number of components"
+    ),
+    "fedem/figure2-samples": lazily(
+        "majorant_reproductions.fedem.synthetic:figure2", "accuracy against an unseen client's number of samples"
+    ),
+    "fedem/j4-clusters": lazily(
+        "majorant_reproductions.fedem.synthetic:clusters", "clients from one component each: recovered clusters"
+    ),
+    "fedem/j1-decentralized": lazily(
+        "majorant_reproductions.fedem.decentralized:decentralized", "D-FedEM on networks of peers, and FedEM"
+    ),
+    "fedem/failures": lazily(
+        "majorant_reproductions.fedem.decentralized:failures", "D-FedEM while links fail and nodes come and go"
+    ),
+    "fedem/rates": lazily(
+        "majorant_reproductions.fedem.decentralized:rates", "the rates of Theorems 3.2 and 3.3, a run for every length"
+    ),
+    "fedem/digits": lazily(
+        "majorant_reproductions.fedem.synthetic:digits", "digits with labels Dirichlet(0.4) over clients"
+    ),
+    "fedem/rotated-digits": lazily(
+        "majorant_reproductions.fedem.synthetic:rotated_digits", "digits turned by four angles: hidden clusters"
+    ),
+}

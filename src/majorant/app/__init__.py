@@ -1,0 +1,1 @@
+"""Names with options, configuration, run folders, reports."""

@@ -1,0 +1,216 @@
+"""Everything that goes by a name: algorithms, data sets, models, participation and schedules.
+
+The same names work on the command line, in TOML files and here; options follow a colon (see `names`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from majorant.app.names import Registry
+
+if TYPE_CHECKING:
+    from majorant.data.federated import FederatedData
+
+algorithms = Registry("algorithm", arguments=1)
+algorithms.register("fedem", "majorant.methods:fedem", "shared components, a mixture of them for each client")
+algorithms.register("fedavg", "majorant.methods:fedavg", "one model for everybody")
+algorithms.register("fedavg+", "majorant.methods:fedavg_plus", "one model, tuned by each client before use")
+algorithms.register("fedprox", "majorant.methods:fedprox", "FedAvg whose clients stay close to the shared model")
+algorithms.register("local", "majorant.methods:local", "every client alone; nothing is sent")
+algorithms.register("clustered", "majorant.methods:clustered", "clients split into clusters, a model for each")
+algorithms.register("pfedme", "majorant.methods:pfedme", "personal models drawn towards a shared one")
+algorithms.register("apfl", "majorant.methods:apfl", "each client mixes a personal and the shared model")
+algorithms.register("mocha", "majorant.methods:mocha", "linear models with a learned relation between clients")
+algorithms.register("afl", "majorant.tradeoffs:afl", "one model, as good as can be for the worst client")
+algorithms.register("q-ffl", "majorant.methods:q_ffl", "one model, clients with larger losses count more")
+algorithms.register("fedmgda+", "majorant.methods:fedmgda_plus", "one model, steps that are good for every client")
+
+for _name, _help in {
+    "lsgd": "local SGD on a personalized objective",
+    "acd": "accelerated coordinate descent on a personalized objective",
+    "asvrcd": "accelerated, stochastic, with control variates, on a personalized objective",
+    "ascd": "accelerated and stochastic, on a personalized objective",
+    "svrcd": "stochastic with control variates, on a personalized objective",
+    "scd": "stochastic coordinate descent on a personalized objective",
+}.items():
+    algorithms.register(_name, f"majorant.methods:{_name}", _help)
+algorithms.register("l2sgd+", "majorant.methods:l2sgd_plus", "local SGD without loops, on the mixture objective")
+
+objectives = Registry("objective", arguments=1)
+for _name, _help in {
+    "traditional": "one model for everybody",
+    "fully-personal": "every client alone",
+    "multi-task": "a shared model, and personal ones near it",
+    "mixture": "personal models near their mean",
+    "apfl2": "each client interpolates between its own and the shared model",
+    "weight-sharing": "some parameters shared, the others personal",
+    "residual": "a shared model of some features, corrected by a personal one of others",
+    "maml": "a shared model that is good after one personal gradient step",
+}.items():
+    objectives.register(_name, f"majorant.objectives:{_name.replace('-', '_')}", _help)
+
+models = Registry("model", arguments=1)
+models.register("auto", "majorant.app.catalogue:natural_model", "cnn for images, linear for everything else")
+models.register("linear", "majorant.models:linear", "linear (logistic or softmax) model")
+models.register("softmax", "majorant.models:softmax_regression", "softmax regression, one output per class")
+models.register("mlp", "majorant.models:mlp", "multilayer perceptron")
+models.register("cnn", "majorant.models:cnn", "two 3×3 convolutions with pooling, then a dense layer")
+
+datasets = Registry("data set")
+datasets.register("synthetic", "majorant.data:synthetic_mixture", "the FedEM paper's mixture of linear classifiers")
+
+datasets.register("logistic", "majorant.data:heterogeneous_logistic", "logistic regressions that differ by sigma")
+
+participations = Registry("participation")
+participations.register("full", "majorant.exchange.participation:full", "everybody in every round")
+participations.register("uniform", "majorant.exchange.participation:uniform", "a fixed share, without replacement")
+participations.register("bernoulli", "majorant.exchange.participation:bernoulli", "each with a probability")
+participations.register("cyclic", "majorant.exchange.participation:cyclic", "groups that take turns")
+
+compressors = Registry("compression")
+for _name, _help in {
+    "quantized": "stochastic quantization: 8 bits a coordinate, or fewer",
+    "natural": "powers of two: 9 bits a coordinate",
+    "random-k": "some coordinates, drawn at random",
+    "top-k": "the largest coordinates, with error feedback",
+    "identity": "everything as it is",
+}.items():
+    compressors.register(_name, f"majorant.exchange.compressors:{_name.replace('-', '_')}", _help)
+
+topologies = Registry("topology")
+for _name, _help in {
+    "ring": "each node and its two neighbours",
+    "torus": "a grid that closes at its edges: four neighbours",
+    "star": "one node in the middle talks to all others",
+    "complete": "everybody with everybody, equal weights: the same as a server",
+    "erdos-renyi": "each pair with a probability; varying=true draws anew each round",
+    "exponential": "neighbours at distances 1, 2, 4, …",
+    "one-peer-exponential": "one neighbour a round, at distances 1, 2, 4, … in turn",
+    "matching": "random pairs, drawn anew each round",
+}.items():
+    topologies.register(_name, f"majorant.exchange.topology:{_name.replace('-', '_')}", _help)
+topologies.register("edges", "majorant.exchange.topology:read_edges", "the links in a CSV file of two columns")
+
+criteria = Registry("criterion", arguments=1)
+for _name, _help in {
+    "squared-norm": "small parameters: half their squared norm",
+    "l1": "sparse parameters: the sum of their sizes",
+    "group-lasso": "rows of parameters that vanish together",
+    "distance": "parameters close to the shared model in a run folder",
+    "public-loss": "a small loss on public samples from a file",
+    "demographic-parity": "the same mean prediction for all groups of public samples",
+    "equalized-odds": "the same mean prediction for all groups, within each true class",
+}.items():
+    criteria.register(_name, f"majorant.app.named_criteria:{_name.replace('-', '_')}", _help)
+
+schedules = Registry("schedule")
+schedules.register("constant", "majorant.solvers.schedules:constant", "the learning rate as given")
+schedules.register("multi-step", "majorant.solvers.schedules:multi_step", "×0.1 at 1/2 and 3/4 of the rounds")
+schedules.register("cosine", "majorant.solvers.schedules:cosine", "falls along half a cosine")
+
+optimizers = Registry("local optimizer", arguments=1)
+optimizers.register("sgd", "majorant.app.catalogue:no_optimizer", "stochastic gradient descent with momentum")
+for _name in ("adam", "adamw", "yogi", "adagrad", "rmsprop", "lion"):
+    optimizers.register(_name, f"optax:{_name}", f"optax.{_name}")
+
+exact_solvers = Registry("solver of the whole local problem")
+exact_solvers.register("lbfgs", "majorant.solvers.black_box:local_lbfgs", "L-BFGS on all of a client's samples")
+exact_solvers.register(
+    "newton", "majorant.solvers.black_box:local_newton", "damped Newton on all of a client's samples"
+)
+exact_solvers.register("least-squares", "majorant.solvers.black_box:local_least_squares", "in closed form")
+
+KINDS = {
+    "algorithms": algorithms,
+    "objectives": objectives,
+    "data": datasets,
+    "models": models,
+    "participation": participations,
+    "compression": compressors,
+    "topologies": topologies,
+    "criteria": criteria,
+    "schedules": schedules,
+    "optimizers": optimizers,
+    "solvers": exact_solvers,
+}
+
+
+def natural_model(problem: Any) -> Any:
+    """The paper's CNN for images of at least 12 × 12 pixels, else a linear model."""
+    from majorant import models
+    from majorant.models.base import spec_of
+
+    features = spec_of(problem).features
+    return models.cnn(problem) if len(features) == 3 and min(features[:2]) >= 12 else models.linear(problem)
+
+
+def no_optimizer(learning_rate: float) -> None:
+    """Plain SGD, which the local solver brings itself."""
+    del learning_rate
+
+
+def digits(
+    *,
+    clients: int = 20,
+    partition: str = "dirichlet",
+    alpha: float = 0.4,
+    k: int = 2,
+    unseen: float = 0.0,
+    seed: int = 0,
+) -> FederatedData:
+    """scikit-learn's bundled digits."""
+    return image_set("digits", clients, partition, alpha, k, 0, unseen, seed)
+
+
+def rotated_digits(*, clients: int = 20, unseen: float = 0.0, seed: int = 0) -> FederatedData:
+    """Digits turned by 0, 90, 180 or 270 degrees; each client's share one of the four."""
+    from majorant.data import load_digits, partitioned, rotated
+
+    x, y, owner, cluster = rotated(*load_digits(), clients=clients, seed=seed)
+    return partitioned(x, y, owner, seed=seed, name="rotated-digits", unseen=unseen, truth={"cluster": cluster})
+
+
+def downloaded(name: str, usual_clients: int) -> Callable[..., FederatedData]:
+    """The factory of an image set that is read from disk or downloaded; ``samples`` (0: all) keeps a random part."""
+
+    def make(
+        *,
+        clients: int = usual_clients,
+        partition: str = "dirichlet",
+        alpha: float = 0.4,
+        k: int = 2,
+        samples: int = 0,
+        unseen: float = 0.0,
+        seed: int = 0,
+    ) -> FederatedData:
+        return image_set(name, clients, partition, alpha, k, samples, unseen, seed)
+
+    return make
+
+
+def image_set(
+    name: str, clients: int, partition: str, alpha: float, k: int, samples: int, unseen: float, seed: int
+) -> FederatedData:
+    """A plain labelled set, or some of its samples drawn at random, partitioned among clients."""
+    import numpy as np
+
+    from majorant import data
+
+    x, y = getattr(data, f"load_{name.replace('-', '_')}")()
+    if samples:
+        if not 0 < samples <= len(x):
+            raise ValueError(f"samples must be between 1 and {len(x)} (0: all), got {samples}")
+        rows = np.random.default_rng([seed, 2]).permutation(len(x))[:samples]  # a stream of its own
+        x, y = x[rows], y[rows]
+    by_partition: dict[str, dict[str, Any]] = {"dirichlet": {"alpha": alpha}, "classes": {"k": k}}
+    options = by_partition.get(partition, {})
+    return data.partitioned(x, y, partition, clients=clients, seed=seed, name=name, unseen=unseen, **options)
+
+
+datasets.register("digits", digits, "scikit-learn's 8×8 digits, partitioned")
+datasets.register("rotated-digits", rotated_digits, "digits; four rotations are hidden clusters")
+datasets.register("mnist", downloaded("mnist", 100), "MNIST, partitioned")
+datasets.register("fashion-mnist", downloaded("fashion-mnist", 100), "Fashion-MNIST, partitioned")
+datasets.register("cifar10", downloaded("cifar10", 80), "CIFAR-10, partitioned")

@@ -1,0 +1,158 @@
+"""A coordinator's criteria by name: ``squared-norm:factor=0.1``, ``distance:run=runs/approved``.
+
+Public samples come from a file: a table encoded as at training where the agents' data is one, else an ``.npz`` file
+with arrays ``x``, ``y`` and ``group``. Everything is read and checked before any training.
+"""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+from zipfile import BadZipFile
+
+import jax
+import numpy as np
+from numpy.lib.npyio import NpzFile
+
+from majorant.tradeoffs import criteria
+from majorant.tradeoffs.criteria import Criterion
+
+if TYPE_CHECKING:
+    from majorant.data.tabular import Encoding
+    from majorant.models.base import Model
+
+SHOWN = 10  # classes that a complaint names
+MANY_GROUPS = 20  # more of them look like a mistake
+
+
+class Setting(NamedTuple):
+    """What a criterion may refer to: the model that is trained and how its data is encoded."""
+
+    model: Model
+    features: tuple[int, ...]
+    classes: tuple[Any, ...]
+    encoding: Encoding | None = None
+
+
+def squared_norm(setting: Setting, factor: float = 1.0) -> Criterion:
+    """Small parameters."""
+    return criteria.squared_norm(factor)
+
+
+def l1(setting: Setting, factor: float = 1.0) -> Criterion:
+    """Sparse parameters."""
+    return criteria.l1(factor)
+
+
+def group_lasso(setting: Setting, factor: float = 1.0) -> Criterion:
+    """Rows of parameters that vanish together."""
+    return criteria.group_lasso(factor)
+
+
+def distance(setting: Setting, run: str, factor: float = 1.0) -> Criterion:
+    """Parameters close to those of a saved run's shared model."""
+    from majorant.app.execute import load_deployment
+
+    reference = load_deployment(Path(run))[0].server.value
+    wanted = jax.eval_shape(setting.model.init, jax.random.key(0))
+    shapes = lambda tree: {jax.tree_util.keystr(path): leaf.shape for path, leaf in jax.tree.leaves_with_path(tree)}
+    if shapes(wanted) != shapes(reference):
+        raise ValueError(
+            f"the model in {run} has other parameters than the one to train: distance needs the same model"
+        )
+    return criteria.distance(jax.tree.map(np.asarray, reference), factor)
+
+
+def public_loss(setting: Setting, file: str, factor: float = 1.0) -> Criterion:
+    """A small loss on public samples."""
+    found = public_samples(setting, file, labelled=True)
+    return criteria.public_loss(setting.model, found["x"], found["y"], factor=factor)
+
+
+def demographic_parity(
+    setting: Setting, file: str, group: str = "group", label: int | str = 1, factor: float = 1.0
+) -> Criterion:
+    """The same mean prediction for all groups of public samples."""
+    found = public_samples(setting, file, group=group)
+    code = code_of(label, setting.classes)
+    return criteria.demographic_parity(setting.model, found["x"], found["group"], label=code, factor=factor)
+
+
+def equalized_odds(
+    setting: Setting, file: str, group: str = "group", label: int | str = 1, factor: float = 1.0
+) -> Criterion:
+    """The same mean prediction for all groups of public samples, within each true class."""
+    found = public_samples(setting, file, group=group, labelled=True)
+    code = code_of(label, setting.classes)
+    return criteria.equalized_odds(setting.model, found["x"], found["y"], found["group"], label=code, factor=factor)
+
+
+def code_of(label: int | str, classes: tuple[Any, ...]) -> int:
+    """The place of a class, which may be said by that place or by name.
+
+    >>> code_of("yes", ("no", "yes")), code_of(0, ("no", "yes"))
+    (1, 0)
+    """
+    names = [str(each) for each in classes]
+    if isinstance(label, str) and label in names:
+        return names.index(label)
+    if classes and (isinstance(label, str) or not 0 <= label < len(classes)):
+        places = ", ".join(f"{name!r} ({place})" for place, name in enumerate(names[:SHOWN]))
+        more = ", …" if len(names) > SHOWN else ""
+        raise ValueError(f"label must be a class, by name or counted from 0: {places}{more}; got {label!r}")
+    return int(label) if not isinstance(label, str) else 1
+
+
+def public_samples(
+    setting: Setting, file: str, *, group: str | None = None, labelled: bool = False
+) -> dict[str, np.ndarray]:
+    """The features ``x`` of a file's samples, the codes ``y`` of their labels, and their ``group``, as asked for."""
+    from majorant.engines.deployment import check_features, encode
+
+    path = Path(file)
+    if path.suffix.lower() != ".npz":
+        if setting.encoding is None:
+            raise ValueError(f"the agents' data is not a table: give public samples as an .npz file, not {file}")
+        return table_samples(setting.encoding, path, group, labelled)
+    needed = ["x", *["y"] * labelled, *([group] if group else [])]
+    try:
+        with path.open("rb") as opened:
+            arrays = np.load(opened, allow_pickle=False)
+            there = {name: arrays[name] for name in needed if name in arrays} if isinstance(arrays, NpzFile) else None
+    except FileNotFoundError:
+        raise ValueError(f"there is no file {file}") from None
+    except (OSError, EOFError, ValueError, BadZipFile) as error:
+        raise ValueError(f"{file} is not a readable .npz file: {error}") from None
+    if there is None:
+        raise ValueError(f"{file} is not an .npz file but one array: save x and the others by name, with numpy.savez")
+    missing = [name for name in needed if name not in there]
+    if missing:
+        raise ValueError(f"{file} has no array {missing[0]!r}: it needs {', '.join(needed)}")
+    found = {"group" if name == group else name: values for name, values in there.items()}
+    check_groups(found.get("group"), group)
+    found["x"] = check_features(found["x"], setting.features)
+    return found | ({"y": encode(found["y"], setting.classes)} if labelled else {})
+
+
+def table_samples(encoding: Encoding, path: Path, group: str | None, labelled: bool) -> dict[str, np.ndarray]:
+    """`public_samples` of a table; ``group`` is one of its columns."""
+    from majorant.data.tables import check_columns, read_table, values_of
+    from majorant.data.tabular import encode_table
+
+    x, y = encode_table(path, encoding, require_labels=labelled)
+    found = {"x": x} | ({"y": y} if labelled and y is not None else {})
+    if group:
+        table = read_table(path)
+        check_columns(table, [group], path)
+        found["group"] = values_of(table, group, "group")
+        check_groups(found["group"], group)
+    return found
+
+
+def check_groups(values: np.ndarray | None, name: str | None) -> None:
+    """Warns of groups that look like measurements: means over a sample or two say nothing about a group."""
+    sizes = np.unique(values, return_counts=True)[1] if values is not None else np.array([])
+    if len(sizes) > MANY_GROUPS:
+        words = f"{name!r} makes {len(sizes)} groups, the smallest of {sizes.min()} samples: is it a column of groups?"
+        warnings.warn(words, stacklevel=2)

@@ -1,0 +1,161 @@
+"""The report of a front on one page: a table of all points, the figures, and how to pick another point."""
+
+from __future__ import annotations
+
+import math
+import re
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from majorant.app.config import read_settings
+from majorant.app.front_record import FrontRecord, read_front
+from majorant.app.report.figures import render
+from majorant.app.report.html import STYLE, flat, inline_svg
+from majorant.app.report.pareto_figures import draw_front
+from majorant.app.storage import atomic_write_bytes, atomic_write_text
+
+CAPTIONS = {
+    "front": "Every model by {loss} and the coordinator's criteria, all better when smaller."
+    " {numbers} Hollow points are dominated: another model is at least as good"
+    " in all and better in one; those far beyond the front are in the table only."
+    " A sharp bend means that a little more of one buys much of another.",
+    "path": "What the models are worth on samples that they were not trained on, against λ. The choice by validation"
+    " does not look at the test samples.",
+}
+MORE_STYLE = """
+tr:is(.diverged, .dominated) :is(td, th) { color: var(--muted); } tr.picked { background: var(--wash); }
+td.role { text-align: left; white-space: normal; } thead th { white-space: normal; vertical-align: bottom; }
+code { font-family: ui-monospace, Menlo, monospace; overflow-wrap: anywhere; }
+"""
+
+
+def write_front_report(folder: Path, path: Path, figures: str | None = None) -> Path:
+    """Writes the page of a front's folder, and the figures as files if a format is given; returns the page's path."""
+    record = read_front(folder)
+    settings = read_settings(folder / "config.toml") if (folder / "config.toml").exists() else {}
+    drawn = draw_front(record)
+    atomic_write_text(path, page(record, settings, folder, drawn))
+    for name, figure in drawn.items() if figures else ():
+        (path.parent / "figures").mkdir(exist_ok=True)
+        atomic_write_bytes(path.parent / "figures" / f"{name}.{figures}", render(figure, str(figures)))
+    return path
+
+
+def page(record: FrontRecord, settings: dict[str, Any], folder: Path, drawn: dict[str, Any]) -> str:
+    """The report as HTML."""
+    title = escape(f"Trade-offs on {record.dataset.partition(':')[0]}: {', '.join(record.names)}")
+    about = (
+        f"{record.clients} clients · {record.rounds} rounds · seed {record.seed} · {len(record.points)} models,"
+        f" {len(record.on_front)} of them on the front · data {record.dataset} · {record.seconds:.1f} s"
+    )
+    several = "Numbers are those of the points." if len(record.preferences) > 1 else "Numbers beside points are λ."
+    numbers = several if len(record.names) < 4 else "The colour of a line is λ, the number before it the point's."
+    loss = "the worst agent's training loss" if record.by_worst else "the agents' mean training loss"
+    half = ' class="half"' if len(record.names) == 2 else ""  # a plane is as wide as the path of a single criterion
+    blocks = "".join(
+        f'<figure id="{name}"{half}><div class="plot">{with_titles(record, figure, name)}</div>'
+        f"<figcaption>{escape(CAPTIONS[name].format(numbers=numbers, loss=loss))}</figcaption></figure>"
+        for name, figure in drawn.items()
+    )
+    rows = "".join(f"<dt>{escape(key)}</dt><dd>{escape(value)}</dd>" for key, value in flat(settings))
+    command = escape(f"majorant pareto pick {folder} --point N")
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>{STYLE}{MORE_STYLE}</style>
+</head>
+<body>
+<main>
+<header><h1>{title}</h1><p class="about">{escape(about)}</p></header>
+<section><h2>Points</h2>{table(record)}<p>{escape(conclusion(record))}</p>
+<p>To deploy another point: <code>{command}</code></p></section>
+<section><h2>Figures</h2><div class="figures">{blocks}</div></section>
+<section><h2>Configuration</h2><details><summary>settings</summary><dl>{rows}</dl></details></section>
+<footer>Made with Majorant. The same numbers are in front.json, every point's model in models/.</footer>
+</main>
+</body>
+</html>
+"""
+
+
+def columns(record: FrontRecord) -> dict[str, list[str]]:
+    """The table by columns, as texts; columns of which nothing is known are left out."""
+    points = record.points
+    scored = any(math.isfinite(score) for p in points for score in (p.accuracy, p.validation_accuracy))
+    small, share = (lambda value: f"{value:.4g}"), (lambda value: f"{100 * value:.1f} %")
+    found: list[tuple[str, list[float], Any]] = [
+        ("λ", [p.weight for p in points], small),
+        *((name.capitalize(), [p.values[k] for p in points], small) for k, name in enumerate(record.names)),
+        *(
+            (f"{name.replace('_', ' ').capitalize()} of decisions", [p.decision_gaps[name] for p in points], share)
+            for name in points[0].decision_gaps
+        ),
+        *([("Mean loss", [p.loss for p in points], small)] if record.by_worst else []),
+        ("Norm", [p.norm for p in points], small),
+        ("Accuracy", [p.accuracy for p in points], share),
+        ("Macro F1", [p.macro_f1 for p in points], share),
+        ("Validation accuracy", [p.validation_accuracy for p in points], share),
+        *([] if scored else [("Test loss", [p.test_loss for p in points], small)]),
+        *([] if scored else [("Validation loss", [p.validation_loss for p in points], small)]),
+        ("Certificate", [p.certificate for p in points], lambda value: f"{value:.1e}"),
+        ("F/F* − 1", [p.centralized_gap for p in points], lambda value: f"{value:.1e}"),
+    ]
+    mixed = [" ".join(f"{share:.3g}" for share in p.criteria_weights) for p in points]
+    return ({"Criteria weights": mixed} if len(record.preferences) > 1 else {}) | {
+        name: [form(value) if math.isfinite(value) else "–" for value in values]
+        for name, values, form in found
+        if any(map(math.isfinite, values))
+    }
+
+
+def table(record: FrontRecord) -> str:
+    """A row for every point."""
+    cells = columns(record)
+    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in ["Point", "", *cells])
+    rows = []
+    for place in range(len(record.points)):
+        roles = record.roles(place)
+        kind = " ".join(role for role in roles if role in ("diverged", "dominated", "picked"))
+        numbers = "".join(f"<td>{escape(texts[place])}</td>" for texts in cells.values())
+        role = f'<td class="role">{escape(", ".join(roles))}</td>'
+        rows.append(f'<tr class="{kind}"><th scope="row">{place}</th>{role}{numbers}</tr>')
+    note = (
+        "Loss and criteria are on the training samples or of the parameters; accuracy and macro F1 (for regression the"
+        " test loss) on the test samples of all clients. The"
+        " certificate is 0 where no small step makes everything better. The norm is that of the parameters. F/F* − 1,"
+        " where it was asked for, compares the weighted sum with its minimum over all samples in one place. Gaps of"
+        " decisions are the largest differences between groups in the share of public samples that get the label."
+    )
+    body = f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
+    return f'{body}<p class="note">{note}</p>'
+
+
+def conclusion(record: FrontRecord) -> str:
+    """Which points stand out, and how good the front is."""
+    name = lambda place: f"point {place} (λ = {record.points[place].weight:.4g})"
+    words = [f"The knee is {name(record.knee)}"]
+    if record.best_validation is not None:
+        words.append(f"the best on validation samples is {name(record.best_validation)}")
+    words.append(f"{name(record.picked)} is deployed, by {record.picked_by}")
+    text = "; ".join(words) + "."
+    if math.isfinite(record.hypervolume):
+        text += f" The front's hypervolume is {record.hypervolume:.4g}."
+    if math.isfinite(record.spread):
+        text += f" Its spread is {record.spread:.3g}; 0 would be even."
+    return text
+
+
+def with_titles(record: FrontRecord, figure: Any, name: str) -> str:
+    """The figure for the page; a browser shows a point's numbers where the mouse is over it."""
+    svg, cells = inline_svg(render(figure, "svg", text=True).decode(), name), columns(record)
+
+    def titled(match: re.Match[str]) -> str:
+        place = int(match[1])
+        lines = [f"point {place}", *(f"{column}: {texts[place]}" for column, texts in cells.items())]
+        return f"{match[0]}<title>{escape(chr(10).join(lines + record.roles(place)))}</title>"
+
+    return re.sub(rf'<g id="{name}-point-(\d+)">', titled, svg)

@@ -1,0 +1,148 @@
+"""What a report is made from: the plain contents of a run folder."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from majorant.app.storage import DamagedFile, read_jsonl
+
+LOWER_IS_BETTER = ("rmse", "objective", "loss")
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One run: its configuration, its summary, a line per evaluation, and a column per quantity of the clients.
+
+    >>> record = RunRecord("FedEM", summary={"metric": "accuracy", "test_accuracy": {"mean": 0.8}})
+    >>> record.metric, record.score("test", "mean"), record.higher_is_better
+    ('accuracy', 0.8, True)
+    """
+
+    label: str
+    config: dict[str, Any] = field(default_factory=dict)
+    summary: dict[str, Any] = field(default_factory=dict)
+    history: list[dict[str, Any]] = field(default_factory=list)
+    clients: dict[str, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def metric(self) -> str:
+        """What the run is judged by: "accuracy", "rmse", or "objective" for problems without labels."""
+        default = next((name for name in ("accuracy", "rmse") if f"test_{name}" in self.summary), "objective")
+        return str(self.summary.get("metric", default))
+
+    @property
+    def solves(self) -> bool:
+        """Whether the run minimised a personalized objective: then how far it came is of interest beside the scores."""
+        return "objective" in self.config or "gradients" in self.summary
+
+    @property
+    def higher_is_better(self) -> bool:
+        """Whether the metric is a gain (accuracy) rather than a loss (rmse, objective)."""
+        return self.metric not in LOWER_IS_BETTER
+
+    def score(self, part: str, statistic: str, line: dict[str, Any] | None = None) -> float:
+        """A statistic ("mean", "bottom_decile", "std") of a part ("test", "unseen") in the summary, or in a line of the
+        history; NaN where it is not known."""
+        source = self.summary if line is None else line
+        value = source.get(f"{part}_{self.metric}", source.get(self.metric) if part == "test" else None)
+        if isinstance(value, dict):
+            value = value.get(statistic)
+        elif statistic != "mean":
+            value = None
+        return number(value)
+
+    @property
+    def seeds(self) -> list[Any]:
+        """The seeds of the history, in order of appearance; one None where the lines carry none."""
+        return list(dict.fromkeys(line.get("seed") for line in self.history)) or [None]
+
+    def series(self, part: str = "test", statistic: str = "mean") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Rounds (R,), bytes sent and received until then (R,), and the metric per seed (seeds, R)."""
+        rounds = sorted({int(line["round"]) for line in self.history if "round" in line})
+        row, column = ({value: place for place, value in enumerate(values)} for values in (self.seeds, rounds))
+        sent, values = np.full((2, len(row), len(rounds)), np.nan)
+        for line in self.history:
+            if "round" in line:
+                at = row[line.get("seed")], column[int(line["round"])]
+                values[at] = self.score(part, statistic, line)
+                sent[at] = number(line.get("bytes_up", 0)) + number(line.get("bytes_down", 0))
+        known = np.isfinite(values).any(axis=0)
+        total = np.where(np.isfinite(sent), sent, 0).sum(axis=0) / np.maximum(np.isfinite(sent).sum(axis=0), 1)
+        return np.array(rounds, float)[known], total[known], values[:, known]
+
+    def per_client(self, part: str = "test") -> np.ndarray:
+        """The metric of each client, (clients,), or an empty array where it was not written."""
+        return self.clients.get(f"{part}_{self.metric}", np.zeros(0))
+
+    @property
+    def unseen(self) -> np.ndarray:
+        """Which clients took no part in training, (clients,)."""
+        count = len(next(iter(self.clients.values()), ()))
+        return np.nan_to_num(self.clients.get("unseen", np.zeros(count))).astype(bool)
+
+    @property
+    def mixture(self) -> np.ndarray:
+        """The mixture weights of the clients, (clients, M); M is 0 for methods without them."""
+        names = sorted((n for n in self.clients if n[:3] == "pi_" and n[3:].isdigit()), key=lambda n: int(n[3:]))
+        return np.stack([self.clients[n] for n in names], axis=1) if names else np.zeros((len(self.unseen), 0))
+
+
+def number(value: Any) -> float:
+    """A number from JSON, where null stands for NaN."""
+    return float(value) if isinstance(value, int | float) else float("nan")
+
+
+def load_run(folder: str | Path, label: str | None = None) -> RunRecord:
+    """Reads a run folder: ``config.toml``, ``summary.json``, ``metrics.jsonl``, and ``clients.csv`` if there is one.
+
+    The label is the algorithm's name unless one is given.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise ValueError(
+            f"{folder} is not a run folder: " + ("it is a file" if folder.exists() else "it does not exist")
+        )
+    if (folder / "front.json").is_file():
+        raise ValueError(f"{folder} is the folder of a front, which has a report of its own: give it alone")
+    if not (folder / "summary.json").is_file():
+        started = (folder / "metrics.jsonl").exists() or (folder / "config.toml").exists()
+        reason = "the run has not finished" if started else "this is not a run folder"
+        raise ValueError(f"{folder} has no summary.json: {reason}")
+    try:
+        summary = json.loads((folder / "summary.json").read_bytes())
+        config = tomllib.loads(read_text(folder / "config.toml"))
+    except (ValueError, RecursionError) as error:  # JSON, TOML and UTF-8 errors are all ValueErrors
+        raise DamagedFile(f"the run in {folder} cannot be read: {error}") from None
+    if not isinstance(summary, dict):
+        raise DamagedFile(f"{folder / 'summary.json'} is not a summary of a run")
+    label = label or str(summary.get("algorithm") or folder.name)
+    return RunRecord(label, config, summary, read_jsonl(folder / "metrics.jsonl"), read_columns(folder / "clients.csv"))
+
+
+def read_text(path: Path) -> str:
+    """The text of a file, empty where there is none."""
+    return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+def read_columns(path: Path) -> dict[str, np.ndarray]:
+    """The columns of a CSV file: ``name`` as text, all else as numbers with NaN for empty cells."""
+    rows = list(csv.reader(io.StringIO(read_text(path), newline="")))
+    if not rows:
+        return {}
+    header, body = rows[0], [row for row in rows[1:] if row]
+    columns: dict[str, np.ndarray] = {}
+    for place, name in enumerate(header):
+        try:
+            cells = [row[place] for row in body]
+            columns[name] = np.array(cells) if name == "name" else np.array([float(c or "nan") for c in cells])
+        except (IndexError, ValueError) as error:
+            raise DamagedFile(f"column {name!r} of {path} is damaged: {error}") from None
+    return columns

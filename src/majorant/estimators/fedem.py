@@ -1,0 +1,303 @@
+"""FedEM with linear components as scikit-learn estimators: a classifier and a regressor.
+
+Rows of group t follow a mixture of M linear models that all groups share, in proportions π_t of their own::
+
+    p_t(y | x) = Σ_m π_tm p(y | x, θ_m),     a prediction is Σ_m π_tm p(· | x, θ_m), or Σ_m π_tm (x · w_m + b_m)
+
+See `majorant.methods.fedem` for how they are learned. Training computes in single precision; a fitted estimator is
+a few NumPy arrays, and predicts with matrix products in double precision.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from numbers import Integral, Real
+from typing import Any, Self
+
+import numpy as np
+from scipy.special import expit, logsumexp, softmax
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.metrics import accuracy_score, r2_score
+from sklearn.utils import check_scalar
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
+
+from majorant.estimators.base import GroupedEstimator, as_names, encode_groups, grouped, seed_of
+from majorant.estimators.mixture_training import Plan, train
+from majorant.estimators.step_size import stable_step
+
+PARAMETERS = """
+    Parameters
+    ----------
+    n_components : int, default 3
+        The linear models that groups share.
+    max_iter : int, default 100
+        The rounds of communication. All are made: the losses of minibatches give no safe rule to stop earlier.
+    learning_rate : float or "auto", default "auto"
+        The step of local gradient descent. "auto" is 1/L, with L the smoothness of the groups' losses for minibatches
+        of this size, and is stable whatever the scale of the features; it is fast where they are standardised.
+    local_epochs : int, default 1
+        How often a group goes through its own rows in a round.
+    batch_size : int or None, default 32
+        The rows of a minibatch; None takes all rows of a group at once.
+    participation : float, default 1.0
+        The share of the groups that takes part in a round, in (0, 1].
+    random_state : int, RandomState or None, default None
+        Where the components start, the order of rows, and who takes part.
+"""
+
+
+class FedEM(GroupedEstimator, ABC):
+    """What the classifier and the regressor share: training, mixture weights, new groups."""
+
+    def __init__(
+        self,
+        n_components: int = 3,
+        *,
+        max_iter: int = 100,
+        learning_rate: float | str = "auto",
+        local_epochs: int = 1,
+        batch_size: int | None = 32,
+        participation: float = 1.0,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.max_iter = max_iter
+        self.learning_rate = learning_rate
+        self.local_epochs = local_epochs
+        self.batch_size = batch_size
+        self.participation = participation
+        self.random_state = random_state
+
+    def _train(self, X: np.ndarray, codes: np.ndarray, groups: Any, classes: int) -> Self:
+        """Trains the mixture and keeps it; ``codes`` are class numbers, or values for regression (0 classes)."""
+        self._check_parameters()
+        data = grouped(single_precision(X, "X"), codes, groups)
+        automatic = isinstance(self.learning_rate, str)
+        curvature = {0: 1.0, 2: 0.25}.get(classes, 0.5)  # the largest second derivative of the loss in its outputs
+        lr = stable_step(data.samples, curvature, self.batch_size) if automatic else float(self.learning_rate)
+        seed = seed_of(self.random_state)
+        plan = Plan(self.n_components, self.max_iter, lr, self.local_epochs, self.batch_size, self.participation, seed)
+        found = train(data, classes, plan)
+        self.component_coef_ = found.weight.transpose(0, 2, 1)
+        self.component_intercept_ = found.bias
+        self.groups_ = data.names
+        self.mixture_weights_ = found.pi
+        self.average_weights_ = np.average(found.pi, axis=0, weights=data.samples.sizes)
+        self.learning_rate_ = lr
+        self.history_ = found.history
+        self.n_iter_ = self.max_iter
+        return self
+
+    def _check_parameters(self) -> None:
+        for name in ("n_components", "max_iter", "local_epochs", "batch_size"):
+            if name != "batch_size" or self.batch_size is not None:
+                check_scalar(getattr(self, name), name, Integral, min_val=1)
+        check_scalar(self.participation, "participation", Real, min_val=0, max_val=1, include_boundaries="right")
+        if isinstance(self.learning_rate, str):
+            if self.learning_rate != "auto":
+                raise ValueError(f'learning_rate must be "auto" or a positive number, got {self.learning_rate!r}')
+        else:
+            check_scalar(self.learning_rate, "learning_rate", Real, min_val=0, include_boundaries="neither")
+
+    def _outputs(self, X: np.ndarray) -> np.ndarray:
+        """What each component says of each row, ``(M, n, k)``."""
+        coefficients = self.component_coef_.transpose(0, 2, 1)
+        return X.astype(np.float64, copy=False) @ coefficients + self.component_intercept_[:, None]
+
+    def _weights(self, groups: Any, rows: int) -> np.ndarray:
+        """The mixture weights of each row's group, ``(n, M)``; their average where the group is not known."""
+        return np.vstack([self.mixture_weights_, self.average_weights_])[self._clients_of(groups, rows)]
+
+    def _mixed(self, X: Any, groups: Any) -> np.ndarray:
+        """The mixture's prediction of each row, ``(n, ...)``."""
+        check_is_fitted(self)
+        X = self._checked(X, reset=False)
+        predictions = self._predictions(self._outputs(X))  # (M, n, ...)
+        return np.einsum("nm,mn...->n...", self._weights(groups, len(X)), predictions)
+
+    @abstractmethod
+    def _predictions(self, outputs: np.ndarray) -> np.ndarray:
+        """What components' outputs ``(M, n, k)`` predict."""
+
+    @abstractmethod
+    def _losses(self, outputs: np.ndarray, codes: np.ndarray) -> np.ndarray:
+        """The loss of each component at each row, ``(M, n)``."""
+
+    def _codes(self, y: np.ndarray) -> np.ndarray:
+        return y
+
+    def _new_weights(self, X: Any, y: Any) -> np.ndarray:
+        """The weights that maximise the likelihood of new rows, ``(M,)``: EM, to convergence, as it is concave."""
+        check_is_fitted(self)
+        X, y = self._checked(X, y, reset=False)
+        return fit_weights(self._losses(self._outputs(X), self._codes(y)).T)
+
+    def personalize(self, X: Any, y: Any) -> Self:
+        """An estimator for a client that was not there at training, from its own rows alone.
+
+        The components stay as they are, and so does this estimator: the new one differs in the weights with which it
+        mixes them, for all rows that it predicts.
+        """
+        weights = self._new_weights(X, y)
+        own = copy.copy(self)
+        own.groups_, own.mixture_weights_, own.average_weights_ = np.zeros(1, int), weights[None], weights
+        return own
+
+    def add_group(self, group: Any, X: Any, y: Any) -> Self:
+        """Gives a client that was not there at training a name, and weights fitted to its own rows.
+
+        A group that is known already gets new weights. The average that rows of unknown groups use stays that of
+        training.
+        """
+        encode_groups([group], 1)
+        weights = self._new_weights(X, y)
+        known = self.groups_.tolist()
+        if group in known:
+            self.mixture_weights_ = self.mixture_weights_.copy()
+            self.mixture_weights_[known.index(group)] = weights
+        else:
+            self.groups_ = as_names([*known, group])
+            self.mixture_weights_ = np.vstack([self.mixture_weights_, weights])
+        return self
+
+
+class FedEMClassifier(ClassifierMixin, FedEM):
+    __doc__ = f"""A mixture of logistic (softmax) regressions, with weights of its own for each group, by FedEM.
+{PARAMETERS}
+    Attributes
+    ----------
+    classes_ : array (n_classes,)
+    groups_ : array (n_groups,), the groups of training, sorted
+    mixture_weights_ : array (n_groups, n_components)
+    average_weights_ : array (n_components,), their average, weighted by the groups' rows
+    component_coef_ : array (n_components, 1 or n_classes, n_features); for two classes, the log-odds of the second
+    component_intercept_ : array (n_components, 1 or n_classes)
+    learning_rate_, n_iter_, n_features_in_, feature_names_in_
+    history_ : list of dictionaries with ``round`` and ``loss``, the mean negative log-likelihood of the last rounds
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(0).normal(size=(200, 2))
+    >>> groups = np.repeat(["a", "b"], 100)
+    >>> y = (X[:, 0] > 0) ^ (groups == "b")  # what is true of one group is false of the other
+    >>> model = FedEMClassifier(2, random_state=0).fit(X, y, groups)
+    >>> model.score(X, y, groups=groups) > 0.95
+    True
+    """
+
+    def fit(self, X: Any, y: Any, groups: Any = None) -> Self:
+        """Trains on rows X with labels y; ``groups`` names the client of each row, None is a single client."""
+        X, y = self._checked(X, y, reset=True)
+        check_classification_targets(y)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(f"a classifier needs at least 2 classes, but y has one class only: {self.classes_[0]!r}")
+        return self._train(X, codes.astype(np.int32), groups, len(self.classes_))
+
+    def predict_proba(self, X: Any, groups: Any = None) -> np.ndarray:
+        """The probability of each class, ``(n, n_classes)``.
+
+        Rows of a group that is known are predicted with that group's own weights. Rows of other groups, and all rows
+        where no groups are given after training on several, use the average of the weights over the rows of training.
+        """
+        return self._mixed(X, groups)
+
+    def predict(self, X: Any, groups: Any = None) -> np.ndarray:
+        """The most probable class of each row; see `predict_proba` for what groups do."""
+        most_probable = self._mixed(X, groups).argmax(axis=1)
+        return self.classes_[most_probable]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> float:
+        """The accuracy, with the groups' own models where they are given."""
+        return float(accuracy_score(y, self.predict(X, groups), sample_weight=sample_weight))
+
+    def _predictions(self, outputs: np.ndarray) -> np.ndarray:
+        if outputs.shape[-1] > 1:
+            return softmax(outputs, axis=-1)
+        return np.concatenate([expit(-outputs), expit(outputs)], axis=-1)
+
+    def _losses(self, outputs: np.ndarray, codes: np.ndarray) -> np.ndarray:
+        if outputs.shape[-1] == 1:
+            return np.logaddexp(0, np.where(codes > 0, -outputs[..., 0], outputs[..., 0]))
+        return logsumexp(outputs, axis=-1) - outputs[:, np.arange(len(codes)), codes]
+
+    def _codes(self, y: np.ndarray) -> np.ndarray:
+        codes = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
+        unknown = np.unique(y[self.classes_[codes] != y])
+        if len(unknown):
+            raise ValueError(f"labels {unknown.tolist()[:5]} were not there at training: classes_ has the known ones")
+        return codes
+
+
+class FedEMRegressor(RegressorMixin, FedEM):
+    __doc__ = f"""A mixture of linear regressions, with weights of its own for each group, by FedEM.
+
+    Components are Gaussian with variance one: scale y so that its noise is about that, for example with
+    ``TransformedTargetRegressor``. A smaller scale makes the components alike, a larger one makes rows choose one.
+{PARAMETERS}
+    Attributes
+    ----------
+    groups_ : array (n_groups,), the groups of training, sorted
+    mixture_weights_ : array (n_groups, n_components)
+    average_weights_ : array (n_components,), their average, weighted by the groups' rows
+    component_coef_ : array (n_components, 1, n_features)
+    component_intercept_ : array (n_components, 1)
+    learning_rate_, n_iter_, n_features_in_, feature_names_in_
+    history_ : list of dictionaries with ``round`` and ``loss``, the mean negative log-likelihood of the last rounds
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(0).normal(size=(200, 2))
+    >>> groups = np.repeat(["a", "b"], 100)
+    >>> y = 5 * np.where(groups == "a", X[:, 0], -X[:, 0])
+    >>> model = FedEMRegressor(2, random_state=0).fit(X, y, groups)
+    >>> model.score(X, y, groups=groups) > 0.9
+    True
+    """
+
+    def fit(self, X: Any, y: Any, groups: Any = None) -> Self:
+        """Trains on rows X with values y; ``groups`` names the client of each row, None is a single client."""
+        X, y = self._checked(X, y, reset=True, y_numeric=True)
+        return self._train(X, single_precision(y, "y"), groups, 0)
+
+    def predict(self, X: Any, groups: Any = None) -> np.ndarray:
+        """The predicted value of each row.
+
+        Rows of a group that is known are predicted with that group's own weights. Rows of other groups, and all rows
+        where no groups are given after training on several, use the average of the weights over the rows of training.
+        """
+        return self._mixed(X, groups)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> float:
+        """The coefficient of determination R², with the groups' own models where they are given."""
+        return float(r2_score(y, self.predict(X, groups), sample_weight=sample_weight))
+
+    def _predictions(self, outputs: np.ndarray) -> np.ndarray:
+        return outputs[..., 0]
+
+    def _losses(self, outputs: np.ndarray, codes: np.ndarray) -> np.ndarray:
+        return 0.5 * np.square(outputs[..., 0] - codes)
+
+
+def single_precision(values: np.ndarray, name: str) -> np.ndarray:
+    """Numbers as float32, or an error where they are too large for it."""
+    if np.abs(values).max(initial=0) > np.finfo(np.float32).max:
+        raise ValueError(f"{name} has values above 3.4e38, too large for single precision: scale it")
+    return values.astype(np.float32, copy=False)
+
+
+def fit_weights(losses: np.ndarray, *, steps: int = 1000, tolerance: float = 1e-6) -> np.ndarray:
+    """EM for the weights π of a mixture whose components give the losses ``(n, M)``, from uniform weights.
+
+    >>> fit_weights(np.array([[0.0, 9.0], [0.0, 9.0], [0.0, 9.0], [9.0, 0.0]])).round(2)
+    array([0.75, 0.25])
+    """
+    pi = np.full(losses.shape[1], 1 / losses.shape[1])
+    for _ in range(steps):
+        with np.errstate(divide="ignore"):  # a weight of zero stays there
+            before, pi = pi, softmax(np.log(pi) - losses, axis=1).mean(axis=0)
+        if np.abs(pi - before).max() <= tolerance:
+            break
+    return pi

@@ -1,1 +1,0 @@
-"""Experiments: names with options, configuration, run folders, and the papers' experiments by name."""

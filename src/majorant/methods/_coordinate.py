@@ -1,0 +1,393 @@
+"""Stochastic coordinate descent on w or β, by a shared coin: with control variates, acceleration, both or neither.
+
+They minimise F(w, β) = (1/M) Σ_m f_m(w, β_m), f_m = (1/n_m) Σ_j f_{m,j}. Iteration k, for both blocks u = w and β::
+
+    u_x = θ_1 u_z + θ_2 u_v + (1 − θ_1 − θ_2) u_y
+    ζ = w with probability p_w, else β;  every client draws a sample j_m
+    g_w   = 1[ζ = w]/p_w · (1/M) Σ_m (∇_w f_{m,j}(x) − ∇_w f_{m,j}(v)) + ∇_w F(v)
+    g_β_m = 1[ζ = β]/(p_β M) · (∇_β f_{m,j}(x) − ∇_β f_{m,j}(v)) + (1/M) ∇_β f_m(v)
+    u_y⁺ = u_x − η g_u,     u_z⁺ = ν u_z + (1 − ν) u_x − γ g_u
+    v⁺ = (w_y, β_y), as they were before the iteration, with probability ρ: one coin for both blocks and all clients
+
+==========  ==================  ==================  ================================================
+method      control variates    acceleration        what remains of the iteration
+==========  ==================  ==================  ================================================
+ASVRCD-PFL  yes                 yes                 all of it; converges linearly
+SVRCD-PFL   yes                 no                  u_x = u_y, no z; converges linearly
+ASCD-PFL    no                  yes                 θ_2 = 0, no v; up to a noise level
+SCD-PFL     no                  no                  u_y⁺ = u_y − η g_u; up to a noise level
+==========  ==================  ==================  ================================================
+
+Theorem 8 takes p_w = 𝓛^w/(𝓛^w + 𝓛^β), ρ = p_w/n, 𝓛 = 2 max(𝓛^w/p_w, 𝓛^β/p_β), η = 1/(4𝓛), θ_2 = 1/2 and::
+
+    θ_1 = min{1/2, √(ημ max{1/2, θ_2/ρ})},     γ = 1/max{2μ, 4θ_1/η},     ν = 1 − γμ
+
+A communication round ends with the first iteration that has ζ = w or refreshes v. Before it w moves without data, so
+every client replays the same map, and the server jumps to its end: the steps are linear in (u_y, u_z, u_v, g), with the
+same numbers for all coordinates. The point v and ∇f_m(v) also stay with each client, which sends the *change* of
+∇_w f_m(v) at a refresh: so ∇_w F(v) is right even where a client missed one and has an older v.
+
+**A part of the clients.** A client takes part in a round with probability q. In g_w the sum over m is over those who
+are present and divided by q. What becomes of the others' β_m is a choice. They "rest"; or they "replay", when they are
+back, the steps they missed, which had g_β_m = (1/M) ∇_β f_m(v), known to them, and have 1/q on the stochastic part of
+g_β_m while they are there. The second is the paper's estimator with one more coin. But a client is present or absent
+for a whole round: over many iterations without communication it goes far along an old gradient, and resting is better.
+
+**A start without control variates.** ASVRCD-PFL may begin as ASCD-PFL, which is faster until gradient noise stops it,
+and take the control variates in when w no longer gets away from where it began (`stalling`). It then starts anew from
+where it is: v = z = y.
+
+As printed, Algorithm 3 has Y^{k+1} − Y^k in z (X^k is meant); Algorithm 5 leaves the block that is not drawn unset
+(y ← x, z ← νz + (1 − ν)x are meant) and has a v that nothing reads; Algorithm 7 does not subtract the stochastic
+gradient at v, which makes it biased by ∇F(v); ρ-coins are printed per block, and 𝓛 is defined in Lemma 15 only.
+
+Reference: Hanzely, Zhao, Kolar, *Personalized federated learning: a unified framework and universal optimization
+techniques*, TMLR 2023, Algorithms 3 to 7, Theorems 8 and 9.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from majorant.core import (
+    Algorithm,
+    ClientData,
+    Key,
+    Server,
+    Total,
+    Traffic,
+    Tree,
+    Upload,
+    View,
+    all_finite,
+    as_hyper,
+    select,
+)
+from majorant.methods._stalling import Watch, begin_watch, watch
+from majorant.methods._two_blocks import (
+    Blocks,
+    Coins,
+    Counts,
+    coin_key,
+    coins_of,
+    combine,
+    deployment,
+    gradient,
+    joining,
+    no_counts,
+    one_vote,
+    repeat_with_samples,
+    zeros,
+)
+from majorant.objectives.base import Objective
+from majorant.solvers import Batch, whole
+
+
+class Form(NamedTuple):
+    """Which of the methods it is."""
+
+    accelerated: bool
+    control_variates: bool
+    warm_up: bool = False  # control variates come in when progress without them has stopped
+    replays: bool = False  # absent clients replay the steps they missed, or else rest
+    shared_samples: bool = False
+
+
+class Iterates(NamedTuple):
+    """A block's y, which is the solution in the end, and its z, which carries the momentum (or nothing)."""
+
+    y: Tree
+    z: Tree
+
+
+class Shared(NamedTuple):
+    """What clients are sent; v and its gradient are nothing where the method has none."""
+
+    w: Iterates
+    v: Tree
+    gradient: Tree  # ∇_w F(v)
+
+
+class Call(NamedTuple):
+    """What a round begins with, besides the shared point."""
+
+    coins: Coins
+    begun: jax.Array  # iterations before it
+    phase: jax.Array  # WARMING_UP, SWITCHING or REDUCED
+
+
+class Client(NamedTuple):
+    """What stays with a client."""
+
+    beta: Iterates
+    v: Blocks | tuple[()]
+    gradient: Blocks | tuple[()]  # ∇f_m(v)
+    reduced: jax.Array  # whether it has a v
+    done: jax.Array  # iterations that its β has seen
+    id: jax.Array
+
+
+class Message(NamedTuple):
+    """What a client sends: its part of g_w (0 unless ζ = w), and the change of ∇_w f_m(v) (0 unless refreshed)."""
+
+    step: Tree
+    change: Tree
+
+
+class State(NamedTuple):
+    """What the server keeps to itself."""
+
+    coins: jax.Array
+    counts: Counts
+    mean_size: jax.Array
+    phase: jax.Array
+    fresh: jax.Array  # whether clients do not have the present ∇_w F(v) yet
+    watch: Watch | tuple[()]
+
+
+WARMING_UP, SWITCHING, REDUCED = 0, 1, 2  # without control variates; the round that takes them in; with them
+
+
+def coordinate_descent(
+    name: str, objective: Objective, hyper: dict[str, float], form: Form, joining_rate: float
+) -> Algorithm:
+    """The methods of one iteration; see `asvrcd`, `svrcd`, `ascd` and `scd`."""
+    clients = objective.clients
+    accelerated, control_variates, warm_up, replays, shared_samples = form
+
+    def init(key: Key) -> Server:
+        w = objective.init(key)
+        value = Shared(Iterates(w, w if accelerated else ()), (), ())
+        if control_variates:
+            value = value._replace(v=w if accelerated else (), gradient=zeros(w))
+        state = State(
+            coins=coin_key(key),
+            counts=no_counts(int(control_variates and not warm_up)),
+            mean_size=jnp.ones((), jnp.result_type(float)),
+            phase=jnp.asarray(WARMING_UP if warm_up else REDUCED, jnp.int32),
+            fresh=jnp.asarray(control_variates and not warm_up),
+            watch=begin_watch(w) if warm_up else (),
+        )
+        return Server(value, as_hyper(hyper), state)
+
+    def draw(server: Server) -> Coins:
+        rho = server.hyper["rho"] if control_variates else 0.0
+        phase = server.state.phase
+        coins = coins_of(server, server.state.coins, server.hyper["p_w"], jnp.where(phase == REDUCED, rho, 0.0))
+        if not control_variates:
+            return coins._replace(w_step=jnp.asarray(True), refresh=jnp.asarray(False))
+        if not warm_up:
+            return coins
+        now = phase == SWITCHING
+        return coins._replace(
+            silent=jnp.where(now, 0, coins.silent),
+            w_step=jnp.where(phase == WARMING_UP, True, coins.w_step & ~now),
+            refresh=jnp.where(phase == WARMING_UP, False, coins.refresh | now),
+        )
+
+    def broadcast(server: Server, key: Key) -> View:
+        call = Call(draw(server), server.state.counts.iterations, server.state.phase)
+        return View(server.value, server.hyper, server.round, server.rounds, call)
+
+    def thetas(hyper: dict[str, jax.Array], reduced: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """θ_1 and θ_2, of one who has a v or has none."""
+        if not warm_up:
+            return hyper["theta_1"], hyper["theta_2"] if control_variates else jnp.zeros_like(hyper["theta_1"])
+        return jnp.where(reduced, hyper["theta_1"], hyper["theta"]), jnp.where(reduced, hyper["theta_2"], 0.0)
+
+    def between(hyper: dict[str, jax.Array], u: Iterates, v: Tree, reduced: jax.Array) -> Tree:
+        if not accelerated:
+            return u.y
+        theta_1, theta_2 = thetas(hyper, reduced)
+        point = combine((theta_1, u.z), (1 - theta_1 - theta_2, u.y))
+        return combine((1, point), (theta_2, v)) if control_variates else point
+
+    def move(hyper: dict[str, jax.Array], u: Iterates, x: Tree, g: Tree) -> Iterates:
+        y = combine((1, x), (-hyper["lr"], g))
+        if not accelerated:
+            return Iterates(y, ())
+        return Iterates(y, combine((hyper["nu"], u.z), (1 - hyper["nu"], x), (-hyper["gamma"], g)))
+
+    def jump(
+        hyper: dict[str, jax.Array], count: jax.Array, u: Iterates, v: Tree, g: Tree, reduced: jax.Array
+    ) -> Iterates:
+        """``count`` moves along the same g: a power of the matrix of one move on (u_y, u_z, v, g)."""
+        if not control_variates:
+            v = g = zeros(u.y)
+        if not accelerated:
+            return Iterates(combine((1, u.y), (-hyper["lr"] * count, g)), ())
+        theta_1, theta_2 = thetas(hyper, reduced)
+        x = jnp.stack([1 - theta_1 - theta_2, theta_1, theta_2, jnp.zeros_like(theta_1)])
+        z, g_only = jnp.eye(4, dtype=x.dtype)[1], jnp.eye(4, dtype=x.dtype)[3]
+        one = jnp.stack([
+            x - hyper["lr"] * g_only,
+            hyper["nu"] * z + (1 - hyper["nu"]) * x - hyper["gamma"] * g_only,
+            jnp.eye(4, dtype=x.dtype)[2],
+            g_only,
+        ])  # fmt: skip
+        many = matrix_power(one, count)
+        row = lambda r: combine(*zip(many[r], (u.y, u.z, v, g), strict=True))
+        return Iterates(row(0), row(1))
+
+    def up_to_date(call: Call, hyper: dict[str, jax.Array], client: Client) -> Client:
+        """A client as it is after the steps it missed."""
+        if not replays:
+            return client._replace(done=call.begun)
+        g = combine((1 / clients, client.gradient.beta))  # type: ignore[union-attr]
+        missed = call.begun - client.done
+        beta = jump(hyper, missed, client.beta, client.v.beta, g, client.reduced)  # type: ignore[union-attr]
+        return client._replace(beta=select(missed > 0, beta, client.beta), done=call.begun)
+
+    def client_update(view: View, client: Client, data: ClientData, key: Key) -> tuple[Upload, Client]:
+        hyper, (coins, _, phase) = view.hyper, view.coins
+        client = up_to_date(view.coins, hyper, client)
+        index_key = jax.random.wrap_key_data(coins.sample) if shared_samples else key
+        beta_scale = 1 / ((1 - hyper["p_w"]) * clients)
+        if replays:
+            beta_scale = beta_scale / hyper["inclusion"]
+        own_v = client.v.beta if control_variates else ()  # type: ignore[union-attr]
+
+        def point(at: Blocks) -> Blocks:
+            w = between(hyper, at.w, view.value.v, phase == REDUCED)
+            return Blocks(w, between(hyper, at.beta, own_v, client.reduced))
+
+        def difference(block: int, x: Blocks, batch: Batch) -> Tree:
+            """∇f_{m,j}(x) − ∇f_{m,j}(v) in one block, for the sample j of an iteration."""
+            slope = jax.grad(objective.value, argnums=block)
+            at_x = slope(*x, batch, data.id)
+            if not control_variates:
+                return at_x
+            return combine((1, at_x), (-1 * client.reduced, slope(*client.v, batch, data.id)))
+
+        def move_beta(beta: Iterates, x: Blocks, scale: Any, batch: Batch) -> Iterates:
+            g = combine((scale, difference(1, x, batch)))
+            if control_variates:
+                g = combine((1, g), (1 / clients, client.gradient.beta))  # type: ignore[union-attr]
+            return move(hyper, beta, x.beta, g)
+
+        def silent(batch: Batch, at: Blocks) -> Blocks:
+            x = point(at)
+            w = move(hyper, at.w, x.w, view.value.gradient if control_variates else zeros(x.w))
+            return Blocks(w, move_beta(at.beta, x, beta_scale, batch))
+
+        start = Blocks(view.value.w, client.beta)
+        before, last = repeat_with_samples(coins.silent, data, index_key, silent, start)
+        x = point(before)
+        step = select(coins.w_step, difference(0, x, last), zeros(x.w))
+        beta = move_beta(before.beta, x, jnp.where(coins.w_step, 0, beta_scale), last)
+        client = client._replace(beta=beta, done=client.done + coins.silent + 1)
+        if not control_variates:
+            return Upload(Message(step, ()), one_vote(data)), client
+        fresh = Blocks(before.w.y, before.beta.y)
+        v, slopes = jax.lax.cond(
+            coins.refresh,
+            lambda: (fresh, gradient(objective, fresh, whole(data), data.id)),
+            lambda: (client.v, client.gradient),
+        )
+        if warm_up:
+            anew = coins.refresh & ~client.reduced
+            beta = select(anew, Iterates(fresh.beta, fresh.beta), beta)
+        change = combine((1, slopes.w), (-1, client.gradient.w))  # type: ignore[union-attr]
+        client = client._replace(beta=beta, v=v, gradient=slopes, reduced=client.reduced | coins.refresh)
+        return Upload(Message(step, change), one_vote(data)), client
+
+    def server_update(server: Server, total: Total) -> Server:
+        hyper, value, state, coins = server.hyper, server.value, server.state, draw(server)
+        reduced = state.phase == REDUCED
+        w = jump(hyper, coins.silent, value.w, value.v, value.gradient, reduced)
+        w = select(coins.silent > 0, w, value.w)
+        g = combine((1 / (hyper["p_w"] * clients * total.inclusion), total.value.step))
+        evaluations = 1 + (reduced if control_variates else 0)
+        counts = state.counts.add(
+            iterations=coins.silent + 1,
+            sample_w=evaluations * coins.w_step,
+            sample_beta=evaluations * (coins.silent + ~coins.w_step),
+            full_w=coins.refresh,
+            full_beta=coins.refresh,
+        )
+        new = value
+        if control_variates:
+            g = combine((1, g), (1, value.gradient))
+            new = value._replace(gradient=combine((1, value.gradient), (1 / clients, total.value.change)))
+            if accelerated:
+                new = new._replace(v=select(coins.refresh, w.y, value.v))
+        new = new._replace(w=move(hyper, w, between(hyper, w, value.v, reduced), g))
+        state = state._replace(counts=counts, fresh=coins.refresh)
+        if warm_up:
+            switching = state.phase == SWITCHING
+            new = new._replace(w=select(switching, Iterates(w.y, w.y), new.w))
+            seen, stalled = watch(state.watch, new.w.y, counts.iterations, state.mean_size)
+            following = jnp.where(switching, REDUCED, jnp.where(stalled & ~reduced, SWITCHING, state.phase))
+            state = state._replace(watch=seen, phase=following.astype(jnp.int32))
+        return server._replace(value=new, state=state)
+
+    def state_at(view: View, data: ClientData, beta: Tree) -> Client:
+        begun = view.coins.begun
+        client = Client(Iterates(beta, beta if accelerated else ()), (), (), jnp.asarray(True), begun, data.id)
+        if not control_variates:
+            return client
+        v = Blocks(view.value.w.y, beta)
+        if warm_up:
+            return client._replace(v=v, gradient=zeros(v), reduced=jnp.asarray(False))
+        slopes = gradient(objective, v, whole(data), data.id)
+        usable = all_finite(slopes) & (data.size > 0)  # a client that is never heard must not enter ∇_w F(v)
+        return client._replace(v=v, gradient=select(usable, slopes, zeros(slopes)))
+
+    def onboard(view: View, data: ClientData, key: Key) -> Client:
+        return state_at(view, data, joining(objective, view.value.w.y, data, key, joining_rate))
+
+    def setup_client(view: View, client: Client, data: ClientData, key: Key) -> Upload:
+        slopes = client.gradient.w if control_variates else ()  # type: ignore[union-attr]
+        return Upload((data.size.astype(jnp.result_type(float)), slopes), one_vote(data))
+
+    def setup_server(server: Server, total: Total) -> Server:
+        mean_size, _ = total.mean()
+        if control_variates:
+            slopes = combine((1 / clients, total.value[1]))
+            server = server._replace(value=server.value._replace(gradient=slopes))
+        return server._replace(state=server.state._replace(mean_size=mean_size))
+
+    def travelling(server: Server, absences: jax.Array | bool) -> tuple[jax.Array, jax.Array]:
+        """Up: what the coins ask for. Down: those who are always there have v, and ∇_w F(v) unless it is new."""
+        coins = draw(server)
+        up = coins.w_step.astype(jnp.int32) + coins.refresh
+        moving = 1 + int(accelerated)
+        return up, jnp.where(absences, 2 * moving, moving + server.state.fresh.astype(jnp.int32))
+
+    return Algorithm(
+        name=name,
+        init=init,
+        broadcast=broadcast,
+        init_client=lambda view, data, key: state_at(view, data, objective.init_personal(key)),
+        client_update=client_update,
+        origin=lambda view: Message(zeros(view.value.w.y), zeros(view.value.gradient)),
+        server_update=server_update,
+        onboard=onboard,
+        setup_client=setup_client,
+        setup_server=setup_server,
+        needs_everyone=accelerated and not control_variates,
+        sends_points=False,
+        traffic=Traffic((2, 4 if accelerated else 2), travelling) if control_variates else None,
+        uneven_rounds=True,
+        log=lambda server: server.state.counts.shown(server.state.mean_size),
+        **deployment(objective, lambda view, client: Blocks(view.value.w.y, client.beta.y)),
+    )
+
+
+def matrix_power(matrix: jax.Array, count: jax.Array) -> jax.Array:
+    """A power that need not be known when it is compiled, by squaring.
+
+    >>> matrix_power(jnp.array([[1.0, 1.0], [0.0, 1.0]]), jnp.asarray(5))
+    Array([[1., 5.],
+           [0., 1.]], dtype=float32)
+    """
+
+    def bit(i: jax.Array, state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        power, square = state
+        multiply = lambda a, b: jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST)
+        return jnp.where((count >> i) & 1 == 1, multiply(power, square), power), multiply(square, square)
+
+    return jax.lax.fori_loop(0, 31, bit, (jnp.eye(len(matrix), dtype=matrix.dtype), matrix))[0]

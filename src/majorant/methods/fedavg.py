@@ -1,0 +1,129 @@
+"""FedAvg: one model for everybody, the average of models trained on each client, with an optimizer at the server.
+
+Round k: every client starts at the broadcast θ^{k−1} and trains on its own samples; the server takes the mean
+θ̄ = Σ_t (n_t/n) θ_t and steps along the pseudo-gradient Δ = θ^{k−1} − θ̄. With the plain optimizer and rate 1 the step
+is θ^k = θ̄.
+
+References: McMahan et al., *Communication-efficient learning of deep networks from decentralized data*, AISTATS 2017;
+Reddi et al., *Adaptive federated optimization*, ICLR 2021 (server momentum, Adam, Yogi).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from majorant.core import Algorithm, ClientData, Key, Server, Total, Tree, Upload, View, as_hyper, replace_by_mean
+from majorant.math.checks import check_range
+from majorant.methods import _convergence as convergence
+from majorant.models.base import Model
+from majorant.solvers import Solver, local_sgd
+
+SERVER_OPTIMIZERS: dict[str, Callable[[], optax.GradientTransformation]] = {
+    "plain": optax.identity,
+    "momentum": lambda: optax.trace(0.9),
+    "adam": lambda: optax.scale_by_adam(b1=0.9, b2=0.99, eps=1e-3),
+    "yogi": lambda: optax.scale_by_yogi(b1=0.9, b2=0.99, eps=1e-3),
+}
+
+
+def fedavg(
+    model: Model,
+    *,
+    local: Solver | None = None,
+    server: str = "plain",
+    server_lr: float | None = None,
+    absent: str = "excluded",
+) -> Algorithm:
+    """Federated averaging.
+
+    ``server`` is "plain", "momentum", "adam" or "yogi", with rate ``server_lr`` (1 for plain and momentum, 0.01 for
+    the adaptive ones). ``absent``: see `fedem`.
+
+    >>> import majorant as mj
+    >>> data = mj.data.synthetic_mixture(clients=10, dimension=5, seed=0)
+    >>> run = mj.simulate(mj.fedavg(mj.models.linear(data), server="adam"), data, rounds=5, seed=0)
+    >>> run.summary()["algorithm"]
+    'fedavg'
+    """
+    if server not in SERVER_OPTIMIZERS:
+        raise ValueError(f"server must be one of {', '.join(SERVER_OPTIMIZERS)}, got {server!r}")
+    optimizer = SERVER_OPTIMIZERS[server]()
+    rate = server_lr if server_lr is not None else (1.0 if server in ("plain", "momentum") else 0.01)
+    check_range("server_lr", rate, above=0)
+    if absent != "excluded" and server != "plain":
+        raise ValueError(f"absent={absent!r} is defined for the plain server optimizer only, not for {server!r}")
+    local = local or local_sgd()
+
+    def init(key: Key) -> Server:
+        theta = model.init(key)
+        return Server(theta, as_hyper(local.hyper | {"server_lr": rate}), optimizer.init(theta))
+
+    def server_update(state: Server, total: Total) -> Server:
+        gap = jax.tree.map(jnp.subtract, state.value, total.mean())
+        direction, moments = optimizer.update(gap, state.state, state.value)
+        value = jax.tree.map(lambda v, d: v - state.hyper["server_lr"] * d, state.value, direction)
+        return state._replace(value=value, state=moments)
+
+    plain = shared_model("fedavg", model, local)
+    if absent != "excluded":
+        return plain._replace(
+            init=lambda key: plain.init(key)._replace(state=unknown_total()), **absent_clients(absent)
+        )
+    return plain._replace(init=init, server_update=server_update)
+
+
+def shared_model(
+    name: str, model: Model, local: Solver, penalty: Callable[[Tree, View], jax.Array] | None = None
+) -> Algorithm:
+    """One model for everybody: clients train it, with ``penalty(θ, view)`` added to their loss, and send it back."""
+
+    def client_update(view: View, moments: Tree, data: ClientData, key: Key) -> tuple[Upload, Tree]:
+        added = (lambda theta: penalty(theta, view)) if penalty else None
+        theta, moments, loss = local.solve(model, view, view.value, moments, data, key, penalty=added)
+        return Upload(theta, data.size.astype(loss.dtype), {"loss": loss}), moments
+
+    return Algorithm(
+        name=name,
+        init=lambda key: Server(model.init(key), as_hyper(local.hyper)),
+        init_client=lambda view, data, key: local.moments(view.value),
+        client_update=client_update,
+        personalize=lambda view, moments: view.value,
+        predict=model.predict,
+        diagnosis=convergence.of_shared_model(model, client_update, penalty),
+    )
+
+
+def unknown_total() -> jax.Array:
+    """The server's place for the number of all clients' samples, before it is told."""
+    return jnp.zeros((), jnp.result_type(float))
+
+
+def absent_clients(rule: str) -> dict[str, Any]:
+    """The fields of an `Algorithm` that decide what an average does with clients that did not take part.
+
+    "excluded": θ = Σ_{t in round} n_t θ_t / Σ_{t in round} n_t. "hold": the others count with the old model, so that
+    θ moves by the round's share of all samples; the total number of samples is summed once, before round 1.
+    """
+    if rule == "excluded":
+        return {"server_update": replace_by_mean}
+    if rule != "hold":
+        raise ValueError(f"absent must be 'excluded' or 'hold', got {rule!r}")
+
+    def setup_client(view: View, client: Tree, data: ClientData, key: Key) -> Upload:
+        return Upload((), data.size.astype(unknown_total().dtype))
+
+    def server_update(server: Server, total: Total) -> Server:
+        share = total.weight / jnp.maximum(server.state, 1)
+        moved = jax.tree.map(lambda v, mean: v + share * (mean - v), server.value, total.mean())
+        return server._replace(value=moved)
+
+    return {
+        "setup_client": setup_client,
+        "setup_server": lambda server, total: server._replace(state=total.weight),
+        "server_update": server_update,
+    }

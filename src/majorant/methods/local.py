@@ -1,0 +1,66 @@
+"""Local: every client trains a model of its own on its own samples, and nothing travels.
+
+Client t minimises f_t(θ_t) = (1/n_t) Σ_i l(θ_t; s_ti) by one local solve a round. It is the baseline that federated
+learning has to beat: no communication, no help. All clients start at the same point, which they draw from the seed that
+they share; it is FedAvg's first model.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+
+from majorant.core import Algorithm, ClientData, Key, Server, Tree, Upload, View, as_hyper
+from majorant.models.base import Model
+from majorant.solvers import Solver, local_sgd
+
+
+class Client(NamedTuple):
+    """Everything stays with the client: its model and its optimizer's moments."""
+
+    theta: Tree
+    moments: Tree
+
+
+def local(model: Model, *, local: Solver | None = None) -> Algorithm:
+    """Local training alone.
+
+    A client that joins later trains for as many rounds as the others have, on its own samples.
+
+    >>> import majorant as mj
+    >>> data = mj.data.synthetic_mixture(clients=10, dimension=5, seed=0)
+    >>> run = mj.simulate(mj.local(mj.models.linear(data)), data, rounds=5, seed=0)
+    >>> run.summary()["communication"]["bytes_up"]
+    0
+    """
+    solver = local or local_sgd()
+
+    def broadcast(server: Server, key: Key) -> View:
+        return View((), server.hyper, server.round, server.rounds, coins=server.state)
+
+    def init_client(view: View, data: ClientData, key: Key) -> Client:
+        theta = model.init(jax.random.wrap_key_data(view.coins))
+        return Client(theta, solver.moments(theta))
+
+    def client_update(view: View, client: Client, data: ClientData, key: Key) -> tuple[Upload, Client]:
+        theta, moments, loss = solver.solve(model, view, client.theta, client.moments, data, key)
+        return Upload((), data.size.astype(loss.dtype), {"loss": loss}), Client(theta, moments)
+
+    def onboard(view: View, data: ClientData, key: Key) -> Client:
+        def one_round(k: jax.Array, client: Client) -> Client:
+            return client_update(view._replace(round=k), client, data, jax.random.fold_in(key, k))[1]
+
+        return jax.lax.fori_loop(0, view.round, one_round, init_client(view, data, key))
+
+    return Algorithm(
+        name="local",
+        init=lambda key: Server((), as_hyper(solver.hyper), jax.random.key_data(key)),
+        broadcast=broadcast,
+        init_client=init_client,
+        client_update=client_update,
+        onboard=onboard,
+        personalize=lambda view, client: client.theta,
+        predict=model.predict,
+        sends_points=False,
+    )

@@ -1,0 +1,129 @@
+"""q-FFL: a fair model, by an objective in which agents with larger losses count more.
+
+It minimises Σ_t (n_t/n) F_t(θ)^{q+1} / (q + 1), by q-FedAvg. Client t trains from the broadcast θ to θ_t, and with
+L = 1/η sends::
+
+    Δ_t = F_t^q · L (θ − θ_t),        h_t = q F_t^{q−1} ‖L (θ − θ_t)‖² + L F_t^q,        F_t = F_t(θ)
+
+and the server takes θ ← θ − Σ_t n_t Δ_t / Σ_t n_t h_t. With q = 0 it is FedAvg; a large q nears the worst agent's loss.
+The paper draws clients in proportion to n_t and sums without weights; here the sums have the weights.
+
+The step is the same for losses in any unit, but powers of them are soon beyond single precision. So clients are sent
+one number more, the mean loss ℓ of the last round (of a set-up before round 1), and send (F_t/ℓ)^q in place of F_t^q.
+
+Reference: Li, Sanjabi, Beirami, Smith, *Fair resource allocation in federated learning*, ICLR 2020, Algorithm 2.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from majorant.core import (
+    Algorithm,
+    ClientData,
+    Diagnosis,
+    Key,
+    Server,
+    Total,
+    Tree,
+    Upload,
+    View,
+    as_hyper,
+    masked_mean,
+    squared_norm,
+)
+from majorant.math.checks import check_range
+from majorant.methods.fedavg import shared_model
+from majorant.models.base import Model
+from majorant.solvers import Solver, local_sgd
+from majorant.surrogates.partial import sample_losses
+
+LEAST_LOSS = 1e-30  # divided by
+LARGEST_POWER = 30.0  # of 10, of (F_t/ℓ)^q: such a client outweighs all others anyway
+
+
+class Sent(NamedTuple):
+    """What a client uploads, in units of ℓ^q, and its loss for the next ℓ."""
+
+    delta: Tree
+    h: jax.Array
+    loss: jax.Array
+
+
+def q_ffl(model: Model, *, q: float = 1.0, local: Solver | None = None, lipschitz: float | None = None) -> Algorithm:
+    """q-fair federated learning; ``lipschitz`` is L, by default 1 over the local learning rate.
+
+    >>> import majorant as mj
+    >>> data = mj.data.synthetic_mixture(clients=5, dimension=4, seed=0)
+    >>> run = mj.simulate(mj.methods.q_ffl(mj.models.linear(data), q=1.0), data, rounds=3, grid={"q": [0.0, 1.0, 5.0]})
+    >>> len(run)
+    3
+    """
+    check_hyper({"q": q} | ({} if lipschitz is None else {"lipschitz": lipschitz}))
+    local = local or local_sgd()
+    if lipschitz is None and "lr" not in local.hyper:
+        raise ValueError("give lipschitz, about 1 over the local learning rate: this local solver does not tell it")
+    hyper = local.hyper | {"q": q} | ({} if lipschitz is None else {"lipschitz": lipschitz})
+
+    def loss_of(theta: Tree, data: ClientData) -> jax.Array:
+        return masked_mean(sample_losses(model, theta, data), data).astype(jnp.result_type(float))
+
+    def setup_client(view: View, moments: Tree, data: ClientData, key: Key) -> Upload:
+        return Upload(loss_of(view.value, data), data.size.astype(jnp.result_type(float)))
+
+    def client_update(view: View, moments: Tree, data: ClientData, key: Key) -> tuple[Upload, Tree]:
+        theta, q, unit = view.value, view.hyper["q"], view.coins
+        steep = 1 / view.hyper["lr"] if lipschitz is None else view.hyper["lipschitz"]
+        loss = jnp.maximum(loss_of(theta, data), LEAST_LOSS)
+        power = jnp.minimum(loss / unit, 10 ** (LARGEST_POWER / jnp.maximum(q, 1))) ** q
+        solved = local.solve(model, view, theta, moments, data, key)
+        pseudo = jax.tree.map(lambda old, new: steep * (old - new), theta, solved.params)
+        h = power * (q / loss * squared_norm(pseudo) + steep)
+        sent = Sent(jax.tree.map(lambda p: (power * p).astype(p.dtype), pseudo), h, loss)
+        return Upload(sent, data.size.astype(h.dtype), {"loss": loss}), solved.moments
+
+    def next_unit(old: jax.Array, total: Total, loss: jax.Array) -> jax.Array:
+        mean = loss / jnp.where(total.weight > 0, total.weight, 1)
+        return jnp.where((total.weight > 0) & jnp.isfinite(mean), jnp.maximum(mean, LEAST_LOSS), old)
+
+    def server_update(server: Server, total: Total) -> Server:
+        delta, h, loss = total.value
+        step = lambda v, d: v - (d / jnp.where(h > 0, h, 1)).astype(v.dtype)
+        value = jax.tree.map(step, server.value, delta)
+        return server._replace(value=value, state=next_unit(server.state, total, loss))
+
+    def measure(view: View, client: Tree, data: ClientData, key: Key) -> dict[str, Tree]:
+        def objective(theta: Tree) -> jax.Array:
+            loss = masked_mean(sample_losses(model, theta, data), data)
+            return loss ** (view.hyper["q"] + 1) / (view.hyper["q"] + 1)
+
+        value, gradient = jax.value_and_grad(objective)(view.value)
+        return {"objective": value, "gradient": gradient}
+
+    def conclude(server: Server, mean: dict[str, Tree]) -> dict[str, jax.Array]:
+        return {"objective": mean["objective"], "gradient_squared": squared_norm(mean["gradient"])}
+
+    zero = lambda: jnp.zeros((), jnp.result_type(float))
+    return shared_model("q-ffl", model, local)._replace(
+        init=lambda key: Server(model.init(key), as_hyper(hyper), 1 + zero()),
+        broadcast=lambda server, key: View(server.value, server.hyper, server.round, server.rounds, server.state),
+        setup_client=setup_client,
+        setup_server=lambda server, total: server._replace(state=next_unit(server.state, total, total.value)),
+        client_update=client_update,
+        origin=lambda view: Sent(jax.tree.map(jnp.zeros_like, view.value), zero(), zero()),
+        server_update=server_update,
+        diagnosis=Diagnosis(measure, conclude),
+        sends_points=False,
+        check_hyper=check_hyper,
+    )
+
+
+def check_hyper(hyper: dict[str, float]) -> None:
+    """q may be 0, L not."""
+    if "q" in hyper:
+        check_range("q", hyper["q"], least=0)
+    if "lipschitz" in hyper:
+        check_range("lipschitz", hyper["lipschitz"], above=0)

@@ -1,0 +1,1 @@
+"""Per-client scores, what they say together, and rates of convergence."""

@@ -1,5 +1,0 @@
-"""Reports: tables, figures and one HTML page from run folders. Drawing needs the extra ``majorant[report]``."""
-
-from majorant.report.record import RunRecord, load_run
-
-__all__ = ["RunRecord", "load_run"]

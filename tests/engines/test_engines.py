@@ -1,0 +1,187 @@
+"""The engines on clients of very different sizes: several buckets, a validation part, some clients unseen."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import majorant as mj
+from majorant.core import blockwise
+from majorant.data.federated import FederatedData
+from majorant.engines import population, programs, resident, streamed
+from majorant.engines.population import bucket_edges, build_buckets
+from majorant.metrics.scores import across_clients, bottom_decile
+from majorant.solvers import permutation
+
+SIZES = np.array([8, 60, 9, 300, 10, 64, 8, 280, 70, 9])
+
+
+@pytest.fixture(autouse=True, scope="module")
+def buckets_for_small_data():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(population, "LEAST_SAVED", 0)
+        yield
+
+
+@functools.cache
+def problem() -> FederatedData:
+    rng = np.random.default_rng(0)
+    owner = np.repeat(np.arange(len(SIZES)), SIZES)
+    x = rng.normal(size=(len(owner), 3))
+    y = (x @ np.array([1.0, -1.0, 0.5]) * np.where(owner % 2, 1, -1) > 0).astype(int)
+    return FederatedData.from_arrays(x, y, owner).with_unseen(0.2, seed=1)
+
+
+@functools.cache
+def algorithm_and_participation():
+    """Once, so that runs share what they have compiled."""
+    local = mj.local_sgd(0.3, batch_size=16, momentum=0.5)
+    algorithm = mj.fedem(mj.models.linear(problem()), components=2, local=local)
+    return algorithm, mj.participation.bernoulli(0.7)
+
+
+def train(**options):
+    algorithm, some = algorithm_and_participation()
+    return mj.simulate(algorithm, problem(), rounds=6, evaluate_every=2, seeds=2, participation=some, **options)
+
+
+def assert_same(one, two, tolerance=1e-6):
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=tolerance)
+
+
+@pytest.fixture(scope="module")
+def reference():
+    return train()
+
+
+@pytest.mark.usefixtures("as_users_compile")
+def test_the_installed_compiler_knows_the_options():
+    lowered = jax.jit(lambda x: jnp.tanh(x @ x.T).sum()).lower(jnp.ones((3, 2)))
+    assert float(lowered.compile(programs.QUICK_COMPILATION)(jnp.ones((3, 2)))) == pytest.approx(9 * np.tanh(2))
+
+
+@pytest.mark.usefixtures("as_users_compile")
+@pytest.mark.parametrize(("shape", "classes"), [((2000, 10), 3), ((470, 784), 10)])
+def test_parameters_that_are_constants_are_read_correctly(shape, classes):
+    """XLA's own fusion of the product with the maximum gives garbage, from one compilation to the next another."""
+    x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    largest = programs.Program(lambda x: (x @ jnp.full((shape[1], classes), 0.5)).max(axis=1), makes_parameters=True)
+    np.testing.assert_allclose(largest({"compile": 0.0}, jnp.asarray(x)), 0.5 * x.sum(axis=1), atol=1e-3)
+
+
+def test_programs_that_start_clients_are_known_to_make_parameters():
+    """A set-up round measures losses at initial parameters, which may all be 0, within the program that makes them."""
+    layout = programs.Layout((4,), (4,), (), 4, 4, 2, everyone=True)
+    algorithm = mj.fedavg(mj.models.linear(problem()))
+    assert resident.programs(algorithm, mj.participation.full(), layout).start.makes_parameters
+    assert streamed.programs(algorithm, mj.participation.full(), layout).start_clients.makes_parameters
+
+
+def test_there_are_several_buckets():
+    assert len(build_buckets(problem(), np.arange(10), chunk_bytes=1 << 20)) > 1
+
+
+def test_streamed_clients_give_the_same_numbers_in_any_place(reference, tmp_path):
+    for options in ({"memory_budget": 1 << 12}, {"state_folder": tmp_path}):
+        run = train(**options)
+        assert_same(run.snapshot[:2], reference.snapshot[:2])
+        for mine, theirs in zip(run.scores, reference.scores, strict=True):
+            assert_same(mine.values, theirs.values)
+
+
+def test_methods_that_compare_all_uploads_refuse_what_does_not_fit():
+    data = problem()
+    model = mj.models.linear(data)
+    for algorithm in (mj.clustered(model, clients=data.clients), mj.mocha(model, clients=data.clients)):
+        with pytest.raises(ValueError, match=r"holds the uploads of all \d+ clients.*memory budget"):
+            mj.simulate(algorithm, data, rounds=1, memory_budget=1 << 10)
+
+
+@pytest.mark.parametrize("folder", [False, True])
+def test_a_run_resumes_from_any_evaluation(reference, tmp_path, folder):
+    taken = []
+    train(on_evaluation=lambda lines, snapshot: taken.append(snapshot()))
+    run = train(resume=taken[0], **({"state_folder": tmp_path} if folder else {}))
+    assert_same(run.snapshot[:2], reference.snapshot[:2], 1e-6 if folder else 0)
+    strip = lambda history: [{k: v for k, v in line.items() if k != "seconds"} for line in history]
+    assert [line["round"] for line in run.history] == [2, 4, 6]
+    if not folder:
+        assert strip(run.history) == strip(reference.history)
+
+
+def test_every_part_and_kind_of_client_is_scored(reference):
+    summary = reference.summary()
+    for name in ("train", "validation", "test", "unseen", "unseen_train", "unseen_validation"):
+        assert 0 <= summary[f"{name}_accuracy"]["mean"] <= 1
+    assert len(reference.scores[0].values["test_score"]) == len(SIZES)
+
+
+def test_a_deployed_model_scores_what_was_evaluated(reference):
+    data = problem()
+    for client in range(len(SIZES)):  # seen and unseen ones
+        x, y = data.test.client(client)
+        accuracy = np.mean(reference.model(client).predict(x) == y)
+        assert accuracy == pytest.approx(reference.scores[0].values["test_score"][client], abs=1e-6)
+
+
+def test_bucket_edges_are_the_best_cuts():
+    sizes = np.random.default_rng(1).integers(1, 50, 12)
+    ordered = np.sort(sizes)
+    waste = lambda ends: sum((e - b) * ordered[e - 1] for b, e in itertools.pairwise([0, *ends]))
+    best = min(waste([*cuts, 12]) for cuts in itertools.combinations(range(1, 12), 2))
+    assert waste(bucket_edges(sizes, most=3, cost=0.0)) == best
+
+
+@pytest.mark.parametrize("size", [10, 1000, 60_000, 300_000])
+def test_permutations_are_uniform_for_clients_of_any_size(size):
+    order = np.asarray(permutation(jax.random.key(0), jnp.int32(size), size + 5))[:size]
+    assert (np.sort(order) == np.arange(size)).all()
+    ascents = np.mean(np.diff(order) > 0)  # half of the neighbours of a random order, variance about 1 / (12 size)
+    assert abs(ascents - 0.5) < 5 / np.sqrt(12 * size)
+    start = order[: size // 4].mean() / size
+    assert abs(start - 0.5) < 5 * np.sqrt(1 / 12 / max(size // 4, 1))
+
+
+def test_blocks_of_samples_change_nothing(monkeypatch):
+    monkeypatch.setattr("majorant.core.BLOCK_VALUES", 64)
+    x, y = jnp.arange(1000.0).reshape(200, 5), jnp.arange(200)
+    function = lambda x, y: jnp.stack([x.sum(axis=1), x[:, 0] * y], axis=1)
+    np.testing.assert_array_equal(blockwise(function, x, y), function(x, y))
+
+
+BAD = [
+    {"evaluate_every": 0}, {"evaluate_every": -1}, {"seed": -1}, {"seed": 1 << 32}, {"clients": "some"}, {"rounds": 0},
+    {"grid": {"lr": []}}, {"grid": {"lr": [-1.0, 0.1]}}, {"hyper": {"lr": float("nan")}}, {"hyper": {"nonsense": 1.0}},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("options", BAD, ids=str)
+def test_bad_arguments_are_refused(options):
+    data = mj.data.synthetic_mixture(clients=3, dimension=2)
+    with pytest.raises(ValueError, match=r"must be|no values|no hyperparameter"):
+        mj.simulate(mj.fedavg(mj.models.linear(data)), data, **({"rounds": 1} | options))
+
+
+def test_participation_takes_whom_it_says():
+    key = jax.random.key(0)
+    draws = np.array([mj.participation.uniform(0.3).active(jax.random.fold_in(key, r), r, 20) for r in range(400)])
+    assert (draws.sum(axis=1) == 6).all()
+    np.testing.assert_allclose(draws.mean(axis=0), 0.3, atol=5 * np.sqrt(0.21 / 400))
+    draws = np.array([mj.participation.bernoulli(0.3).active(jax.random.fold_in(key, r), r, 20) for r in range(400)])
+    np.testing.assert_allclose(draws.mean(axis=0), 0.3, atol=5 * np.sqrt(0.21 / 400))
+    cycle = np.array([mj.participation.cyclic(0.3).active(key, r, 20) for r in range(1, 5)])
+    assert (cycle.sum(axis=0) == 1).all()
+
+
+def test_the_bottom_decile_of_errors_is_the_largest():
+    errors = np.arange(1.0, 31.0)
+    assert bottom_decile(errors, larger_is_better=False) == 28
+    found = across_clients(errors, np.ones(30), "rmse")
+    assert found["mean"] == pytest.approx(np.sqrt(np.mean(errors**2)))
+    assert found["bottom_decile"] == 28

@@ -1,0 +1,306 @@
+"""ACD-PFL, ASVRCD-PFL and its simpler forms: rates, unbiasedness, and what they are in special cases."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import majorant as mj
+import two_block_problem
+from majorant.core import Server, client_key, round_key
+from majorant.exchange import gossip, participation, topology
+from majorant.methods import acd, ascd, asvrcd, coordinate, scd, svrcd
+from majorant.methods._two_blocks import DRAWN, Coins, coins_of, combine, draw_samples, one_sample
+from two_block_problem import Path, Problem, distance, gap, play
+
+STOCHASTIC = {"asvrcd": asvrcd, "svrcd": svrcd, "ascd": ascd, "scd": scd}
+
+
+@pytest.fixture(autouse=True)
+def double_precision():
+    with jax.enable_x64(True):
+        yield
+
+
+@functools.cache
+def problem() -> Problem:
+    return two_block_problem.make("logistic")
+
+
+@functools.cache
+def made(name: str, **options):
+    p = problem()
+    if name == "acd":
+        return acd(p.objective, constants=p.constants, **options)
+    return STOCHASTIC[name](p.objective, constants=p.constants, sizes=p.sizes, **options)
+
+
+@functools.cache
+def run(name: str, rounds: int, seed: int = 0, inclusion: float = 1.0, **options) -> Path:
+    if inclusion < 1:
+        options["inclusion"] = inclusion
+    return play(made(name, **options), problem(), rounds, seed=seed, inclusion=inclusion)
+
+
+@pytest.mark.parametrize(("name", "rounds"), [("acd", 150), ("asvrcd", 2500), ("svrcd", 2500)])
+def test_the_minimiser_is_scipys(name, rounds):
+    assert distance(problem(), run(name, rounds))[-1] < 1e-8
+
+
+@pytest.mark.parametrize(("name", "absent"), [("asvrcd", "rest"), ("asvrcd", "replay"), ("svrcd", "rest")])
+def test_half_of_the_clients_at_a_time_reach_the_same_minimiser(name, absent):
+    assert distance(problem(), run(name, 8000, inclusion=0.5, absent=absent))[-1] < 1e-8
+
+
+def test_the_probability_of_taking_part_shortens_steps():
+    full, half = (hyper_of(made("asvrcd", inclusion=q)) for q in (1.0, 0.5))
+    c = problem().constants
+    p_w = c.sample_smooth_w / 0.5 / (c.sample_smooth_w / 0.5 + c.sample_smooth_beta)
+    assert float(half["p_w"]) == pytest.approx(p_w)
+    assert float(half["lr"]) == pytest.approx(p_w / (8 * c.sample_smooth_w / 0.5))
+    replaying = hyper_of(made("asvrcd", inclusion=0.5, absent="replay"))
+    assert float(replaying["lr"]) == pytest.approx(float(full["lr"]) / 2)
+
+
+def test_a_warm_start_goes_from_ascd_to_asvrcd():
+    p, path = problem(), run("asvrcd", 4000, warm_up=True)
+    phase = np.asarray(path.server.state.phase)
+    turn = int(np.flatnonzero(phase == coordinate.SWITCHING)[0])
+    assert set(phase[: turn + 1]) == {coordinate.WARMING_UP, coordinate.SWITCHING}
+    assert set(phase[turn + 1 :]) == {coordinate.REDUCED}
+    plain = run("ascd", 4000)
+    np.testing.assert_allclose(path.w[: turn - 1], plain.w[: turn - 1], rtol=1e-9)
+    np.testing.assert_allclose(path.beta[: turn - 1], plain.beta[: turn - 1], rtol=1e-9)
+    level = np.median(gap(p, plain)[2000:])
+    assert gap(p, path)[turn] < 30 * level
+    assert distance(p, path)[-1] < 1e-8
+    counts = jax.tree.map(lambda a: a[turn - 1], path.server.state.counts)
+    assert int(counts.sample_w + counts.sample_beta) == int(counts.iterations)
+    assert int(counts.full_w) == 0
+
+
+def test_a_warm_start_with_absences_reaches_the_minimiser():
+    assert distance(problem(), run("asvrcd", 10_000, inclusion=0.5, warm_up=True))[-1] < 1e-8
+
+
+def test_acd_contracts_as_fast_as_the_theorem_says():
+    """Over iterations, log(F − F*) falls at least by θ each (on average over seeds)."""
+    rates = []
+    for seed in range(3):
+        path = run("acd", 150, seed)
+        far = gap(problem(), path)
+        iterations = np.asarray(path.server.state.counts.iterations)
+        last = np.flatnonzero(far > 1e-13)[-1]
+        rates.append(np.log(far[0] / far[last]) / (iterations[last] - iterations[0]))
+    theta = float(path.server.hyper["theta"][0])
+    assert np.mean(rates) >= -np.log1p(-theta)
+
+
+@pytest.mark.parametrize(("name", "rounds"), [("asvrcd", 2500), ("svrcd", 2500)])
+def test_variance_reduction_converges_linearly(name, rounds):
+    """The mean of log(F − F*) over seeds is nearly a falling line until rounding stops it."""
+    far = np.stack([gap(problem(), run(name, rounds, seed)) for seed in range(2)])
+    usable = min(int(np.flatnonzero((f < 1e-13) | (np.arange(rounds) == rounds - 1))[0]) for f in far)
+    curve = np.log(far[:, :usable]).mean(axis=0)
+    time = np.arange(usable)
+    assert curve[-1] < curve[0] - 20
+    assert np.corrcoef(time, curve)[0, 1] < -0.98
+
+
+@pytest.mark.parametrize("name", ["scd", "ascd"])
+def test_without_control_variates_a_noise_level_remains_that_shrinks_with_the_step(name):
+    default = hyper_of(made(name))
+    smaller = {key: float(value) for key, value in hyper_of(made(name, lr=float(default["lr"]) / 16)).items()}
+    level = lambda hyper: gap(problem(), play(made(name), problem(), 6000, hyper=hyper))[3000:].mean()
+    coarse, fine = level(default), level(smaller)
+    assert coarse > 1e-4
+    assert fine < coarse / 2
+
+
+def hyper_of(algorithm) -> dict[str, float]:
+    return algorithm.init(jax.random.key(0)).hyper
+
+
+def test_acd_without_a_personal_block_is_nesterovs_method():
+    p = two_block_problem.make("logistic", sizes=(8,), shared=3, personal=0)
+    path = play(acd(p.objective, constants=p.constants), p, 20)
+    smooth, mu = p.constants.smooth_w, p.constants.mu
+    nu = mu / smooth
+    theta = (np.sqrt(nu**2 + 4 * nu) - nu) / 2
+    y = z = jnp.ones(3)
+    for k in range(20):
+        x = (1 - theta) * y + theta * z
+        g = jax.grad(lambda w: two_block_problem.total(p, w, ()))(x)
+        y, z = x - g / smooth, (1 - theta) * z + theta * x - theta / mu * g
+        np.testing.assert_allclose(path.w[k], y, rtol=1e-12)
+    assert path.server.state.counts.iterations.tolist() == list(range(1, 21))
+
+
+def coins_in_use(algorithm, server: Server, path: Path, k: int) -> Coins:
+    """The coins of round k + 1, from the server's own key."""
+    hyper = {name: value[0] for name, value in path.server.hyper.items()}
+    return coins_of(server._replace(round=k), path.server.state.coins[0], hyper["p_w"], hyper.get("rho", 0.0))
+
+
+@pytest.mark.parametrize("name", list(STOCHASTIC))
+def test_rounds_are_the_iterations_of_the_paper(name):
+    """The corrected Algorithm 4 in one place, with everybody's gradients, coins and samples at hand."""
+    p, rounds = problem(), 40
+    algorithm, path = made(name), run(name, 40)
+    hyper = {key: float(value[0]) for key, value in path.server.hyper.items()}
+    controlled, m = name in ("asvrcd", "svrcd"), p.clients
+    theta_1, theta_2 = hyper.get("theta_1", 0.0), hyper.get("theta_2", 0.0)
+    gradient = jax.jit(jax.vmap(jax.grad(p.objective.value, argnums=(0, 1)), (None, 0, 0, 0)))
+    whole = jax.vmap(lambda data: two_block_problem.whole(data))(p.data)
+    draw = jax.jit(jax.vmap(draw_samples, (0, 0, None)))
+    at = lambda u, batch: gradient(*u, batch, p.data.id)
+    y = z = v = (jnp.ones(2), jnp.ones((m, 2)))
+    server = algorithm.init(jax.random.key(0))
+    kinds = set()
+    for k in range(rounds):
+        coins = coins_in_use(algorithm, server, path, k)
+        keys = jax.vmap(client_key, (None, 0))(round_key(jax.random.key(0), k + 1), jnp.arange(m))
+        for i in range(int(coins.silent) + 1):
+            last = i == int(coins.silent)
+            w_step = last and (bool(coins.w_step) or not controlled)
+            refresh = last and bool(coins.refresh) and controlled
+            kinds.add((w_step, refresh))
+            x = combine((theta_1, z), (theta_2, v), (1 - theta_1 - theta_2, y)) if theta_1 else y
+            batch = jax.vmap(one_sample, (0, None))(draw(p.data, keys, i // DRAWN), i % DRAWN)
+            d = combine((1.0, at(x, batch)), (-1.0 * controlled, at(v, batch)))
+            full = at(v, whole)
+            g_w = w_step / hyper["p_w"] * d[0].mean(axis=0) + controlled * full[0].mean(axis=0)
+            g_beta = (not w_step) / (1 - hyper["p_w"]) / m * d[1] + controlled / m * full[1]
+            old, g = y, (g_w, g_beta)
+            y = combine((1.0, x), (-hyper["lr"], g))
+            if theta_1:
+                z = combine(
+                    (hyper["nu"], z), (1 - hyper["nu"], x), (hyper["gamma"] / hyper["lr"], combine((1, y), (-1, x)))
+                )
+            v = old if refresh else v
+        np.testing.assert_allclose(path.w[k], y[0], rtol=1e-9)
+        np.testing.assert_allclose(path.beta[k], y[1], rtol=1e-9)
+    assert len(kinds) == (4 if controlled else 2)
+
+
+def test_the_gradient_estimator_is_unbiased(monkeypatch):
+    """Its mean over both blocks and all samples, one round with given coins each, is ∇F."""
+    p = two_block_problem.make("logistic", sizes=(3, 3))
+    algorithm = svrcd(p.objective, constants=p.constants, sizes=p.sizes, rho=0.1, p_w=0.3, sampling="shared")
+    v = coordinate.Blocks(jnp.ones(2), jnp.zeros(2))
+    beta = coordinate.Iterates(jnp.array([0.3, -0.2]), ())
+    state = coordinate.Client(beta, v, None, jnp.asarray(True), jnp.asarray(0), 0)
+    slopes = jax.vmap(lambda data: coordinate.gradient(p.objective, v, coordinate.whole(data), data.id))(p.data)
+    server = algorithm.init(jax.random.key(0))
+    y = jnp.array([-0.5, 0.4])
+    value = coordinate.Shared(coordinate.Iterates(y, ()), (), slopes.w.mean(axis=0))
+    server = server._replace(value=value)
+    first = jax.tree.map(lambda a: a[0], p.data)._replace(x=jnp.arange(3))
+    keys = {int(draw_samples(first, jax.random.key(s), 0).x[0]): s for s in range(40)}
+    assert len(keys) == 3
+
+    @jax.jit
+    def estimate(coins: Coins) -> tuple[jax.Array, jax.Array]:
+        monkeypatch.setattr(coordinate, "coins_of", lambda *_: coins)
+        view = algorithm.broadcast(server, jax.random.key(0))
+        update = lambda data, slope: algorithm.client_update(
+            view, state._replace(gradient=slope, id=data.id), data, jax.random.key(0)
+        )
+        uploads, clients = jax.vmap(update)(p.data, slopes)
+        total = coordinate.Total(jax.tree.map(lambda a: a.sum(axis=0), uploads.value), jnp.asarray(2.0))
+        moved = algorithm.server_update(server, total).value.w.y
+        return (y - moved) / server.hyper["lr"], (state.beta.y - clients.beta.y) / server.hyper["lr"]
+
+    expected_w, expected_beta = jnp.zeros(2), jnp.zeros((2, 2))
+    for w_step, probability in ((True, 0.3), (False, 0.7)):
+        for seed in keys.values():
+            key = jax.random.key_data(jax.random.key(seed))
+            w, beta = estimate(Coins(jnp.asarray(0), jnp.asarray(w_step), jnp.asarray(False), key))
+            expected_w, expected_beta = expected_w + probability / 3 * w, expected_beta + probability / 3 * beta
+    both = jnp.stack([state.beta.y, state.beta.y])
+    truth = jax.grad(lambda w, beta: two_block_problem.total(p, w, beta), argnums=(0, 1))(y, both)
+    np.testing.assert_allclose(expected_w, truth[0], rtol=1e-9)
+    np.testing.assert_allclose(expected_beta, truth[1], rtol=1e-9)
+
+
+def test_coins_are_those_of_single_iterations():
+    """Rounds drawn at once have the frequencies of iterations drawn one by one."""
+    p_w, rho, rounds = 0.3, 0.1, 20_000
+    key = jax.random.key_data(jax.random.key(0))
+    draw = lambda k: coins_of(Server((), {}, round=k), key, jnp.asarray(p_w), jnp.asarray(rho))
+    coins = jax.vmap(draw)(jnp.arange(rounds))
+    iterations = float((coins.silent + 1).sum())
+    tolerance = 4 / rounds**0.5
+    assert float(coins.w_step.sum()) / iterations == pytest.approx(p_w, abs=tolerance)
+    assert float(coins.refresh.sum()) / iterations == pytest.approx(rho, abs=tolerance)
+    assert float((coins.w_step & coins.refresh).sum()) / iterations == pytest.approx(p_w * rho, abs=tolerance)
+    assert bool((coins.w_step | coins.refresh).all())
+
+
+def test_gradients_are_counted():
+    p, path = problem(), run("acd", 150)
+    algorithm, end = made("acd"), jax.tree.map(lambda a: a[-1], path.server)
+    told = algorithm.log(end)
+    assert float(told["gradients_w"]) == 150 * p.sizes.mean()
+    assert float(told["gradients_beta"]) == (float(told["iterations"]) - 150) * p.sizes.mean()
+    path = run("asvrcd", 2500)
+    told = made("asvrcd").log(jax.tree.map(lambda a: a[-1], path.server))
+    counts = jax.tree.map(lambda a: int(a[-1]), path.server.state.counts)
+    assert counts.sample_w + counts.sample_beta == 2 * counts.iterations
+    assert counts.full_w == counts.full_beta > 1  # the first one is that of the set-up round
+    assert float(told["gradients_w"]) == counts.sample_w + counts.full_w * p.sizes.mean()
+
+
+def test_what_cannot_work_is_refused():
+    p = problem()
+    flat = p.constants._replace(mu=0.0)
+    for method in (acd, asvrcd, ascd):
+        with pytest.raises(ValueError, match="needs μ > 0"):
+            method(p.objective, constants=flat)
+    for wrong in (0.0, 1.0, -1.0, float("nan")):
+        with pytest.raises(ValueError, match="p_w must be"):
+            made("acd", p_w=wrong)
+        with pytest.raises(ValueError, match="rho must be"):
+            made("svrcd", rho=wrong)
+    with pytest.raises(ValueError, match="lr must be"):
+        made("scd", lr=0.0)
+    with pytest.raises(ValueError, match="give sizes"):
+        asvrcd(p.objective, constants=p.constants)
+    with pytest.raises(ValueError, match="equal sizes, but they go from 5 to 7"):
+        made("asvrcd", sampling="shared")
+    with pytest.raises(ValueError, match="finite constants"):
+        scd(p.objective, constants=p.constants._replace(sample_smooth_w=float("inf")))
+    with pytest.raises(ValueError, match="rule must be"):
+        made("ascd", rule="best")
+    with pytest.raises(ValueError, match="do not send points"):
+        gossip.gossip(made("acd"), topology.ring(), 3)
+    with pytest.warns(UserWarning, match="LSGD-PFL still applies"):
+        svrcd(p.objective._replace(convex=False), constants=flat, sizes=p.sizes)
+
+
+def test_the_rule_of_the_papers_experiments():
+    paper, theorem, reduced = (hyper_of(a) for a in (made("ascd", rule="paper"), made("ascd"), made("asvrcd")))
+    assert float(paper["theta_1"]) == pytest.approx(min(0.8, 1 / float(paper["lr"])))
+    assert float(theorem["theta_1"]) == float(reduced["theta_1"])
+    assert float(paper["gamma"]) == float(theorem["gamma"]) == float(reduced["gamma"])
+
+
+def test_only_what_a_round_needs_is_billed():
+    """A w-step sends one vector, a refresh another; w_y and w_z come down, and ∇_w F(v) where it is new."""
+    data = mj.data.heterogeneous_logistic(clients=4, samples=20, dimension=3)
+    objective = mj.objectives.mixture(data, lambda_=1.0, l2=0.1)
+    algorithm = asvrcd(objective, constants=objective.constants(data), sizes=data.train.sizes, rho=0.3)
+    vector = 4 * 4 * 8  # clients, numbers, bytes
+    path = mj.simulate(algorithm, data, rounds=25)
+    counts = jax.tree.map(lambda a: int(a[0]), path.snapshot.server.state.counts)
+    w_steps, refreshes = counts.sample_w // 2, counts.full_w - 1
+    assert 0 < refreshes < 25 < w_steps + refreshes
+    last = bool(path.snapshot.server.state.fresh[0])
+    assert path.communication[0]["bytes_up"] == vector * (w_steps + refreshes)
+    assert path.communication[0]["bytes_down"] == vector * (2 * 25 + 1 + refreshes - last)
+    half = mj.simulate(algorithm, data, rounds=25, participation=participation.uniform(0.5))
+    assert half.communication[0]["bytes_down"] == vector // 2 * 4 * 25

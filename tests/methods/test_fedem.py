@@ -1,0 +1,158 @@
+"""FedEM: an EM algorithm, so the likelihood never decreases; FedAvg, when there is one component."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import majorant as mj
+import zoo
+from majorant.core import ClientData, View, as_hyper, round_key
+
+DIRECTIONS = np.array([[2.0, -1.0], [-2.0, 1.0]])
+
+
+def mixed_clients(clients, n=40):
+    """Clients whose samples come from two opposite classifiers, in proportions of their own."""
+    rng, made = np.random.default_rng(1), []
+    for t in range(clients):
+        x = rng.normal(size=(n, 2)).astype(np.float32)
+        component = (rng.random(n) < (t + 1) / (clients + 1)).astype(int)
+        made.append((x, ((x * DIRECTIONS[component]).sum(axis=1) > 0).astype(np.int32)))
+    return zoo.federated(made)
+
+
+def client(x, y):
+    return ClientData(jnp.asarray(x), jnp.asarray(y), jnp.int32(len(y)), jnp.int32(0))
+
+
+def components(weights, biases):
+    """Parameters of linear models, stacked."""
+    return [
+        {"weight": jnp.asarray(weights, jnp.float32)[:, :, None], "bias": jnp.asarray(biases, jnp.float32)[:, None]}
+    ]
+
+
+def view_of(theta):
+    return View(theta, as_hyper(mj.local_sgd(0.1).hyper), 0, 1)
+
+
+def sample_losses(theta, x, y):
+    """l(θ_m; s_i) in double precision, (n, M)."""
+    (layer,) = theta
+    scores = (
+        np.asarray(x, np.float64) @ np.asarray(layer["weight"], np.float64)[:, :, 0].T + np.asarray(layer["bias"])[:, 0]
+    )
+    return np.logaddexp(0, np.where(y[:, None] > 0, -scores, scores))
+
+
+def responsibilities(pi, losses):
+    """q_im ∝ π_m exp(−l_im), in double precision."""
+    joint = np.log(pi) - losses
+    joint -= joint.max(axis=1, keepdims=True)
+    return np.exp(joint) / np.exp(joint).sum(axis=1, keepdims=True)
+
+
+def test_one_component_is_fedavg():
+    data, start = zoo.problem(), []
+    local = zoo.solver()
+    model = mj.models.linear(data)
+    remember = lambda fresh: start.append(fresh) or fresh
+    average = mj.simulate(mj.fedavg(model, local=local), data, rounds=3, resume=remember)
+    same = jax.tree.map(lambda a: a[:, None], start[0].server.value)
+    from_there = lambda fresh: fresh._replace(server=fresh.server._replace(value=same))
+    em = mj.simulate(mj.fedem(model, components=1, local=local), data, rounds=3, resume=from_there)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a[0], b, rtol=1e-5, atol=1e-6), em.server.value, average.server.value
+    )
+    for name in ("train_loss", "test_score"):
+        np.testing.assert_allclose(em.scores[0].values[name], average.scores[0].values[name], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("clients", "steps"), [(1, 20), (6, 1)])
+def test_the_likelihood_never_decreases(clients, steps):
+    """The M-step descends: many small full-batch steps on one client, one on each of many (so the average does)."""
+    data = mixed_clients(clients)
+    algorithm = mj.fedem(mj.models.linear(data), components=2, local=mj.local_sgd(0.5, steps=steps, batch_size=None))
+    run = mj.simulate(algorithm, data, rounds=40, evaluate_every=1, seed=1)
+    loss = np.array([line["loss"] for line in run.history])  # f at the start of each round
+    assert (np.diff(loss) < 1e-6).all()
+    assert loss[-1] < loss[0] - 0.05
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e4])
+def test_the_e_step_is_bayes_rule_in_log_space(scale):
+    """Also where exp(−loss) underflows for every component."""
+    rng = np.random.default_rng(2)
+    x, y = rng.normal(size=(30, 2)).astype(np.float32), rng.integers(2, size=30).astype(np.int32)
+    theta = components(scale * np.array([[1.0, 0.5], [-0.5, 1.0], [0.3, 0.3]]), [0.1, 0.0, -0.2])
+    algorithm = mj.fedem(mj.models.linear(mj.models.Spec((2,), 2)), components=3)
+    view = view_of(theta)
+    pi = np.array([0.5, 0.2, 0.3])
+    start = algorithm.init_client(view, client(x, y), None)._replace(pi=jnp.asarray(pi, jnp.float32))
+    upload, updated = algorithm.client_update(view, start, client(x, y), jax.random.key(0))
+    losses = sample_losses(theta, x, y)
+    np.testing.assert_allclose(updated.pi, responsibilities(pi, losses).mean(axis=0), atol=2e-5)
+    least = losses.min(axis=1, keepdims=True)
+    negative_log_likelihood = least[:, 0] - np.log((pi * np.exp(least - losses)).sum(axis=1))
+    np.testing.assert_allclose(upload.info["loss"], negative_log_likelihood.mean(), rtol=1e-5)
+
+
+def newcomer(n=60):
+    rng, theta = np.random.default_rng(3), components(DIRECTIONS, [0.0, 0.0])
+    x = rng.normal(size=(n, 2)).astype(np.float32)
+    component = (rng.random(n) < 0.3).astype(int)
+    probability = 1 / (1 + np.exp(-(x * DIRECTIONS[component]).sum(axis=1)))
+    return theta, x, (rng.random(n) < probability).astype(np.int32)
+
+
+def joined(theta, x, y, **options):
+    algorithm = mj.fedem(mj.models.linear(mj.models.Spec((2,), 2)), components=2, **options)
+    return np.asarray(algorithm.onboard(view_of(theta), client(x, y), jax.random.key(0)).pi, np.float64)
+
+
+def test_a_newcomer_without_samples_has_uniform_weights():
+    theta, x, y = newcomer()
+    algorithm = mj.fedem(mj.models.linear(mj.models.Spec((2,), 2)), components=2)
+    empty = client(x, y)._replace(size=jnp.int32(0))
+    np.testing.assert_allclose(algorithm.onboard(view_of(theta), empty, jax.random.key(0)).pi, 0.5)
+
+
+def test_a_newcomers_weights_maximise_the_concave_likelihood():
+    """At the maximum over the simplex, mean_i p_im / Σ_k π_k p_ik is 1 where π_m > 0, and at most 1 elsewhere."""
+    theta, x, y = newcomer()
+    density = np.exp(-sample_losses(theta, x, y))
+    pi = joined(theta, x, y)
+    slope = (density / (density @ pi)[:, None]).mean(axis=0)
+    np.testing.assert_allclose(slope, 1, atol=1e-3)
+    grid = np.linspace(1e-3, 1 - 1e-3, 999)
+    likelihood = np.log(density @ np.stack([grid, 1 - grid])).mean(axis=0)
+    assert abs(grid[likelihood.argmax()] - pi[0]) < 2e-3
+
+
+def test_one_em_step_is_one_e_step_from_uniform_weights():
+    theta, x, y = newcomer()
+    expected = responsibilities(np.full(2, 0.5), sample_losses(theta, x, y)).mean(axis=0)
+    np.testing.assert_allclose(joined(theta, x, y, em_steps=1), expected, atol=1e-6)
+    np.testing.assert_allclose(joined(theta, x, y, em_steps=0), 0.5)
+
+
+def test_a_client_mixes_probabilities_not_logits():
+    theta, x, _ = newcomer()
+    algorithm = mj.fedem(mj.models.linear(mj.models.Spec((2,), 2)), components=2)
+    state = algorithm.init_client(view_of(theta), client(x, x[:, 0]), None)._replace(pi=jnp.array([0.25, 0.75]))
+    deployed = algorithm.personalize(view_of(theta), state)
+    probability = 1 / (1 + np.exp(-x @ DIRECTIONS.T))
+    np.testing.assert_allclose(algorithm.predict(deployed, x)[:, 1], probability @ [0.25, 0.75], atol=1e-6)
+
+
+@pytest.mark.parametrize("options", [{"components": 0}, {"components": 1.5}, {"em_steps": -1}, {"absent": "ignored"}])
+def test_impossible_settings_are_refused(options):
+    with pytest.raises(ValueError, match="must be"):
+        mj.fedem(mj.models.linear(mj.models.Spec((2,), 2)), **options)
+
+
+def test_components_start_at_different_points():
+    server = mj.fedem(mj.models.linear(mj.models.Spec((2,), 2)), components=2).init(round_key(jax.random.key(0), 0))
+    (layer,) = server.value
+    assert float(jnp.abs(layer["weight"][0] - layer["weight"][1]).max()) > 1e-3
