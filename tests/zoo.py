@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -33,6 +33,13 @@ class Entry(NamedTuple):
     rejects: bool = True  # absurd features make its update infinite or NaN; if not, it is not moved by them
     forgets: bool = True  # a rejected client counts as one without samples
     messages: int = len(SIZES) - 1  # uploads that travel in a round
+    exchange: Callable[[], Any] | None = None  # who combines, where it is not a server
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What `simulate` is told beside the algorithm."""
+        key, value, _ = self.hyper
+        return {"hyper": {key: value}} | ({} if self.exchange is None else {"exchange": self.exchange()})
 
 
 ZOO: dict[str, Entry] = {
@@ -46,19 +53,25 @@ ZOO: dict[str, Entry] = {
         lambda model, local: mj.fedem(model, components=2, local=mj.solvers.local_newton(3, l2=0.1)), ("l2", 0.1, 0.2)
     ),
     "gossip:ring": Entry(
-        lambda model, local: mj.gossip(mj.fedem(model, components=2, local=local), mj.topology.ring(), problem()),
+        lambda model, local: mj.fedem(model, components=2, local=local),
         forgets=False,
         messages=2 * (len(SIZES) - 1),
+        exchange=lambda: mj.gossip(mj.topology.ring()),
     ),
     "gossip:failing": Entry(
-        lambda model, local: mj.gossip(
-            mj.fedavg(model, local=local, server="adam"),
-            mj.topology.sequence(failing(), mj.topology.star()),
-            problem(),
-        ),
+        lambda model, local: mj.fedavg(model, local=local, server="adam"),
         ("server_lr", 0.1, 0.2),
         forgets=False,
         messages=0,  # differs from seed to seed
+        exchange=lambda: mj.gossip(mj.topology.sequence(failing(), mj.topology.star())),
+    ),
+    "gossip:statistics": Entry(
+        lambda model, local: fedmm_of(model),
+        ("gamma", 0.5, 0.25),
+        sends_points=False,
+        forgets=False,
+        messages=0,
+        exchange=lambda: mj.gossip(mj.topology.ring()),
     ),
     "local": Entry(lambda model, local: mj.local(model, local=local)),
     "clustered": Entry(
@@ -84,7 +97,7 @@ ZOO: dict[str, Entry] = {
         forgets=False,
     ),
     "asvrcd": Entry(
-        lambda model, local: methods.asvrcd(objective(model), constants=CONSTANTS, sizes=SIZES, rho=0.3),
+        lambda model, local: methods.asvrcd(objective(model), constants=CONSTANTS, rho=0.3),
         ("lr", 0.1, 0.05),
         sends_points=False,
         forgets=False,
@@ -92,7 +105,7 @@ ZOO: dict[str, Entry] = {
     ),
     "asvrcd:replay": Entry(
         lambda model, local: methods.asvrcd(
-            objective(model), constants=CONSTANTS, sizes=SIZES, rho=0.3, inclusion=0.5, absent="replay", warm_up=True
+            objective(model), constants=CONSTANTS, rho=0.3, absent="replay", warm_up=True
         ),
         ("lr", 0.1, 0.05),
         sends_points=False,
@@ -110,12 +123,7 @@ ZOO: dict[str, Entry] = {
         sends_points=False,
     ),
     "fedmm": Entry(
-        lambda model, local: mj.fedmm(
-            mj.surrogates.proximal_gradient(model, rho=0.3, regularizer=regularizers.elastic_net(0.02, 0.1)),
-            problem(),
-            step=mj.steps.constant(0.5),
-            batch_size=4,
-        ),
+        lambda model, local: fedmm_of(model),
         ("gamma", 0.5, 0.25),
         sends_points=False,
     ),
@@ -158,6 +166,12 @@ ZOO: dict[str, Entry] = {
 # One for each way in which rounds need the engines: plain sums, a network, all uploads side by side (points, others),
 # a set-up round, and messages of several parts.
 MECHANISMS = ("fedem", "gossip:ring", "clustered", "mocha", "lsgd", "asvrcd")
+
+
+def fedmm_of(model: Model) -> Algorithm:
+    """FedMM on minibatches, with a penalty."""
+    surrogate = mj.surrogates.proximal_gradient(model, rho=0.3, regularizer=regularizers.elastic_net(0.02, 0.1))
+    return mj.fedmm(surrogate, problem(), step=mj.steps.constant(0.5), batch_size=4)
 
 
 def failing() -> Topology:

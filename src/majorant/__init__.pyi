@@ -1,6 +1,7 @@
 # The front door: what `majorant` offers by name. Names are imported when they are first used.
 from . import data as data
 from . import estimators as estimators
+from . import exchange as exchange
 from . import methods as methods
 from . import models as models
 from . import objectives as objectives
@@ -8,16 +9,25 @@ from . import solvers as solvers
 from . import surrogates as surrogates
 from . import tradeoffs as tradeoffs
 from .core import Algorithm as Algorithm
+from .core import Answer as Answer
 from .core import ClientData as ClientData
+from .core import ClientSide as ClientSide
+from .core import Deployment as Deployment
+from .core import Diagnostics as Diagnostics
 from .core import Server as Server
+from .core import ServerSide as ServerSide
+from .core import Setup as Setup
+from .core import Traits as Traits
 from .core import Upload as Upload
+from .core import Uploads as Uploads
 from .core import View as View
 from .data import FederatedData as FederatedData
 from .engines import simulate as simulate
-from .exchange import compressed as compressed
-from .exchange import compressors as compressors
+from .exchange import chain as chain
+from .exchange import channel as channel
 from .exchange import gossip as gossip
 from .exchange import participation as participation
+from .exchange import star as star
 from .exchange import topology as topology
 from .math import steps as steps
 from .methods import apfl as apfl

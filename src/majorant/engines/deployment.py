@@ -21,6 +21,7 @@ from majorant.core import (
     stream_key,
 )
 from majorant.data.federated import tidy
+from majorant.exchange.federation import Federation
 
 
 class PersonalModel(NamedTuple):
@@ -38,7 +39,8 @@ class PersonalModel(NamedTuple):
     def mixture_weights(self) -> np.ndarray | None:
         """The client's weights over the shared components, where the method has some."""
         with precision_of(self.model):
-            return None if self.algorithm.mixture is None else np.asarray(self.algorithm.mixture(self.model))
+            mixture = self.algorithm.deployment.mixture
+            return None if mixture is None else np.asarray(mixture(self.model))
 
     def predict_proba(self, x: np.ndarray) -> np.ndarray:
         """The probability of each class, ``(n, classes)``."""
@@ -53,13 +55,15 @@ class PersonalModel(NamedTuple):
 
     def _outputs(self, x: np.ndarray) -> np.ndarray:
         with precision_of(self.model):
-            return np.asarray(self.algorithm.predict(self.model, default_float(check_features(x, self.features))))
+            return np.asarray(
+                self.algorithm.deployment.predict(self.model, default_float(check_features(x, self.features)))
+            )
 
 
-class Deployment(NamedTuple):
+class Trained(NamedTuple):
     """A trained server, and what is needed to turn a client's samples into its model."""
 
-    algorithm: Algorithm
+    federation: Federation
     server: Server
     seed: int
     classes: tuple[Any, ...]
@@ -80,20 +84,22 @@ class Deployment(NamedTuple):
         return self._deploy(x, codes, id, (client,))
 
     def _deploy(self, x: np.ndarray, codes: np.ndarray, id: int, state: tuple[Tree] | None) -> PersonalModel:
-        algorithm, size = self.algorithm, len(x)
+        algorithm, exchange, size = self.federation.algorithm, self.federation.exchange, len(x)
         if size == 0:  # one row of padding, so that no program sees an empty array
             x, codes = np.zeros((1, *self.features), x.dtype), np.zeros(1, codes.dtype)
 
         def deploy(server: Server, data: ClientData, state: tuple[Tree] | None) -> Tree:
             key = round_key(jax.random.key(self.seed), server.round)
-            view = algorithm.broadcast(server, stream_key(key, SERVER_STREAM))
+            view = exchange.release(algorithm, server, stream_key(key, SERVER_STREAM))
             own = client_key(stream_key(key, EVALUATION_STREAM), data.id)
             if state is None:
+                view = exchange.newcomer(algorithm, view, jax.random.fold_in(own, 0))
                 return algorithm.deploy(view, algorithm.join(view, data, own), data, own)
-            return algorithm.deploy(algorithm.address(view, data.id), state[0], data, own)
+            return algorithm.deploy(exchange.seen(algorithm, view, data.slot), state[0], data, own)
 
         with precision_of(self.server):
-            data = ClientData(default_float(x), default_float(codes), jnp.int32(size), jnp.int32(id))
+            slot = jnp.int32(id if id < self.clients else -1)
+            data = ClientData(default_float(x), default_float(codes), jnp.int32(size), jnp.int32(id), slot)
             server = jax.tree.map(jnp.asarray, self.server)
             return PersonalModel(algorithm, jax.jit(deploy)(server, data, state), self.classes, self.features)
 

@@ -7,16 +7,16 @@ import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from majorant.core import BLOCK_VALUES, Algorithm, ClientData, Stack, Upload, tree_bytes
+from majorant.core import BLOCK_VALUES, Algorithm, ClientData, Upload, Uploads, View, tree_bytes
 from majorant.data.federated import FederatedData
 from majorant.engines.population import Bucket
-from majorant.exchange.participation import Participation
+from majorant.exchange.federation import Federation
 
 CACHE_BYTES = 4 << 20  # a chunk's samples on a CPU: about what its cache holds
 LARGE_MODEL = 20_000  # parameters above which, on a CPU, one client at a time fills the machine
@@ -51,11 +51,14 @@ def shapes_of(client: ClientData) -> ClientData:
 @functools.lru_cache(maxsize=64)
 def values_of_a_prediction(algorithm: Algorithm, one: ClientData) -> int:
     """The values that joining and predicting produce on their way, for a client of this shape."""
+    deployment = algorithm.deployment
 
     def predict(key: jax.Array, one: ClientData) -> jax.Array:
-        view = algorithm.broadcast(algorithm.init(key), key)
+        view = algorithm.release(algorithm.server.init(key), key)
         model = algorithm.deploy(view, algorithm.join(view, one, key), one, key)
-        return algorithm.predict(model, one.x) if algorithm.losses is None else algorithm.losses(model, one.x, one.y)
+        if deployment.losses is not None:
+            return deployment.losses(model, one.x, one.y)
+        return deployment.predict(model, one.x)
 
     return intermediate_values(jax.make_jaxpr(predict)(jax.random.key(0), one).jaxpr)
 
@@ -96,7 +99,7 @@ def runs_one_at_a_time(algorithm: Algorithm, clients: str) -> bool:
 def runs_in_turn(algorithm: Algorithm) -> bool:
     """Whether the runs of a grid, or of several seeds, go one after the other: on a CPU, where rounds differ in length
     (all would wait for the longest) and where one model is work enough (the others would push it out of the cache)."""
-    return fills_the_machine(algorithm) or (algorithm.uneven_rounds and jax.default_backend() == "cpu")
+    return fills_the_machine(algorithm) or (algorithm.traits.uneven_rounds and jax.default_backend() == "cpu")
 
 
 def fills_the_machine(algorithm: Algorithm) -> bool:
@@ -107,31 +110,79 @@ def fills_the_machine(algorithm: Algorithm) -> bool:
 @functools.lru_cache(maxsize=64)
 def parameters(algorithm: Algorithm) -> int:
     """The numbers in the point that a client starts from."""
-    server = jax.eval_shape(algorithm.init, jax.random.key(0))
-    seen = lambda server, key: algorithm.address(algorithm.broadcast(server, key), jnp.int32(0))
-    view = jax.eval_shape(seen, server, jax.random.key(0))
-    return sum(leaf.size for leaf in jax.tree.leaves(algorithm.origin(view)))
+
+    def origin(key: jax.Array) -> Any:
+        view = algorithm.server.broadcast(algorithm.server.init(key), key)
+        return algorithm.client.origin(algorithm.server.address(view, jnp.int32(0)))
+
+    return sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(origin, jax.random.key(0))))
 
 
-def message_bytes(algorithm: Algorithm, data: FederatedData, bucket: Bucket) -> tuple[int, int, int]:
-    """Bytes that a client sends and is sent in a round, and bytes of its private state."""
-    up, down, client = message_shapes(algorithm, jax.tree.map(lambda a: a[0], bucket.train(data, np.array([0]))))
-    return algorithm.wire(up.value), tree_bytes(down), tree_bytes(client)
+class Bill(NamedTuple):
+    """The bytes of messages: of each leaf of a value where it travels, and of the rest of a message."""
+
+    up: np.ndarray  # (leaves of an upload's value,)
+    up_rest: int
+    down: np.ndarray  # (leaves of a view's value,)
+    down_rest: int
+    state: int  # bytes of what a client keeps
+
+    def sent(self, counts: Any, messages: int) -> int:
+        """Bytes that went up, from how often each leaf travelled."""
+        return round(float(np.dot(np.asarray(counts, np.float64), self.up))) + int(messages) * self.up_rest
+
+    def received(self, counts: Any, messages: int) -> int:
+        """Bytes that went down."""
+        return round(float(np.dot(np.asarray(counts, np.float64), self.down))) + int(messages) * self.down_rest
 
 
-def message_shapes(algorithm: Algorithm, one: ClientData) -> tuple[Upload, Any, Any]:
+def bill_of(federation: Federation, data: FederatedData, bucket: Bucket) -> Bill:
+    """What messages cost. All of a view is counted; of an upload what the channel makes of its value, and the rest.
+
+    Peers send points (and what they agree on beside them), and what one sends is what another receives.
+    """
+    upload, view, held = message_shapes(federation, jax.tree.map(lambda a: a[0], bucket.train(data, np.array([0]))))
+    leaves = jax.tree.leaves(upload.value)
+    up = np.array([leaf.size * leaf.dtype.itemsize for leaf in leaves], np.float64)
+    numbers = sum(leaf.size for leaf in leaves)
+    if federation.channel is not None and numbers:
+        bits = federation.channel.bits(numbers, jnp.result_type(*leaves))
+        up = np.array([math.ceil(bits / 8) * leaf.size / numbers for leaf in leaves])
+    if federation.exchange.network is not None:
+        lens = federation.algorithm.server.consensus
+        init = federation.algorithm.server.init
+        beside = () if lens is None else jax.eval_shape(lambda key: lens.get(init(key)), jax.random.key(0))
+        per_leaf = np.zeros(len(jax.tree.leaves(view.value)))
+        return Bill(up, tree_bytes(beside), per_leaf, int(up.sum()) + tree_bytes(beside), tree_bytes(held))
+    down = np.array([leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(view.value)], np.float64)
+    told = view._replace(value=(), travels=())
+    return Bill(
+        up,
+        tree_bytes((upload.weight, upload.info)) if leaves else 0,  # a client that sends nothing sends no weight
+        down,
+        tree_bytes(told) if len(down) else 0,
+        tree_bytes(held),
+    )
+
+
+def message_shapes(federation: Federation, one: ClientData) -> tuple[Upload, View, Any]:
     """The shapes of what a client uploads, is sent and keeps. Tracing a round brings out a method's complaints, too."""
-    return traced_message(algorithm, shapes_of(one), jnp.result_type(float))
+    return traced_message(federation, shapes_of(one), jnp.result_type(float))
 
 
 @functools.lru_cache(maxsize=64)
-def traced_message(algorithm: Algorithm, one: ClientData, precision: Any) -> tuple[Upload, Any, Any]:
+def traced_message(federation: Federation, one: ClientData, precision: Any) -> tuple[Upload, View, Any]:
     """`message_shapes` for a client of this shape, in this precision."""
+    from majorant.engines import rounds
+
+    algorithm = federation.algorithm
 
     def message(data: ClientData, key: jax.Array) -> Any:
-        view = algorithm.address(algorithm.broadcast(algorithm.init(key), key), data.id)
-        client = algorithm.init_client(view, data, key)
-        return algorithm.client_update(view, client, data, key)[0], view.value, client
+        server = rounds.start_server(federation, 1, key, {}, jnp.int32(1))
+        view = federation.exchange.broadcast(algorithm, server, key)
+        seen = federation.exchange.seen(algorithm, view, data.slot)
+        held, _ = rounds.start_client(federation, view, key, data)
+        return algorithm.client.update(seen, held.state, data, key)[0], seen, held
 
     return jax.eval_shape(message, one, jax.random.key(0))
 
@@ -139,58 +190,52 @@ def traced_message(algorithm: Algorithm, one: ClientData, precision: Any) -> tup
 def tiny_client(data: FederatedData) -> ClientData:
     """A client with one sample of zeros."""
     x, y = jnp.zeros((1, *data.spec.features), data.train.x.dtype), jnp.zeros(1, data.train.y.dtype)
-    return ClientData(x, y, jnp.int32(1), jnp.int32(np.flatnonzero(~data.unseen)[0]))
+    place = jnp.int32(np.flatnonzero(~data.unseen)[0])
+    return ClientData(x, y, jnp.int32(1), place, place)
 
 
-def refuse_too_large_stack(algorithm: Algorithm, clients: int, padded: ClientData, runs: int, budget: int) -> None:
+def refuse_too_large_stack(federation: Federation, clients: int, padded: ClientData, runs: int, budget: int) -> None:
     """Methods that need every upload side by side cannot work in chunks: all must fit, with what they make of it."""
-    if algorithm.aggregate is None:
+    if not federation.exchange.stacks(federation.algorithm):
         return
-    aggregate = algorithm.aggregate
+    from majorant.engines import rounds
 
-    def whole(key: jax.Array, one: ClientData) -> Any:
-        server = algorithm.init(key)
-        view = algorithm.address(algorithm.broadcast(server, key), one.id)
-        upload = algorithm.client_update(view, algorithm.init_client(view, one, key), one, key)[0]
-        stacked = jax.tree.map(lambda a: jnp.zeros((clients, *a.shape), a.dtype), (upload.value, upload.weight))
-        return server, stacked, aggregate(server, Stack(*stacked))
+    upload, *_ = message_shapes(federation, jax.tree.map(lambda a: a[0], padded))
+    nothing = lambda: jax.tree.map(lambda a: jnp.zeros((clients, *a.shape), a.dtype), (upload.value, upload.weight))
 
-    one = jax.tree.map(lambda a: a[0], padded)
-    traced, shapes = jax.make_jaxpr(whole, return_shape=True)(jax.random.key(0), one)
-    needed = runs * (2 * tree_bytes(shapes[:2]) + 4 * largest_value(traced.jaxpr))
+    def whole(key: jax.Array) -> Any:
+        server = rounds.start_server(federation, clients, key, {}, jnp.int32(1))
+        view = federation.exchange.broadcast(federation.algorithm, server, key)
+        uploads, everyone = Uploads(*nothing()), jnp.ones(clients, bool)
+        finish = federation.exchange.finish
+        return (server, uploads), finish(
+            federation.algorithm, server, view, uploads, everyone, jnp.asarray(clients), key
+        )[0]
+
+    traced, shapes = jax.make_jaxpr(whole, return_shape=True)(jax.random.key(0))
+    needed = runs * (2 * tree_bytes(shapes[0]) + 4 * largest_value(traced.jaxpr))
     if needed > budget:
         raise ValueError(
-            f"{algorithm.name} holds the uploads of all {clients} clients side by side, which takes about "
+            f"{federation.name} holds the uploads of all {clients} clients side by side, which takes about "
             f"{needed / 2**30:.2g} GiB, more than the budget of {budget / 2**30:.2g} GiB: give fewer clients or seeds, "
             "a smaller model or a larger memory budget, or take a method that averages at a server"
         )
 
 
-def refuse_absences(algorithm: Algorithm, participation: Participation, data: FederatedData) -> None:
-    """Some methods need everybody in every round, and so do networks whose links are one-sided."""
-    if not algorithm.needs_everyone or participation.probability(int((~data.unseen).sum())) == 1:
-        return
-    why = "" if algorithm.network is None else " (its network's links are one-sided: absences would move the mean)"
-    raise ValueError(
-        f"{algorithm.name} must see every client in every round{why} and cannot run with participation"
-        f" {participation.name!r}: use full participation"
-    )
-
-
-def refuse_other_nodes(algorithm: Algorithm, training: np.ndarray) -> None:
-    """A network must have been laid out for the clients that train."""
-    if algorithm.network is not None and not np.array_equal(algorithm.network().ids, training):
+def refuse_unequal_sizes(algorithm: Algorithm, data: FederatedData) -> None:
+    """Some methods need clients with the same number of samples."""
+    sizes = data.train.sizes[~data.unseen]
+    if algorithm.traits.equal_sizes and len(np.unique(sizes)) > 1:
         raise ValueError(
-            f"{algorithm.name} was made for a network of {len(algorithm.network().ids)} nodes that are not the "
-            f"{len(training)} clients of this data that train: make it anew, as in gossip(algorithm, topology, data)"
+            f"{algorithm.name} with shared samples needs clients of equal sizes, but they go from {sizes.min()} to "
+            f"{sizes.max()}: use sampling='independent'"
         )
 
 
-def rounds_that_count(algorithm: Algorithm, clients: int) -> int:
+def rounds_that_count(federation: Federation, clients: int) -> int:
     """For how many rounds the number of messages surely fits a 32-bit counter."""
-    most = clients * max(algorithm.traffic.parts if algorithm.traffic else (1, 1))
-    if algorithm.network is not None:
-        network = algorithm.network().network
+    most, network = clients, federation.exchange.network
+    if network is not None:
         shapes = jax.tree.leaves(jax.eval_shape(network.draw, jax.random.key(0), 1))
         most = max(math.prod(leaf.shape) for leaf in shapes)
     return max(1, min(1 << 20, (1 << 31) // (most + 1)))

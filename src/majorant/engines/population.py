@@ -88,7 +88,7 @@ def bucket_edges(
 def stack(ragged: Ragged, clients: np.ndarray, length: int) -> ClientData:
     """The samples of some clients (−1: a filler without samples) as ``(clients, length, ...)``, zeros as padding."""
     sizes = np.where(clients >= 0, ragged.sizes[clients], 0)
-    whole: Any = (sizes.astype(np.int32), clients.astype(np.int32))
+    whole: Any = (sizes.astype(np.int32), clients.astype(np.int32), clients.astype(np.int32))  # ids, slots
     if (sizes == length).all() and (np.diff(clients) == 1).all():  # already rectangular: no copy
         rows, shape = slice(ragged.offsets[clients[0]], ragged.offsets[clients[-1] + 1]), (len(clients), length)
         samples: Any = (ragged.x[rows].reshape(shape + ragged.x.shape[1:]), ragged.y[rows].reshape(shape))

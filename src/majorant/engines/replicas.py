@@ -8,6 +8,7 @@ smoothness), `with_own_hyper` collects them for ``hyper``, one value per run.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -32,8 +33,6 @@ def data_sets(
     if not found or not all(isinstance(one, FederatedData) for one in found):
         kinds = ", ".join(sorted({type(one).__name__ for one in found})) or "nothing"
         raise ValueError(f"data must be FederatedData, or a sequence of them with one for each run, got {kinds}")
-    if algorithm.network is not None:
-        raise ValueError(f"{algorithm.name} was made for the network of one data set: run data sets one after another")
     if grid:
         raise ValueError(
             "a grid needs one data set for all runs: give values per run in hyper, and repeat the data sets"
@@ -97,11 +96,13 @@ def with_own_hyper(algorithms: Sequence[Algorithm]) -> tuple[Algorithm, dict[str
     >>> len(mj.simulate(algorithm, data, rounds=2, hyper=hyper))
     2
     """
-    each = [algorithm.init(jax.random.key(0)).hyper for algorithm in algorithms]
+    each = [algorithm.server.init(jax.random.key(0)).hyper for algorithm in algorithms]
     for other, hyper in zip(algorithms[1:], each[1:], strict=True):
         if other.name != algorithms[0].name or hyper.keys() != each[0].keys():
             raise ValueError(
                 f"{algorithms[0].name} with {', '.join(sorted(each[0]))} and {other.name} with"
                 f" {', '.join(sorted(hyper))} are not one algorithm: make all in the same way"
             )
-    return algorithms[0], {name: [float(hyper[name]) for hyper in each] for name in each[0]}
+    values = {name: [float(hyper[name]) for hyper in each] for name in each[0]}
+    known = {name: found for name, found in values.items() if not any(map(math.isnan, found))}  # set-up finds the rest
+    return algorithms[0], known

@@ -10,14 +10,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from majorant.core import Algorithm, Key, Server, Tree
+from majorant.core import Key, Server
 from majorant.data.federated import FederatedData
 from majorant.engines import rounds
 from majorant.engines.memory import message_shapes
 from majorant.engines.population import Bucket
 from majorant.engines.programs import RUNS, SEEDS, Layout, Program, compile_together, over_runs
-from majorant.engines.rounds import BucketData, State
-from majorant.exchange.participation import Participation
+from majorant.engines.rounds import BucketData, Held, State
+from majorant.exchange.federation import Federation
 
 
 class Programs(NamedTuple):
@@ -30,26 +30,27 @@ class Programs(NamedTuple):
 
 
 @functools.lru_cache(maxsize=32)
-def programs(algorithm: Algorithm, participation: Participation, layout: Layout) -> Programs:
-    """Builds the programs of an algorithm and remembers them: simulating it again, with other hyperparameter values,
+def programs(federation: Federation, layout: Layout) -> Programs:
+    """Builds the programs of a federation and remembers them: simulating it again, with other hyperparameter values,
     other data of the same shape or more rounds, compiles nothing."""
+    stacks = federation.exchange.stacks(federation.algorithm)
 
     def start(key: Key, hyper: dict, planned: jax.Array, data: tuple[BucketData, ...]) -> State:
-        server = rounds.start_server(algorithm, key, hyper, planned)
+        server = rounds.start_server(federation, layout.training, key, hyper, planned)
         started = [
-            rounds.start_clients(algorithm, server, key, b.train, b.real, chunk)
+            rounds.start_clients(federation, server, key, b.train, b.real, chunk)
             for b, chunk in zip(data, layout.chunks, strict=True)
         ]
-        inclusion = participation.probability(layout.training)
-        server = rounds.finish_start(algorithm, server, [sums for _, sums in started], inclusion)
-        return State(server, tuple(clients for clients, _ in started))
+        clients, answers = zip(*started, strict=True)
+        server = rounds.finish_start(federation, server, answers, [b.train.slot for b in data], layout.clients)
+        return State(server, clients)
 
     def one_round(state: State, tally: rounds.Tally, key: Key, data: tuple[BucketData, ...]) -> Any:
-        view, key_of_round = rounds.begin_round(algorithm, state.server, key)
-        active = rounds.who_takes_part(participation, state.server, key, layout.training)
+        view, key_of_round = rounds.begin_round(federation, state.server, key)
+        active = rounds.who_takes_part(federation, state.server, key, layout.training)
         passes = [
             rounds.bucket_pass(
-                algorithm,
+                federation,
                 view,
                 key_of_round,
                 clients,
@@ -60,37 +61,36 @@ def programs(algorithm: Algorithm, participation: Participation, layout: Layout)
             )
             for b, clients, chunk in zip(data, state.clients, layout.pass_chunks, strict=True)
         ]
-        sums, clients, uploads = zip(*passes, strict=True)
-        stack = None
-        if algorithm.aggregate is not None:
-            stack = rounds.stack_uploads(uploads, [b.train.id for b in data], layout.clients)
-        inclusion = participation.probability(layout.training)
-        server, tally = rounds.end_round(algorithm, state.server, rounds.add_sums(list(sums)), stack, tally, inclusion)
+        sums, clients, sent = zip(*passes, strict=True)
+        stack = rounds.stack_by_slot(sent, [b.train.slot for b in data], layout.clients) if stacks else None
+        server, tally = rounds.end_round(
+            federation, state.server, view, key_of_round, rounds.add_sums(list(sums)), stack, tally
+        )
         return State(server, clients), tally
 
     def block(state: State, key: Key, count: jax.Array, data: tuple[BucketData, ...]) -> Any:
-        upload, *_ = message_shapes(algorithm, jax.tree.map(lambda a: a[0], data[0].train))
-        tally = rounds.empty_tally(upload.info)
+        shapes = message_shapes(federation, jax.tree.map(lambda a: a[0], data[0].train))
+        tally = rounds.empty_tally(shapes)
         return jax.lax.fori_loop(0, count, lambda _, s: one_round(s[0], s[1], key, data), (state, tally))
 
     def evaluate(state: State, key: Key, data: tuple[BucketData, ...], unseen: tuple[BucketData, ...]) -> Any:
-        score = functools.partial(rounds.evaluate_clients, algorithm, layout.classes, state.server, key)
+        score = functools.partial(rounds.evaluate_clients, federation, layout.classes, state.server, key)
         return (
             [
-                score(clients, b, chunk=chunk, unseen=False)
+                score(clients.state, b, chunk=chunk, unseen=False)
                 for clients, b, chunk in zip(state.clients, data, layout.chunks, strict=True)
             ],
             [score((), b, chunk=chunk, unseen=True) for b, chunk in zip(unseen, layout.unseen_chunks, strict=True)],
         )
 
     def diagnose(state: State, key: Key, data: tuple[BucketData, ...]) -> Any:
-        if not layout.diagnostics or algorithm.diagnosis is None:
-            return rounds.conclude(algorithm, state.server, None)
+        if not layout.diagnostics or federation.algorithm.diagnostics.measure is None:
+            return rounds.conclude(federation, state.server, None)
         parts = [
-            rounds.measure_clients(algorithm, state.server, key, clients, b.train, b.real, chunk=chunk)
+            rounds.measure_clients(federation, state.server, key, clients.state, b.train, b.real, chunk=chunk)
             for clients, b, chunk in zip(state.clients, data, layout.chunks, strict=True)
         ]
-        return rounds.conclude(algorithm, state.server, rounds.add_sums(parts))
+        return rounds.conclude(federation, state.server, jax.tree.map(lambda *a: sum(a[1:], a[0]), *parts))
 
     samples = RUNS if layout.replicated else None
     return Programs(
@@ -106,8 +106,7 @@ class Resident:
 
     def __init__(
         self,
-        algorithm: Algorithm,
-        participation: Participation,
+        federation: Federation,
         layout: Layout,
         data: Sequence[FederatedData],
         buckets: list[Bucket],
@@ -115,7 +114,7 @@ class Resident:
         keys: jax.Array,
         seconds: dict[str, float],
     ) -> None:
-        self.programs = programs(algorithm, participation, layout)
+        self.programs = programs(federation, layout)
         self.layout, self.buckets, self.keys, self.seconds = layout, buckets, keys, seconds
         place = functools.partial(on_device, data, replicated=layout.replicated)
         self.data, self.unseen = place(buckets), place(unseen)
@@ -154,13 +153,13 @@ class Resident:
         return self.state.server
 
     @property
-    def clients(self) -> tuple[Tree, ...]:
-        """The private states in each bucket, ``(runs, clients, ...)``."""
+    def clients(self) -> tuple[Held, ...]:
+        """What is on the clients of each bucket, ``(runs, clients, ...)``."""
         assert self.state is not None
         return self.state.clients
 
-    def restore(self, server: Server, clients: tuple[Tree, ...]) -> None:
-        """Goes on from a saved state."""
+    def restore(self, server: Server, clients: tuple[Held, ...]) -> None:
+        """Resumes from a saved state."""
         self.state = jax.tree.map(jnp.array, State(server, clients))
 
 

@@ -1,7 +1,8 @@
 """A round as pure functions over stacked clients: the one definition that every way of simulating runs.
 
 ``bucket_pass`` is the heart: it takes the active clients of one bucket through their update, chunk by chunk, and adds
-up what they send. A value that is not finite is caught on its client: weight 0, private state unchanged, counted.
+up what arrives. A value that is not finite is caught on its client: weight 0, private state unchanged, counted. So is a
+message that is lost on its way.
 """
 
 from __future__ import annotations
@@ -15,20 +16,21 @@ import jax.numpy as jnp
 
 from majorant.core import (
     EVALUATION_STREAM,
+    LINKS_STREAM,
     PARTICIPATION_STREAM,
     SERVER_STREAM,
-    Algorithm,
+    Answer,
     ClientData,
     Key,
     Server,
-    Stack,
-    Total,
     Tree,
     Upload,
+    Uploads,
     View,
     all_finite,
     blockwise,
     client_key,
+    leaf_travels,
     masked_mean,
     round_key,
     select,
@@ -36,8 +38,16 @@ from majorant.core import (
 )
 from majorant.engines.memory import message_shapes
 from majorant.engines.programs import side_by_side
-from majorant.exchange.participation import Participation
+from majorant.exchange._stage import numbers_of, send
+from majorant.exchange.federation import Federation
 from majorant.metrics.scores import client_scores
+
+
+class Held(NamedTuple):
+    """What is on a client and never travels: the method's state, and the channel's memory."""
+
+    state: Tree
+    memory: Tree
 
 
 class Tally(NamedTuple):
@@ -48,8 +58,9 @@ class Tally(NamedTuple):
     participants: jax.Array
     rejected: jax.Array  # uploads that were not finite
     fruitless: jax.Array  # rounds at the end of the block in which every upload was rejected
-    uploads: jax.Array  # that travelled; their parts, where a message is made of several
-    views: jax.Array
+    messages: jax.Array  # that travelled up, and as many down
+    up: jax.Array  # (leaves of an upload's value,) how often each travelled
+    down: jax.Array  # (leaves of a view's value,) how often each travelled
 
 
 class Sums(NamedTuple):
@@ -60,13 +71,14 @@ class Sums(NamedTuple):
     info: dict[str, jax.Array]
     participants: jax.Array
     rejected: jax.Array
+    travelled: jax.Array  # (leaves,) of the uploads' values
 
 
 class State(NamedTuple):
-    """Everything that a run is, at the end of a round: the server, and the private states of each bucket's clients."""
+    """Everything that a run is, at the end of a round: the server, and what is on each bucket's clients."""
 
     server: Server
-    clients: tuple[Tree, ...]
+    clients: tuple[Held, ...]
 
 
 class BucketData(NamedTuple):
@@ -103,68 +115,92 @@ def map_clients(function: Callable, chunk: int, *trees: Tree) -> Tree:
     return unchunked(jax.lax.scan(body, None, chunked(trees, chunk))[1])
 
 
+class Sent(NamedTuple):
+    """A client's part of a round, as it reaches whoever combines."""
+
+    upload: Upload  # weight 0 if the client is absent, its message lost or not finite
+    heard: jax.Array
+    rejected: jax.Array
+    travelled: jax.Array  # (leaves,)
+
+
 def guarded_update(
-    algorithm: Algorithm, view: View, key: Key, client: Tree, data: ClientData, active: jax.Array
-) -> tuple[Upload, Tree, jax.Array]:
-    """One client's part of a round: its upload (weight 0 if absent or not finite), its state, and whether rejected."""
-    seen = algorithm.address(view, data.id)
-    upload, updated = algorithm.client_update(seen, client, data, client_key(key, data.id))
-    updated = algorithm.sent(updated, upload)
+    federation: Federation, view: View, key: Key, held: Held, data: ClientData, active: jax.Array
+) -> tuple[Sent, Held]:
+    """One client's part of a round: what arrives of its upload, and what it holds then.
+
+    A client commits what was delivered: if its message is lost or rejected, it is as if it had not taken part.
+    """
+    algorithm, channel = federation.algorithm, federation.channel
+    seen = federation.exchange.seen(algorithm, view, data.slot)
+    own = client_key(key, data.id)
+    upload, state = algorithm.client.update(seen, held.state, data, own)
+    travelled = leaf_travels(upload.value, upload.travels) * active
+    memory, arrived = held.memory, jnp.asarray(True)
+    if channel is not None and numbers_of(upload.value):
+        value, memory, arrived = send(channel, own, upload.value, algorithm.client.origin(seen), memory)
+        upload = upload._replace(value=value)
+    updated = Held(algorithm.client.delivered(seen, state, upload), memory)
     finite = all_finite((upload.value, updated)) & jnp.isfinite(upload.weight)
-    counts = active & finite
+    counts = active & finite & arrived
     weight = jnp.where(counts, upload.weight, 0)
     value = jax.tree.map(lambda v: jnp.where(counts, v, 0), upload.value)
     info = jax.tree.map(lambda v: jnp.where(counts, v, 0), upload.info)
-    return Upload(value, weight, info), select(counts, updated, client), active & ~finite
+    return Sent(Upload(value, weight, info), counts, active & ~finite, travelled), select(counts, updated, held)
 
 
-def add_up(uploads: Upload, active: jax.Array, rejected: jax.Array, keep_value: bool) -> Sums:
-    """Sums over the leading axis of stacked uploads."""
-    weigh = lambda v: jnp.tensordot(uploads.weight.astype(v.dtype), v, axes=1)
+def add_up(sent: Sent, active: jax.Array, keep_value: bool) -> Sums:
+    """Sums over the leading axis of what clients sent."""
+    weigh = lambda v: jnp.tensordot(sent.upload.weight.astype(v.dtype), v, axes=1)
     return Sums(
-        jax.tree.map(weigh, uploads.value) if keep_value else (),
-        uploads.weight.sum(),
-        jax.tree.map(weigh, uploads.info),
+        jax.tree.map(weigh, sent.upload.value) if keep_value else (),
+        sent.upload.weight.sum(),
+        jax.tree.map(weigh, sent.upload.info),
         active.sum(),
-        rejected.sum(),
+        sent.rejected.sum(),
+        sent.travelled.sum(axis=0),
     )
 
 
 def chunk_pass(
-    algorithm: Algorithm, view: View, key: Key, clients: Tree, data: ClientData, active: jax.Array
-) -> tuple[Sums, Tree, Any]:
-    """One chunk of clients through a round: their sums, their new states, and the uploads where they must be seen."""
-    update = lambda client, data, active: guarded_update(algorithm, view, key, client, data, active)
-    uploads, clients, rejected = over_clients(update, active.shape[0])(clients, data, active)
-    linear = algorithm.aggregate is None
-    return add_up(uploads, active, rejected, linear), clients, None if linear else (uploads.value, uploads.weight)
+    federation: Federation, view: View, key: Key, clients: Held, data: ClientData, active: jax.Array
+) -> tuple[Sums, Held, Any]:
+    """One chunk of clients through a round: their sums, what they hold, and the uploads where they must be seen."""
+    update = lambda held, data, active: guarded_update(federation, view, key, held, data, active)
+    sent, clients = over_clients(update, active.shape[0])(clients, data, active)
+    stacks = federation.exchange.stacks(federation.algorithm)
+    return add_up(sent, active, not stacks), clients, by_slot(sent) if stacks else None
+
+
+def by_slot(sent: Sent) -> tuple[Uploads, jax.Array]:
+    """What is kept of each upload where they are needed side by side."""
+    return Uploads(sent.upload.value, sent.upload.weight), sent.heard
 
 
 def bucket_pass(
-    algorithm: Algorithm,
+    federation: Federation,
     view: View,
     key: Key,
-    clients: Tree,
+    clients: Held,
     data: ClientData,
     active: jax.Array,
     *,
     chunk: int,
     everyone: bool,
-) -> tuple[Sums, Tree, Any]:
+) -> tuple[Sums, Held, Any]:
     """All active clients of a bucket through a round, ``chunk`` at a time.
 
     When not everyone takes part, active clients are gathered first, so that a round costs what its participants cost.
     """
-    step = lambda clients, data, active: chunk_pass(algorithm, view, key, clients, data, active)
+    step = lambda clients, data, active: chunk_pass(federation, view, key, clients, data, active)
     count = active.shape[0]
     if count == chunk and everyone:
         return step(clients, data, active)
     piece = lambda t, rows: jax.tree.map(lambda a: a[rows], t)
     first = jnp.arange(chunk)
-    upload, *_ = message_shapes(algorithm, piece(data, 0))
-    nothing = lambda rows: jax.tree.map(lambda s: jnp.zeros((rows, *s.shape), s.dtype), upload)
-    linear, nobody = algorithm.aggregate is None, jnp.zeros(1, bool)
-    zeros = add_up(nothing(1), nobody, nobody, linear)
+    nothing = functools.partial(empty_sent, message_shapes(federation, piece(data, 0))[0])
+    stacks, nobody = federation.exchange.stacks(federation.algorithm), jnp.zeros(1, bool)
+    zeros = add_up(nothing(1), nobody, not stacks)
     if everyone:
 
         def body(sums: Sums, args: Any) -> tuple[Sums, Any]:
@@ -177,7 +213,7 @@ def bucket_pass(
     order = jnp.argsort(~active, stable=True)  # active clients first
     order = jnp.concatenate([order, jnp.zeros(-count % chunk, order.dtype)])
     total = active.sum()
-    empty = None if linear else (nothing(count).value, nothing(count).weight)
+    empty = by_slot(nothing(count)) if stacks else None
 
     def gathered(state: Any) -> Any:
         i, sums, clients, uploads = state
@@ -192,31 +228,42 @@ def bucket_pass(
     return jax.lax.while_loop(lambda s: s[0] * chunk < total, gathered, start)[1:]
 
 
-def begin_round(algorithm: Algorithm, server: Server, run_key: Key) -> tuple[View, Key]:
+def empty_sent(upload: Upload, rows: int) -> Sent:
+    """What some absent clients send, from the shapes of an upload."""
+    zeros = lambda tree: jax.tree.map(lambda s: jnp.zeros((rows, *s.shape), s.dtype), tree)
+    nobody, leaves = jnp.zeros(rows, bool), len(jax.tree.leaves(upload.value))
+    value, weight, info = zeros(upload[:3])
+    return Sent(Upload(value, weight, info), nobody, nobody, jnp.zeros((rows, leaves), jnp.int32))
+
+
+def begin_round(federation: Federation, server: Server, run_key: Key) -> tuple[View, Key]:
     """The view that clients are sent in the next round, and the round's key."""
     key = round_key(run_key, server.round + 1)
-    return algorithm.broadcast(server, stream_key(key, SERVER_STREAM)), key
+    return federation.exchange.broadcast(federation.algorithm, server, stream_key(key, SERVER_STREAM)), key
 
 
-def who_takes_part(participation: Participation, server: Server, run_key: Key, clients: int) -> jax.Array:
+def who_takes_part(federation: Federation, server: Server, run_key: Key, clients: int) -> jax.Array:
     """The clients of the next round, as booleans over those that train."""
     number = jnp.asarray(server.round) + 1
-    return participation.active(stream_key(round_key(run_key, number), PARTICIPATION_STREAM), number, clients)
+    key = stream_key(round_key(run_key, number), PARTICIPATION_STREAM)
+    return federation.participation.active(key, number, clients)
 
 
 def end_round(
-    algorithm: Algorithm, server: Server, sums: Sums, stack: Stack | None, tally: Tally, inclusion: float
+    federation: Federation, server: Server, view: View, key: Key, sums: Sums, stack: Any, tally: Tally
 ) -> tuple[Server, Tally]:
-    """The server's step; a round without a usable upload leaves its value unchanged, and counts all the same."""
-    total = Total(sums.value, sums.weight, inclusion)
-    if algorithm.aggregate is not None and stack is not None:
-        total = algorithm.aggregate(server, stack)
-    before, waiting = server, server
-    if algorithm.idle is not None:
-        waiting = select(sums.participants == 0, algorithm.idle(server), server)
-    server = select(sums.weight > 0, algorithm.server_update(server, total), waiting)
-    messages = sums.participants if total.messages is None else total.messages
-    up, down = (1, 1) if algorithm.traffic is None else algorithm.traffic.travelling(before, inclusion < 1)
+    """The server's step on what arrived; a round without a usable upload counts all the same."""
+    uploads, heard = (Uploads(sums.value, sums.weight), None) if stack is None else stack
+    links = stream_key(key, LINKS_STREAM)
+    new, messages = federation.exchange.finish(
+        federation.algorithm, server, view, uploads, heard, sums.participants, links
+    )
+    seen = federation.exchange.seen(federation.algorithm, view, jnp.int32(0))  # all are sent as much
+    down = leaf_travels(seen.value, seen.travels)
+    if messages is None:
+        messages, up, down = sums.participants, sums.travelled, down * sums.participants
+    else:  # what one peer sends is what another receives, whole
+        up, down = jnp.ones_like(sums.travelled) * messages, jnp.ones_like(down) * messages
     barren = (sums.participants > 0) & (sums.rejected == sums.participants)
     tally = Tally(
         jax.tree.map(jnp.add, tally.info, sums.info),
@@ -224,10 +271,11 @@ def end_round(
         tally.participants + sums.participants,
         tally.rejected + sums.rejected,
         jnp.where(barren, tally.fruitless + 1, 0),
-        tally.uploads + messages * up,
-        tally.views + messages * down,
+        tally.messages + messages,
+        tally.up + up,
+        tally.down + down,
     )
-    return server._replace(round=before.round + 1, rounds=before.rounds), tally
+    return new._replace(round=server.round + 1, rounds=server.rounds, terms=server.terms), tally
 
 
 def add_sums(parts: list[Sums]) -> Sums:
@@ -235,147 +283,199 @@ def add_sums(parts: list[Sums]) -> Sums:
     return jax.tree.map(lambda *leaves: sum(leaves[1:], leaves[0]), *parts)
 
 
-def stack_uploads(uploads: Sequence[Any], ids: Sequence[jax.Array], clients: int) -> Stack:
-    """Uploads of all buckets side by side, ordered by client id (fillers, with id −1, are dropped)."""
-    target = jnp.concatenate(ids)
+def stack_by_slot(parts: Sequence[Any], slots: Sequence[jax.Array], clients: int) -> Any:
+    """What is kept of each client of all buckets, side by side by slot (fillers, with slot −1, are dropped)."""
+    target = jnp.concatenate(slots)
     target = jnp.where(target < 0, clients, target)
 
-    def place(*parts: jax.Array) -> jax.Array:
-        whole = jnp.concatenate(parts)
+    def place(*leaves: jax.Array) -> jax.Array:
+        whole = jnp.concatenate(leaves)
         return jnp.zeros((clients, *whole.shape[1:]), whole.dtype).at[target].set(whole, mode="drop")
 
-    return Stack(*jax.tree.map(place, *uploads))
+    return jax.tree.map(place, *parts)
 
 
-def empty_tally(info: dict[str, Any]) -> Tally:
-    """A tally of nothing, for clients that log scalars of these shapes."""
+def empty_tally(shapes: tuple[Upload, View, Tree]) -> Tally:
+    """A tally of nothing, for messages of these shapes."""
+    upload, view, _ = shapes
     zero = jnp.asarray(0)
-    return Tally(jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), info), jnp.zeros(()), zero, zero, zero, zero, zero)
+    info = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), upload.info)
+    leaves = lambda tree: jnp.zeros(len(jax.tree.leaves(tree)), jnp.int32)
+    return Tally(info, jnp.zeros(()), zero, zero, zero, zero, leaves(upload.value), leaves(view.value))
 
 
-def start_server(algorithm: Algorithm, run_key: Key, hyper: dict[str, jax.Array], planned: jax.Array) -> Server:
+def start_server(
+    federation: Federation, training: int, run_key: Key, hyper: dict[str, jax.Array], planned: jax.Array
+) -> Server:
     """The server before round 1, with the given hyperparameters in place of the algorithm's own."""
-    server = algorithm.init(stream_key(round_key(run_key, 0), SERVER_STREAM))
+    server = federation.exchange.start(federation.algorithm, stream_key(round_key(run_key, 0), SERVER_STREAM))
     values = {name: hyper.get(name, value) for name, value in server.hyper.items()}
-    return server._replace(hyper=values, round=jnp.zeros((), jnp.int32), rounds=planned)
+    return server._replace(
+        hyper=values, round=jnp.zeros((), jnp.int32), rounds=planned, terms=federation.terms(training)
+    )
+
+
+def start_client(federation: Federation, view: View, key: Key, data: ClientData) -> tuple[Held, Answer | None]:
+    """What is on a client before its first round, and its answer to the set-up question."""
+    algorithm, channel = federation.algorithm, federation.channel
+    own, seen = client_key(key, data.id), federation.exchange.seen(algorithm, view, data.slot)
+    state = algorithm.client.init(seen, data, own)
+    memory = () if channel is None else channel.memory(numbers_of(algorithm.client.origin(seen)))
+    return Held(state, memory), federation.exchange.ask(algorithm, seen, state, data, own)
 
 
 def start_clients(
-    algorithm: Algorithm, server: Server, run_key: Key, data: ClientData, real: jax.Array, chunk: int
-) -> tuple[Tree, Sums | None]:
-    """The private states of a bucket's clients before round 1, and the sum of what they send in the set-up round."""
+    federation: Federation, server: Server, run_key: Key, data: ClientData, real: jax.Array, chunk: int
+) -> tuple[Held, Any]:
+    """What is on a bucket's clients before round 1, and their answers to the set-up question.
+
+    Answers that are not finite are left out. They are summed, or kept by slot where the method reads each.
+    """
     key = round_key(run_key, 0)
-    view = algorithm.broadcast(server, stream_key(key, SERVER_STREAM))
-
-    def start(data: ClientData) -> tuple[Tree, Upload | None]:
-        own, seen = client_key(key, data.id), algorithm.address(view, data.id)
-        client = algorithm.init_client(seen, data, own)
-        return client, algorithm.setup_client(seen, client, data, own) if algorithm.setup_client else None
-
-    clients, uploads = map_clients(start, chunk, data)
-    if uploads is None:
+    view = federation.exchange.broadcast(federation.algorithm, server, stream_key(key, SERVER_STREAM))
+    clients, answers = map_clients(functools.partial(start_client, federation, view, key), chunk, data)
+    if answers is None:
         return clients, None
-    usable = real & jax.vmap(all_finite)((uploads.value, uploads.weight))
-    mask = lambda a: jnp.where(usable.reshape((-1,) + (1,) * (a.ndim - 1)), a, 0)
-    return clients, add_up(jax.tree.map(mask, uploads), real, real & ~usable, True)
+    usable = real & jax.vmap(all_finite)(answers)
+    mask = lambda a, other=0: jnp.where(usable.reshape((-1,) + (1,) * (a.ndim - 1)), a, other)
+    largest = jax.tree.map(lambda a: mask(a, -jnp.inf).max(axis=0), answers.largest)
+    value, weight = jax.tree.map(mask, (answers.value, answers.weight))
+    if federation.algorithm.traits.reads == "each":
+        return clients, Answer(value, weight, largest)
+    weigh = lambda v: jnp.tensordot(weight.astype(v.dtype), v, axes=1)
+    return clients, Answer(jax.tree.map(weigh, value), weight.sum(), largest)
 
 
-def finish_start(algorithm: Algorithm, server: Server, sums: list[Sums | None], inclusion: float = 1.0) -> Server:
-    """The server after the set-up round, where the method has one; it is told how often clients will take part."""
-    if algorithm.setup_server is None:
+def finish_start(
+    federation: Federation, server: Server, answers: Sequence[Any], slots: Sequence[jax.Array], clients: int
+) -> Server:
+    """The server after the set-up question, where there is one, from the answers of all buckets."""
+    if not answers or answers[0] is None:
         return server
-    added = add_sums([s for s in sums if s is not None])
-    return algorithm.setup_server(server, Total(added.value, added.weight, inclusion))
+    largest = jax.tree.map(lambda *parts: functools.reduce(jnp.maximum, parts), *(a.largest for a in answers))
+    parts = [(a.value, a.weight) for a in answers]
+    if federation.algorithm.traits.reads == "each":
+        value, weight = stack_by_slot(parts, slots, clients)
+    else:
+        value, weight = jax.tree.map(lambda *leaves: sum(leaves[1:], leaves[0]), *parts)
+    return federation.exchange.answered(federation.algorithm, server, Answer(value, weight, largest))
+
+
+def admit(federation: Federation, server: Server, run_key: Key, data: ClientData) -> tuple[Server, Held]:
+    """A client that comes after round 1 and stays: it answers the set-up question, too."""
+    algorithm = federation.algorithm
+    key = round_key(run_key, server.round)
+    view = federation.exchange.broadcast(algorithm, server, stream_key(key, SERVER_STREAM))
+    held, answer = start_client(federation, view, key, data)
+    if answer is None:
+        return server, held
+    if algorithm.setup is None or algorithm.setup.late is None:
+        raise ValueError(f"{federation.name} takes in no clients after its first round")
+    return algorithm.setup.late(server, answer, jnp.asarray(data.slot)), held
 
 
 def evaluate_client(
-    algorithm: Algorithm,
+    federation: Federation,
     classes: int,
     view: View,
     key: Key,
-    client: Tree,
+    state: Tree,
     train: ClientData,
     validation: ClientData,
     test: ClientData,
     unseen: bool,
 ) -> dict[str, jax.Array]:
     """A client's scores with the model it would deploy; an unseen client first joins, with its own training samples."""
+    algorithm, exchange = federation.algorithm, federation.exchange
     key = client_key(key, train.id)
     if unseen:
-        client = algorithm.join(view, train, key)
+        view = exchange.newcomer(algorithm, view, jax.random.fold_in(key, 0))
+        state = algorithm.join(view, train, key)
     else:
-        view = algorithm.address(view, train.id)
-    model = algorithm.deploy(view, client, train, key)
+        view = exchange.seen(algorithm, view, train.slot)
+    deployment = algorithm.deployment
+    model = algorithm.deploy(view, state, train, key)
     scores = {}
     for part, data in {"train": train, "validation": validation, "test": test}.items():
         if data.y.shape[0] == 0:  # the data has no such part
             continue
-        if algorithm.losses is not None:
-            each = functools.partial(algorithm.losses, model)
+        if deployment.losses is not None:
+            each = functools.partial(deployment.losses, model)
             loss = score = masked_mean(blockwise(each, data.x, data.y), data)
         else:
-            predictions = blockwise(lambda x: algorithm.predict(model, x), data.x)
+            predictions = blockwise(lambda x: deployment.predict(model, x), data.x)
             loss, score = client_scores(predictions, data, classes)
         scores[f"{part}_loss"], scores[f"{part}_score"] = loss, score
-    if algorithm.mixture is not None:
-        scores["pi"] = algorithm.mixture(model)
+    if deployment.mixture is not None:
+        scores["pi"] = deployment.mixture(model)
     return scores
 
 
 def evaluate_clients(
-    algorithm: Algorithm,
+    federation: Federation,
     classes: int,
     server: Server,
     run_key: Key,
-    clients: Tree,
+    states: Tree,
     data: BucketData,
     *,
     chunk: int,
     unseen: bool,
 ) -> dict[str, jax.Array]:
     """The scores of every client of a bucket, ``(clients,)`` each."""
-    view, key = server_view(algorithm, server, run_key)
-    one = lambda client, train, validation, test: evaluate_client(
-        algorithm, classes, view, key, client, train, validation, test, unseen
+    view, key = released_view(federation, server, run_key)
+    one = lambda state, train, validation, test: evaluate_client(
+        federation, classes, view, key, state, train, validation, test, unseen
     )
-    return map_clients(one, chunk, clients, data.train, data.validation, data.test)
+    return map_clients(one, chunk, states, data.train, data.validation, data.test)
 
 
-def server_view(algorithm: Algorithm, server: Server, run_key: Key) -> tuple[View, Key]:
+def released_view(federation: Federation, server: Server, run_key: Key) -> tuple[View, Key]:
     """What clients would be sent of a server's state between two rounds, and the key of what is done with it."""
     key = round_key(run_key, server.round)
-    return algorithm.broadcast(server, stream_key(key, SERVER_STREAM)), stream_key(key, EVALUATION_STREAM)
+    view = federation.exchange.release(federation.algorithm, server, stream_key(key, SERVER_STREAM))
+    return view, stream_key(key, EVALUATION_STREAM)
 
 
 def measure_clients(
-    algorithm: Algorithm, server: Server, run_key: Key, clients: Tree, data: ClientData, real: jax.Array, *, chunk: int
-) -> Sums:
+    federation: Federation,
+    server: Server,
+    run_key: Key,
+    states: Tree,
+    data: ClientData,
+    real: jax.Array,
+    *,
+    chunk: int,
+) -> tuple[Tree, jax.Array]:
     """What a method measures of its convergence on a bucket's clients, summed with the weights it gives them."""
-    view, key = server_view(algorithm, server, run_key)
-    none = jnp.zeros((), bool)
+    view, key = released_view(federation, server, run_key)
+    diagnostics = federation.exchange.diagnostics(federation.algorithm)
+    assert diagnostics.measure is not None
+    measure = diagnostics.measure
 
-    def one(client: Tree, data: ClientData, real: jax.Array) -> Sums:
-        assert algorithm.diagnosis is not None
-        measured = algorithm.diagnosis.measure(view, client, data, client_key(key, data.id))
-        weight = jnp.where(real, algorithm.diagnosis.weight(data), 0).astype(jnp.result_type(float))
-        return add_up(jax.tree.map(lambda a: a[None], Upload(measured, weight)), real[None], none[None], True)
+    def one(state: Tree, data: ClientData, real: jax.Array) -> tuple[Tree, jax.Array]:
+        measured = measure(view, state, data, client_key(key, data.id))
+        weight = jnp.where(real, diagnostics.weight(data), 0).astype(jnp.result_type(float))
+        return jax.tree.map(lambda v: weight.astype(v.dtype) * v, measured), weight
 
-    return jax.tree.map(lambda a: a.sum(axis=0), map_clients(one, chunk, clients, data, real))
+    return jax.tree.map(lambda a: a.sum(axis=0), map_clients(one, chunk, states, data, real))
 
 
-def conclude(algorithm: Algorithm, server: Server, sums: Sums | None) -> dict[str, jax.Array]:
+def conclude(federation: Federation, server: Server, sums: tuple[Tree, jax.Array] | None) -> dict[str, jax.Array]:
     """Named scalars about the server's state and, where clients were measured, about convergence."""
-    found = algorithm.log(server) if algorithm.log is not None else {}
-    if sums is not None and algorithm.diagnosis is not None:
-        found = found | algorithm.diagnosis.conclude(server, Total(sums.value, sums.weight).mean())
+    diagnostics = federation.exchange.diagnostics(federation.algorithm)
+    found = diagnostics.log(server) if diagnostics.log is not None else {}
+    if sums is not None:
+        found = found | diagnostics.conclude(server, Uploads(*sums).mean())
     return found
 
 
 def probe_client(
-    algorithm: Algorithm, server: Server, run_key: Key, client: Tree, data: ClientData
+    federation: Federation, server: Server, run_key: Key, state: Tree, data: ClientData
 ) -> dict[str, jax.Array]:
     """What is too costly to measure on every client, on one."""
-    assert algorithm.diagnosis is not None
-    assert algorithm.diagnosis.probe is not None
-    view, key = server_view(algorithm, server, run_key)
-    return algorithm.diagnosis.probe(algorithm.address(view, data.id), client, data, client_key(key, data.id))
+    diagnostics = federation.exchange.diagnostics(federation.algorithm)
+    assert diagnostics.probe is not None
+    view, key = released_view(federation, server, run_key)
+    seen = federation.exchange.seen(federation.algorithm, view, data.slot)
+    return diagnostics.probe(seen, state, data, client_key(key, data.id))

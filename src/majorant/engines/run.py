@@ -10,8 +10,10 @@ import numpy as np
 
 from majorant.core import Algorithm, Server
 from majorant.data.federated import PARTS, FederatedData
-from majorant.engines.deployment import Deployment, PersonalModel, precision_of
+from majorant.engines.deployment import PersonalModel, Trained, precision_of
 from majorant.engines.stopping import number_of
+from majorant.exchange.federation import Federation
+from majorant.exchange.gossip import Peers
 from majorant.metrics.scores import across_clients
 
 if TYPE_CHECKING:
@@ -138,7 +140,7 @@ class Run:
 
     def __init__(
         self,
-        algorithm: Algorithm,
+        federation: Federation,
         data_sets: Sequence[FederatedData],
         settings: list[dict[str, Any]],
         histories: list[list[dict[str, Any]]],
@@ -151,7 +153,7 @@ class Run:
         stopped: str | None = None,
         optimum: float | None = None,
     ) -> None:
-        self.algorithm, self.data_sets, self.settings, self.histories = algorithm, data_sets, settings, histories
+        self.federation, self.data_sets, self.settings, self.histories = federation, data_sets, settings, histories
         self.scores, self.snapshot, self.seconds, self.communication = scores, snapshot, seconds, communication
         self.metric, self.rounds, self.stopped, self.optimum = metric, rounds, stopped, optimum
 
@@ -159,16 +161,17 @@ class Run:
         return len(self.settings)
 
     def __repr__(self) -> str:
-        return f"<Run of {self.algorithm.name} on {self.data.name}: {self.rounds} rounds, {len(self)} run(s)>"
+        return f"<Run of {self.federation.name} on {self.data.name}: {self.rounds} rounds, {len(self)} run(s)>"
 
     def __getitem__(self, index: int) -> Run:
         """A single run (its times are those of all runs together)."""
         index = range(len(self))[index]
         pick = lambda tree: jax.tree.map(lambda a: a[index : index + 1], tree)
-        snapshot = self.snapshot._replace(server=pick(self.snapshot.server), clients=pick(self.snapshot.clients))
+        parts = {name: pick(getattr(self.snapshot, name)) for name in ("server", "clients", "memory")}
+        snapshot = self.snapshot._replace(**parts)
         some = slice(index, index + 1)
         return Run(
-            self.algorithm,
+            self.federation,
             self.data_sets[some],
             self.settings[some],
             self.histories[some],
@@ -181,6 +184,11 @@ class Run:
             self.stopped,
             self.optimum,
         )
+
+    @property
+    def algorithm(self) -> Algorithm:
+        """What was trained."""
+        return self.federation.algorithm
 
     @property
     def data(self) -> FederatedData:
@@ -201,7 +209,7 @@ class Run:
         """The run in numbers; for several runs, means over them, with the standard deviation between them."""
         each = [s.summary(self.metric) for s in self.scores]
         found = Summary(
-            algorithm=self.algorithm.name,
+            algorithm=self.federation.name,
             dataset=self.data.name,
             seed=self.settings[0]["seed"] if len(self) == 1 else [s["seed"] for s in self.settings],
             rounds=self.rounds,
@@ -223,11 +231,9 @@ class Run:
         found["rejected"] = sum(line["rejected"] for lines in self.histories for line in lines)
         found["seconds"] = dict(self.seconds)
         found["communication"] = dict(self.communication[0])
-        if self.algorithm.network is not None:
-            from majorant.exchange.gossip import facts
-
+        if isinstance(self.federation.exchange, Peers):
             told = ("nodes", "links", "spectral_gap", "contraction", "period", "symmetric")
-            found["network"] = {name: getattr(facts(self.algorithm), name) for name in told}
+            found["network"] = {name: getattr(self.federation.exchange.facts, name) for name in told}
         return found
 
     def ending(self) -> dict[str, Any]:
@@ -241,10 +247,10 @@ class Run:
         return found
 
     @property
-    def deployment(self) -> Deployment:
+    def deployment(self) -> Trained:
         """The (first) run's server, ready to give models to clients."""
         features, seed = self.data.spec.features, self.settings[0]["seed"]
-        return Deployment(self.algorithm, self.server, seed, self.data.classes, features, self.data.clients)
+        return Trained(self.federation, self.server, seed, self.data.classes, features, self.data.clients)
 
     def model(self, client: int | str) -> PersonalModel:
         """The model of one of the data's clients, by index or name."""
@@ -281,7 +287,7 @@ class Run:
         if data.spec != self.data.spec:
             raise ValueError(f"the new clients' samples have {data.spec}, training had {self.data.spec}")
         with precision_of(self.server):
-            return evaluate_joining(self.algorithm, self.server, self.settings[0]["seed"], data)
+            return evaluate_joining(self.federation, self.server, self.settings[0]["seed"], data)
 
 
 def labels(codes: np.ndarray, classes: tuple[Any, ...]) -> np.ndarray:

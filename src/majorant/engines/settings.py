@@ -29,7 +29,7 @@ def run_settings(
     for each in listed:
         if not 0 <= each < 1 << 32:
             raise ValueError(f"a seed must be a whole number from 0 to 2^32 − 1, got {each}")
-    known = jax.eval_shape(algorithm.init, jax.random.key(0)).hyper
+    known = jax.eval_shape(algorithm.server.init, jax.random.key(0)).hyper
     for name in [*(hyper or {}), *(grid or {})]:
         if name not in known:
             raise ValueError(f"{algorithm.name} has no hyperparameter {name!r}; it has {', '.join(sorted(known))}")
@@ -51,7 +51,7 @@ def run_settings(
         for i, s in enumerate(listed)
     ]
     for setting in settings:
-        algorithm.check_hyper(setting["hyper"])
+        algorithm.traits.check_hyper(setting["hyper"])
     return settings
 
 

@@ -20,14 +20,13 @@ from majorant.core import Algorithm, Server, Tree
 from majorant.data.federated import FederatedData
 from majorant.engines import rounds
 from majorant.engines.memory import (
+    bill_of,
     chunk_size,
     default_budget,
     fewer,
-    message_bytes,
     most_side_by_side,
-    refuse_absences,
-    refuse_other_nodes,
     refuse_too_large_stack,
+    refuse_unequal_sizes,
     rounds_that_count,
     runs_in_turn,
     runs_one_at_a_time,
@@ -36,12 +35,16 @@ from majorant.engines.population import Bucket, build_buckets, padded_bytes
 from majorant.engines.programs import RUNS, SEEDS, Layout, Program, enable_compilation_cache, over_runs
 from majorant.engines.replicas import data_sets, refuse_too_many
 from majorant.engines.resident import Resident, positions
-from majorant.engines.rounds import Tally
+from majorant.engines.rounds import Held, Tally
 from majorant.engines.run import Run, Scores
 from majorant.engines.settings import distinct_seeds, run_settings
 from majorant.engines.stopping import Target, needs_diagnostics, parse_bounds
 from majorant.engines.streamed import Streamed
-from majorant.exchange.participation import Participation, full
+from majorant.exchange._stage import Stage
+from majorant.exchange.federation import Federation, federation
+from majorant.exchange.gossip import Gossip
+from majorant.exchange.participation import Participation
+from majorant.exchange.star import Star
 from majorant.metrics.scores import metric_name
 
 PROBED = 4  # clients whose local solves are measured at an evaluation with diagnostics
@@ -57,6 +60,7 @@ class Snapshot(NamedTuple):
     server: Server  # (runs, ...)
     clients: Tree  # (runs, training clients, ...)
     counters: dict[str, Any]
+    memory: Tree = ()  # (runs, training clients, ...) what the channel keeps on clients
 
 
 def simulate(
@@ -69,6 +73,8 @@ def simulate(
     hyper: Mapping[str, float | Sequence[float]] | None = None,
     grid: Mapping[str, Sequence[float]] | None = None,
     participation: Participation | None = None,
+    channel: Stage | None = None,
+    exchange: Star | Gossip | None = None,
     evaluate_every: int | None = None,
     clients: str = "auto",
     memory_budget: int | None = None,
@@ -85,7 +91,9 @@ def simulate(
     ``seeds`` (a number, counted up from ``seed``, or a list) and ``grid`` (values for hyperparameters, all
     combinations) run side by side in one program. ``hyper`` changes single hyperparameter values without compiling
     anew; a sequence has a value for each run. ``data`` may be a sequence of data sets of the same shape: run i trains
-    on the i-th, with a seed of its own (see `replicas`). ``clients`` is how clients are batched: "vmap", "map" (one
+    on the i-th, with a seed of its own (see `replicas`). ``participation`` says who takes part in a round, ``channel``
+    what becomes of an upload on its way (`majorant.channel`), and ``exchange`` who combines: a server, or peers
+    (`majorant.gossip`). ``clients`` is how clients are batched: "vmap", "map" (one
     at a time) or "auto". Runs whose clients do not fit ``memory_budget`` bytes (by default half of the memory) are
     streamed; their states then live in host memory, or in files under ``state_folder``. ``on_evaluation(records,
     snapshot)`` is called after each evaluation with a record per run and a function that takes a snapshot; a run that
@@ -110,18 +118,19 @@ def simulate(
         raise ValueError(f"rounds must be a positive whole number, got {rounds}")
     if evaluate_every is not None and (evaluate_every != int(evaluate_every) or evaluate_every < 1):
         raise ValueError(f"evaluate_every must be a positive whole number, got {evaluate_every}")
-    participation, found = participation or full(), data_sets(algorithm, data, seeds, grid, state_folder)
-    refuse_absences(algorithm, participation, found[0])
+    found = data_sets(algorithm, data, seeds, grid, state_folder)
+    refuse_unequal_sizes(algorithm, found[0])
+    training = np.flatnonzero(~found[0].unseen)
+    together = federation(algorithm, training=training, participation=participation, channel=channel, exchange=exchange)
     seeds = len(found) if seeds is None and not isinstance(data, FederatedData) else seeds
     evaluate_every = evaluate_every or max(1, rounds // 20)
     target = Target(parse_bounds(until), optimum)
-    diagnostics |= needs_diagnostics(target.bounds, algorithm, found[0], optimum_known=optimum is not None)
+    diagnostics |= needs_diagnostics(target.bounds, together, found[0], optimum_known=optimum is not None)
     enable_compilation_cache()
     settings = run_settings(algorithm, seed, seeds, hyper, grid)
     simulation = Simulation(
-        algorithm,
+        together,
         found,
-        participation,
         settings,
         rounds,
         clients,
@@ -144,9 +153,8 @@ class Simulation:
 
     def __init__(
         self,
-        algorithm: Algorithm,
+        federation: Federation,
         data: FederatedData | list[FederatedData],
-        participation: Participation,
         settings: list[dict[str, Any]],
         rounds: int,
         clients: str,
@@ -158,8 +166,9 @@ class Simulation:
     ) -> None:
         given = [data] if isinstance(data, FederatedData) else data
         data, self.data_sets = given[0], given * (len(settings) // len(given))  # those of the runs
-        self.algorithm, self.data, self.settings, self.rounds = algorithm, data, settings, rounds
-        self.participation, self.target = participation, target or Target()
+        algorithm, participation = federation.algorithm, federation.participation
+        self.federation, self.algorithm, self.data = federation, algorithm, data
+        self.settings, self.rounds, self.target = settings, rounds, target or Target()
         self.metric = metric_name(algorithm, len(data.classes))
         self.seconds = {"compile": 0.0, "train": 0.0, "evaluate": 0.0}
         self.history: list[list[dict[str, Any]]] = [[] for _ in settings]
@@ -190,27 +199,25 @@ class Simulation:
             replicated=len(given) > 1,
             in_turn=runs_in_turn(algorithm),
         )
-        self.bytes_up, self.bytes_down, state_bytes = message_bytes(algorithm, data, self.buckets[0])
-        if algorithm.network is not None:  # what one node sends is what another receives
-            self.bytes_down = self.bytes_up
+        self.bill = bill_of(federation, data, self.buckets[0])
+        if federation.exchange.network is not None:
             for bill in self.communication:
-                bill["bytes_per_link"] = self.bytes_up
-        refuse_other_nodes(algorithm, training)
+                bill["bytes_per_link"] = self.bill.down_rest
         refuse_too_large_stack(
-            algorithm, data.clients, self.buckets[0].train(data, np.array([0])), len(settings), budget
+            federation, data.clients, self.buckets[0].train(data, np.array([0])), len(settings), budget
         )
         needed = len(given) * padded_bytes(data, self.buckets + self.unseen)
-        needed += 2 * len(settings) * len(training) * state_bytes
+        needed += 2 * len(settings) * len(training) * self.bill.state
         refuse_too_many(given, needed, budget)
         keys = jax.vmap(jax.random.key)(jnp.asarray([s["seed"] for s in settings], jnp.uint32))
         fits = needed <= budget and state_folder is None
         samples: Any = given if fits else data
-        arguments = (algorithm, participation, self.layout, samples, self.buckets, self.unseen, keys, self.seconds)
+        arguments = (federation, self.layout, samples, self.buckets, self.unseen, keys, self.seconds)
         self.engine: Resident | Streamed = Resident(*arguments) if fits else Streamed(*arguments, state_folder)
 
     def start(self) -> None:
         """The state before round 1, evaluated."""
-        own = jax.eval_shape(self.algorithm.init, jax.random.key(0)).hyper
+        own = jax.eval_shape(self.algorithm.server.init, jax.random.key(0)).hyper
         names = sorted({name for s in self.settings for name in s["hyper"]})
         values = {n: jnp.asarray([s["hyper"][n] for s in self.settings], own[n].dtype) for n in names}
         self.engine.start(values, self.rounds)
@@ -229,7 +236,7 @@ class Simulation:
 
     def block(self, count: int) -> Tally | None:
         """Rounds in pieces whose messages can be counted."""
-        most, total = rounds_that_count(self.algorithm, self.layout.training), None
+        most, total = rounds_that_count(self.federation, self.layout.training), None
         for begin in range(0, count, most):
             tally = self.engine.block(min(most, count - begin))
             if tally is None:  # nobody took part
@@ -253,10 +260,9 @@ class Simulation:
         for run, (lines, bill) in enumerate(zip(self.history, self.communication, strict=True)):
             participants = int(tally.participants[run]) if tally else 0
             bill["rounds"] += count
-            up, down = (int(tally.uploads[run]), int(tally.views[run])) if tally else (0, 0)
-            parts_up, parts_down = self.algorithm.traffic.parts if self.algorithm.traffic else (1, 1)
-            bill["bytes_up"] += up * self.bytes_up // parts_up
-            bill["bytes_down"] += down * self.bytes_down // parts_down
+            if tally is not None:
+                bill["bytes_up"] += self.bill.sent(tally.up[run], tally.messages[run])
+                bill["bytes_down"] += self.bill.received(tally.down[run], tally.messages[run])
             line = {
                 "round": done,
                 "seed": self.settings[run]["seed"],
@@ -281,10 +287,11 @@ class Simulation:
 
     def diagnose(self) -> dict[str, np.ndarray]:
         """Scalars about the server's state and about convergence, ``(runs,)`` each."""
-        if self.algorithm.log is None and not self.layout.diagnostics:
+        diagnostics = self.federation.exchange.diagnostics(self.algorithm)
+        if diagnostics.log is None and not self.layout.diagnostics:
             return {}
         found = self.engine.diagnose()
-        if self.layout.diagnostics and self.algorithm.diagnosis is not None and self.algorithm.diagnosis.probe:
+        if self.layout.diagnostics and diagnostics.probe is not None:
             probed = [self.probe(*self.where(id)) for id in self.sampled()]
             found |= {name: np.mean([p[name] for p in probed], axis=0) for name in probed[0]}
         return self.target.measured(found)
@@ -310,8 +317,8 @@ class Simulation:
         sets = self.data_sets if self.layout.replicated else [self.data]
         each = [jax.tree.map(lambda a: a[0], padded.train(one, np.array([row]))) for one in sets]
         data = jax.tree.map(lambda *parts: np.stack(parts), *each) if self.layout.replicated else each[0]
-        client = jax.tree.map(lambda a: a[:, row], self.engine.clients[bucket])
-        program = probing(self.algorithm, self.layout)
+        client = jax.tree.map(lambda a: a[:, row], self.engine.clients[bucket].state)
+        program = probing(self.federation, self.layout)
         engine = self.engine
         return jax.tree.map(np.asarray, program(self.seconds, engine.server, engine.keys, client, data))
 
@@ -322,7 +329,7 @@ class Simulation:
         rates = self.engine.server.hyper
         used = ", ".join(f"{k}={float(np.max(v)):g}" for k, v in rates.items() if "lr" in k)
         raise Diverged(
-            f"{self.algorithm.name} diverged: at round {done} every client's update was infinite or NaN. "
+            f"{self.federation.name} diverged: at round {done} every client's update was infinite or NaN. "
             f"Lower the learning rate (now {used}), for example tenfold, or check the scale of the features."
         )
 
@@ -341,21 +348,24 @@ class Simulation:
             "communication": [dict(c) for c in self.communication],
             "history": [list(lines) for lines in self.history],
         }
-        clients = jax.tree.map(gather, *self.engine.clients)
-        return Snapshot(jax.tree.map(np.asarray, self.engine.server), clients, counters)
+        held = jax.tree.map(gather, *self.engine.clients)
+        return Snapshot(jax.tree.map(np.asarray, self.engine.server), held.state, counters, held.memory)
 
     def restore(self, resume: Snapshot | Callable[[Snapshot], Snapshot]) -> None:
-        """Goes on from a snapshot; a function is given a fresh one, to learn its structure."""
+        """Resumes from a snapshot; a function is given a fresh one, to learn its structure."""
         self.start()
+        fresh_terms = self.engine.server.terms
         saved = resume(self.snapshot()) if callable(resume) else resume
+        terms = fresh_terms._replace(mean_weight=saved.server.terms.mean_weight)
+        held = Held(saved.clients, saved.memory)
 
         def scatter(bucket: Bucket, position: np.ndarray, fresh: Tree) -> Tree:
             rows = np.where(bucket.ids >= 0, position, 0)
             cut = lambda a, like: np.asarray(a)[:, rows][tuple(slice(n) for n in like.shape)]
-            return jax.tree.map(cut, saved.clients, fresh)
+            return jax.tree.map(cut, held, fresh)
 
         parts = zip(self.buckets, positions(self.buckets), self.engine.clients, strict=True)
-        self.engine.restore(saved.server, tuple(scatter(*part) for part in parts))
+        self.engine.restore(saved.server._replace(terms=terms), tuple(scatter(*part) for part in parts))
         self.seconds.update(saved.counters["seconds"])
         self.communication = [dict(c) for c in saved.counters["communication"]]
         self.history = [list(lines) for lines in saved.counters["history"]]
@@ -365,7 +375,7 @@ class Simulation:
         if not hasattr(self, "scores"):  # resumed when already finished
             self.scores = self.timed("evaluate", self.evaluate)
         return Run(
-            self.algorithm,
+            self.federation,
             self.data_sets,
             self.settings,
             self.history,
@@ -387,22 +397,22 @@ def in_order(buckets: list[Bucket], scores: list[dict[str, np.ndarray]]) -> dict
     return {name: together(name)[:, order] for name in scores[0]}
 
 
-def evaluate_joining(algorithm: Algorithm, server: Server, seed: int, data: FederatedData) -> Scores:
+def evaluate_joining(federation: Federation, server: Server, seed: int, data: FederatedData) -> Scores:
     """The scores of clients that were not there at training and join with their own samples."""
-    one_at_a_time = runs_one_at_a_time(algorithm, "auto")
+    one_at_a_time = runs_one_at_a_time(federation.algorithm, "auto")
     buckets = build_buckets(
         data, np.arange(data.clients), chunk_bytes=chunk_size(default_budget()), one_at_a_time=one_at_a_time
     )
     layout = Layout((), (), tuple(b.chunk for b in buckets), 0, data.clients, len(data.classes), True)
     keys = jax.random.key(seed)[None]
-    engine = Streamed(algorithm, full(), layout, data, [], buckets, keys, {"compile": 0.0})
+    engine = Streamed(federation, layout, data, [], buckets, keys, {"compile": 0.0})
     engine.restore(jax.tree.map(lambda a: np.asarray(a)[None], server), ())
     values = in_order(buckets, engine.evaluate()[1])
     return Scores.of({k: v[0] for k, v in values.items()}, data, np.ones(data.clients, bool))
 
 
 @functools.lru_cache(maxsize=16)
-def probing(algorithm: Algorithm, layout: Layout) -> Program:
+def probing(federation: Federation, layout: Layout) -> Program:
     """The program that measures one client."""
     samples = RUNS if layout.replicated else None
-    return Program(over_runs(functools.partial(rounds.probe_client, algorithm), layout, RUNS, SEEDS, RUNS, samples))
+    return Program(over_runs(functools.partial(rounds.probe_client, federation), layout, RUNS, SEEDS, RUNS, samples))

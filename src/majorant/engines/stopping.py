@@ -21,10 +21,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from majorant.core import Algorithm, ClientData
+from majorant.core import ClientData
 from majorant.data.federated import PARTS, FederatedData
 from majorant.engines import rounds
 from majorant.engines.memory import message_shapes, tiny_client
+from majorant.exchange.federation import Federation
 from majorant.metrics.scores import metric_name
 
 SIGNS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
@@ -120,15 +121,16 @@ class Target:
 
 
 def needs_diagnostics(
-    bounds: tuple[Bound, ...], algorithm: Algorithm, data: FederatedData, *, optimum_known: bool
+    bounds: tuple[Bound, ...], federation: Federation, data: FederatedData, *, optimum_known: bool
 ) -> bool:
     """Whether the bounds name what only diagnostics measure; names that will not be in the history are refused."""
+    algorithm = federation.algorithm
     metric = metric_name(algorithm, len(data.classes))
     plain = set(ALWAYS) | scores_of(data, metric)
     wanted = {part for b in bounds for part in MADE_OF.get(b.name, [b.name])}
     if wanted <= plain and not optimum_known:
         return False
-    logged, diagnosed = names_of(algorithm, data)
+    logged, diagnosed = names_of(federation, data)
     known = plain | logged | diagnosed
     if optimum_known and "objective" not in known:
         raise ValueError(f"{algorithm.name} does not measure its objective: it cannot be compared with an optimum")
@@ -162,23 +164,25 @@ def scores_of(data: FederatedData, metric: str) -> set[str]:
     return found
 
 
-def names_of(algorithm: Algorithm, data: FederatedData) -> tuple[set[str], set[str]]:
-    """The names of what a method logs, and of what its diagnosis measures, without computing any of it."""
+def names_of(federation: Federation, data: FederatedData) -> tuple[set[str], set[str]]:
+    """The names of what a method logs, and of what its diagnostics measure, without computing any of it."""
+    algorithm = federation.algorithm
 
     def numbers(key: jax.Array, one: ClientData) -> Any:
-        server = rounds.start_server(algorithm, key, {}, jnp.int32(1))
+        server = rounds.start_server(federation, 1, key, {}, jnp.int32(1))
         several, real = jax.tree.map(lambda a: a[None], one), jnp.ones(1, bool)
-        clients, sums = rounds.start_clients(algorithm, server, key, several, real, 1)
-        server, client = rounds.finish_start(algorithm, server, [sums]), jax.tree.map(lambda a: a[0], clients)
-        logged = rounds.conclude(algorithm, server, None)
-        if algorithm.diagnosis is None:
+        clients, answers = rounds.start_clients(federation, server, key, several, real, 1)
+        server = rounds.finish_start(federation, server, [answers], [several.slot], data.clients)
+        logged = rounds.conclude(federation, server, None)
+        if algorithm.diagnostics.measure is None:
             return logged, {}
-        sums = rounds.measure_clients(algorithm, server, key, clients, several, real, chunk=1)
-        diagnosed = rounds.conclude(algorithm, server, sums)
-        if algorithm.diagnosis.probe is not None:
-            diagnosed = diagnosed | rounds.probe_client(algorithm, server, key, client, one)
+        sums = rounds.measure_clients(federation, server, key, clients.state, several, real, chunk=1)
+        diagnosed = rounds.conclude(federation, server, sums)
+        if algorithm.diagnostics.probe is not None:
+            client = jax.tree.map(lambda a: a[0], clients.state)
+            diagnosed = diagnosed | rounds.probe_client(federation, server, key, client, one)
         return logged, diagnosed
 
     one = tiny_client(data)
     logged, diagnosed = jax.eval_shape(numbers, jax.random.key(0), one)
-    return {*logged, *message_shapes(algorithm, one)[0].info}, set(diagnosed)
+    return {*logged, *message_shapes(federation, one)[0].info}, set(diagnosed)

@@ -7,6 +7,7 @@ the memory that a round needs is that of one chunk, whether there are a thousand
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,14 +15,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from majorant.core import Algorithm, ClientData, Key, Server, Tree, View
+from majorant.core import Answer, ClientData, Key, Server, Tree, View
 from majorant.data.federated import FederatedData
 from majorant.engines import rounds
 from majorant.engines.population import Bucket
 from majorant.engines.programs import RUNS, SEEDS, Layout, Program, over_runs
 from majorant.engines.resident import positions
-from majorant.engines.rounds import BucketData
-from majorant.exchange.participation import Participation
+from majorant.engines.rounds import BucketData, Held
+from majorant.exchange.federation import Federation
 
 
 class Programs(NamedTuple):
@@ -30,7 +31,6 @@ class Programs(NamedTuple):
     start_server: Program
     start_clients: Program
     finish_start: Program
-    idle: Program
     begin: Program
     clients: Program
     end: Program
@@ -41,50 +41,52 @@ class Programs(NamedTuple):
 
 
 @functools.lru_cache(maxsize=32)
-def programs(algorithm: Algorithm, participation: Participation, layout: Layout) -> Programs:
-    """Builds the programs of an algorithm and remembers them."""
+def programs(federation: Federation, layout: Layout) -> Programs:
+    """Builds the programs of a federation and remembers them."""
 
     def start_clients(server: Server, key: Key, b: BucketData) -> Any:
-        return rounds.start_clients(algorithm, server, key, b.train, b.real, b.real.shape[0])
+        return rounds.start_clients(federation, server, key, b.train, b.real, b.real.shape[0])
+
+    def finish_start(server: Server, answers: Any, slots: Any) -> Server:
+        return rounds.finish_start(federation, server, answers, slots, layout.clients)
 
     def begin(server: Server, key: Key) -> Any:
-        view, key_of_round = rounds.begin_round(algorithm, server, key)
-        return view, key_of_round, rounds.who_takes_part(participation, server, key, layout.training)
+        view, key_of_round = rounds.begin_round(federation, server, key)
+        return view, key_of_round, rounds.who_takes_part(federation, server, key, layout.training)
 
-    def clients(view: View, key: Key, clients: Tree, data: ClientData, active: jax.Array) -> Any:
-        return rounds.chunk_pass(algorithm, view, key, clients, data, active)
+    def clients(view: View, key: Key, clients: Held, data: ClientData, active: jax.Array) -> Any:
+        return rounds.chunk_pass(federation, view, key, clients, data, active)
 
-    def end(server: Server, sums: rounds.Sums, uploads: Any, ids: Any, tally: rounds.Tally) -> Any:
-        stack = rounds.stack_uploads(uploads, ids, layout.clients) if algorithm.aggregate is not None else None
-        return rounds.end_round(algorithm, server, sums, stack, tally, participation.probability(layout.training))
+    def end(server: Server, view: View, key: Key, sums: rounds.Sums, sent: Any, slots: Any, tally: rounds.Tally) -> Any:
+        stack = rounds.stack_by_slot(sent, slots, layout.clients) if sent else None
+        return rounds.end_round(federation, server, view, key, sums, stack, tally)
 
-    def evaluate(server: Server, key: Key, clients: Tree, b: BucketData) -> Any:
+    def evaluate(server: Server, key: Key, clients: Held, b: BucketData) -> Any:
         chunk = b.real.shape[0]
-        return rounds.evaluate_clients(algorithm, layout.classes, server, key, clients, b, chunk=chunk, unseen=False)
+        return rounds.evaluate_clients(
+            federation, layout.classes, server, key, clients.state, b, chunk=chunk, unseen=False
+        )
 
     def evaluate_unseen(server: Server, key: Key, b: BucketData) -> Any:
         chunk = b.real.shape[0]
-        return rounds.evaluate_clients(algorithm, layout.classes, server, key, (), b, chunk=chunk, unseen=True)
+        return rounds.evaluate_clients(federation, layout.classes, server, key, (), b, chunk=chunk, unseen=True)
 
-    def measure(server: Server, key: Key, clients: Tree, b: BucketData) -> Any:
-        return rounds.measure_clients(algorithm, server, key, clients, b.train, b.real, chunk=b.real.shape[0])
+    def measure(server: Server, key: Key, clients: Held, b: BucketData) -> Any:
+        chunk = b.real.shape[0]
+        return rounds.measure_clients(federation, server, key, clients.state, b.train, b.real, chunk=chunk)
 
-    start_server = functools.partial(rounds.start_server, algorithm)
-    finish_start = functools.partial(
-        rounds.finish_start, algorithm, inclusion=participation.probability(layout.training)
-    )
+    start_server = functools.partial(rounds.start_server, federation, layout.training)
     return Programs(
         start_server=Program(over_runs(start_server, layout, SEEDS, RUNS, None)),
         start_clients=Program(over_runs(start_clients, layout, RUNS, SEEDS, None), makes_parameters=True),
-        finish_start=Program(over_runs(finish_start, layout, RUNS, RUNS)),
-        idle=Program(over_runs(algorithm.idle or (lambda server: server), layout, RUNS)),
+        finish_start=Program(over_runs(finish_start, layout, RUNS, RUNS, None)),
         begin=Program(over_runs(begin, layout, RUNS, SEEDS)),
         clients=Program(over_runs(clients, layout, RUNS, SEEDS, RUNS, None, RUNS)),
-        end=Program(over_runs(end, layout, RUNS, RUNS, RUNS, None, RUNS)),
+        end=Program(over_runs(end, layout, RUNS, RUNS, SEEDS, RUNS, RUNS, None, RUNS)),
         evaluate=Program(over_runs(evaluate, layout, RUNS, SEEDS, RUNS, None)),
         evaluate_unseen=Program(over_runs(evaluate_unseen, layout, RUNS, SEEDS, None)),
         measure=Program(over_runs(measure, layout, RUNS, SEEDS, RUNS, None)),
-        conclude=Program(over_runs(functools.partial(rounds.conclude, algorithm), layout, RUNS, RUNS)),
+        conclude=Program(over_runs(functools.partial(rounds.conclude, federation), layout, RUNS, RUNS)),
     )
 
 
@@ -93,8 +95,7 @@ class Streamed:
 
     def __init__(
         self,
-        algorithm: Algorithm,
-        participation: Participation,
+        federation: Federation,
         layout: Layout,
         data: FederatedData,
         buckets: list[Bucket],
@@ -103,8 +104,8 @@ class Streamed:
         seconds: dict[str, float],
         state_folder: Path | None = None,
     ) -> None:
-        self.algorithm, self.layout, self.data, self.keys, self.seconds = algorithm, layout, data, keys, seconds
-        self.programs = programs(algorithm, participation, layout)
+        self.federation, self.layout, self.data, self.keys, self.seconds = federation, layout, data, keys, seconds
+        self.programs = programs(federation, layout)
         self.buckets, self.unseen, self.positions = buckets, unseen, positions(buckets)
         self.state_folder = state_folder
         self.server: Any = None
@@ -113,56 +114,69 @@ class Streamed:
     def start(self, hyper: dict[str, jax.Array], planned: int) -> None:
         """The state before round 1."""
         self.server = self.programs.start_server(self.seconds, self.keys, hyper, jnp.int32(planned))
-        states, added = [], []
+        states, answers, slots = [], [], []
         for number, bucket in enumerate(self.buckets):
             whole = None
             for rows in chunks_of(bucket):
-                part, sums = self.programs.start_clients(self.seconds, self.server, self.keys, self.chunk(bucket, rows))
-                added.append(sums)
+                chunk = self.chunk(bucket, rows)
+                part, answer = self.programs.start_clients(self.seconds, self.server, self.keys, chunk)
+                answers.append(answer)
+                slots.append(chunk.train.slot)
                 whole = self.allocate(number, len(bucket.ids), part) if whole is None else whole
                 write(whole, rows, part)
             states.append(whole)
         self.clients = tuple(states)
-        if self.algorithm.setup_server is not None:
-            total = jax.tree.map(lambda *leaves: sum(leaves[1:], leaves[0]), *added)
-            self.server = self.programs.finish_start(self.seconds, self.server, [total])
+        if answers[0] is not None:
+            together = answers if self.federation.algorithm.traits.reads == "each" else [functools.reduce(add, answers)]
+            self.server = self.programs.finish_start(self.seconds, self.server, together, slots[: len(together)])
 
     def block(self, count: int) -> rounds.Tally:
         """``count`` more rounds."""
         tally = None
+        stacks = self.federation.exchange.stacks(self.federation.algorithm)
         for _ in range(count):
             view, key, active = self.programs.begin(self.seconds, self.server, self.keys)
-            active = np.asarray(active)  # (runs, training clients)
-            total, uploads, ids = None, [], []
-            for bucket, states, position in zip(self.buckets, self.clients, self.positions, strict=True):
-                here = active[:, position] & (bucket.ids >= 0)
-                taking_part = np.flatnonzero(here.any(axis=0))
-                for begin in range(0, len(taking_part), bucket.chunk):
-                    rows = taking_part[begin : begin + bucket.chunk]
-                    real = len(rows)
-                    rows = np.concatenate([rows, np.zeros(bucket.chunk - real, rows.dtype)])
-                    inside = here[:, rows] & (np.arange(bucket.chunk) < real)
-                    train = bucket.train(self.data, rows)
-                    part = jax.tree.map(lambda a, rows=rows: a[:, rows], states)
-                    sums, part, sent = self.programs.clients(self.seconds, view, key, part, train, inside)
-                    write(states, rows[:real], part)
-                    total = sums if total is None else jax.tree.map(jnp.add, total, sums)
+            total, uploads, slots = None, [], []
+            for bucket, states, rows, inside in self.pieces(np.asarray(active)):
+                train = bucket.train(self.data, rows)
+                part = jax.tree.map(lambda a, rows=rows: a[:, rows], states)
+                sums, part, sent = self.programs.clients(self.seconds, view, key, part, train, inside)
+                real = int(inside.any(axis=0).sum())
+                write(states, rows[:real], part)
+                total = sums if total is None else jax.tree.map(jnp.add, total, sums)
+                if stacks:
                     uploads.append(sent)
-                    ids.append(np.where(np.arange(bucket.chunk) < real, bucket.ids[rows], -1))
-            if total is None:  # nobody took part
-                server = self.programs.idle(self.seconds, self.server) if self.algorithm.idle else self.server
-                self.server = server._replace(round=self.server.round + 1)
-                continue
-            tally = self.no_tally(total) if tally is None else tally
-            sent = uploads if self.algorithm.aggregate is not None else ()
-            self.server, tally = self.programs.end(self.seconds, self.server, total, sent, ids if sent else (), tally)
+                    slots.append(np.where(np.arange(len(rows)) < real, bucket.ids[rows], -1))
+            tally = self.no_tally(total, view) if tally is None else tally
+            self.server, tally = self.programs.end(self.seconds, self.server, view, key, total, uploads, slots, tally)
         return jax.block_until_ready(tally)
 
-    def no_tally(self, sums: rounds.Sums) -> rounds.Tally:
+    def pieces(self, active: np.ndarray) -> Iterator[tuple[Bucket, Tree, np.ndarray, np.ndarray]]:
+        """The chunks of a round from who is active, ``(runs, training clients)``: rows of a bucket, the active first.
+
+        A round in which nobody takes part has one chunk of absent clients.
+        """
+        nobody = True
+        for bucket, states, position in zip(self.buckets, self.clients, self.positions, strict=True):
+            here = active[:, position] & (bucket.ids >= 0)
+            taking_part = np.flatnonzero(here.any(axis=0))
+            for begin in range(0, len(taking_part), bucket.chunk):
+                nobody = False
+                rows = taking_part[begin : begin + bucket.chunk]
+                real = len(rows)
+                rows = np.concatenate([rows, np.zeros(bucket.chunk - real, rows.dtype)])
+                yield bucket, states, rows, here[:, rows] & (np.arange(bucket.chunk) < real)
+        if nobody:
+            bucket, rows = self.buckets[0], np.zeros(self.buckets[0].chunk, int)
+            yield bucket, self.clients[0], rows, np.zeros((len(active), bucket.chunk), bool)
+
+    def no_tally(self, sums: rounds.Sums, view: View) -> rounds.Tally:
         """A tally of nothing, with the fields of the given sums."""
         zero = jnp.zeros_like(sums.participants)
         info = jax.tree.map(jnp.zeros_like, sums.info)
-        return rounds.Tally(info, jnp.zeros_like(sums.weight), zero, zero, zero, zero, zero)
+        down = jnp.zeros((len(zero), len(jax.tree.leaves(view.value))), jnp.int32)
+        up = jnp.zeros_like(sums.travelled)
+        return rounds.Tally(info, jnp.zeros_like(sums.weight), zero, zero, zero, zero, up, down)
 
     def evaluate(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """Scores of the clients that train and of the unseen ones, a dictionary of ``(runs, clients)`` per bucket."""
@@ -186,7 +200,7 @@ class Streamed:
     def diagnose(self) -> dict[str, Any]:
         """Scalars about the server and about convergence, ``(runs,)`` each."""
         total = None
-        if self.layout.diagnostics and self.algorithm.diagnosis is not None:
+        if self.layout.diagnostics and self.federation.algorithm.diagnostics.measure is not None:
             for bucket, states in zip(self.buckets, self.clients, strict=True):
                 for rows in chunks_of(bucket):
                     part = jax.tree.map(lambda a, rows=rows: a[:, rows], states)
@@ -195,7 +209,7 @@ class Streamed:
         return jax.tree.map(np.asarray, self.programs.conclude(self.seconds, self.server, total))
 
     def restore(self, server: Server, clients: tuple[Tree, ...]) -> None:
-        """Goes on from a saved state."""
+        """Resumes from a saved state."""
         self.server = jax.tree.map(jnp.array, server)
         self.clients = tuple(
             self.allocate(i, len(b.ids), c) for i, (b, c) in enumerate(zip(self.buckets, clients, strict=True))
@@ -222,6 +236,12 @@ class Streamed:
                 path = self.state_folder / f"bucket{number}-leaf{index}.bin"
                 arrays.append(np.memmap(path, leaf.dtype, "w+", shape=shape))
         return jax.tree.unflatten(structure, arrays)
+
+
+def add(one: Answer, two: Answer) -> Answer:
+    """The answers of two chunks of clients together."""
+    value, weight = jax.tree.map(jnp.add, one[:2], two[:2])
+    return Answer(value, weight, jax.tree.map(jnp.maximum, one.largest, two.largest))
 
 
 def chunks_of(bucket: Bucket) -> list[np.ndarray]:

@@ -23,6 +23,7 @@ from majorant.engines.resident import positions, programs
 from majorant.engines.rounds import BucketData, State
 from majorant.engines.simulator import Diverged, simulate
 from majorant.estimators.base import Grouped, padded, padded_size, precision_of
+from majorant.exchange.federation import Federation
 from majorant.exchange.participation import full, uniform
 from majorant.methods.fedem import fedem
 from majorant.models import Spec, linear
@@ -89,7 +90,7 @@ def train_small(samples: Ragged, classes: int, plan: Plan) -> Trained:
     everyone = plan.share == 1
     training = count if everyone else clients  # who takes part is drawn among the real clients
     layout = Layout((count,), (count,), (), training, count, classes, everyone)
-    engine = programs(algorithm, full() if everyone else uniform(plan.share), layout)
+    engine = programs(Federation(algorithm, full() if everyone else uniform(plan.share)), layout)
     nothing = stacked._replace(x=stacked.x[:, :0], y=stacked.y[:, :0])
     (places,) = positions([Bucket(np.asarray(stacked.id), rows, 0, 0, count, clients)])
     bucket = BucketData(stacked, nothing, nothing, places, np.asarray(stacked.id) >= 0)  # type: ignore[arg-type]
@@ -111,7 +112,7 @@ def train_small(samples: Ragged, classes: int, plan: Plan) -> Trained:
         history.append({"round": done, "loss": float(tally.info["loss"][0] / tally.weight[0])})
     value = jax.tree.map(lambda a: np.asarray(a)[0], state.server.value)
     value = [layer | {"weight": layer["weight"][:, :features]} for layer in value]
-    return trained(value, np.asarray(state.clients[0].pi)[0, :clients], history)
+    return trained(value, np.asarray(state.clients[0].state.pi)[0, :clients], history)
 
 
 def without_padding(state: State, features: int, width: int) -> State:

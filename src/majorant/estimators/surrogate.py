@@ -20,8 +20,7 @@ from majorant.data.federated import FederatedData, Ragged
 from majorant.engines.programs import enable_compilation_cache
 from majorant.engines.simulator import simulate
 from majorant.estimators.base import Grouped, GroupedEstimator, round_rows
-from majorant.exchange.compression import compressed
-from majorant.exchange.compressors import quantized
+from majorant.exchange.channel import quantized
 from majorant.exchange.participation import full, uniform
 from majorant.math import steps
 from majorant.math.steps import StepSize
@@ -106,14 +105,13 @@ class SurrogateEstimator(GroupedEstimator):
         known = surrogate._replace(init=lambda key: start)
         step = steps.constant(float(self.step_size)) if self.step_size else self._careful_step(known, federated)
         algorithm = fedmm(known, federated, step=step, batch_size=self.batch_size)
-        if self.bits is not None:
-            algorithm = compressed(algorithm, quantized(int(self.bits)))
         run = simulate(
             algorithm,
             federated,
             rounds=self.max_iter,
             seed=int(self._random().randint(1 << 31)),
             participation=full() if self.participation == 1 else uniform(float(self.participation)),
+            channel=None if self.bits is None else quantized(int(self.bits)),
             diagnostics=True,
         )
         values = np.array([line["objective"] for line in run.history])

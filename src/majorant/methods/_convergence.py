@@ -18,15 +18,13 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from majorant.core import ClientData, Diagnosis, Key, Server, Tree, View, masked_mean, squared_norm
+from majorant.core import ClientData, Diagnostics, Key, Server, Tree, View, masked_mean, squared_norm
 from majorant.models.base import Model
 from majorant.solvers.descent import inexactness
 from majorant.surrogates.partial import sample_losses
 
 
-def of_shared_model(
-    model: Model, client_update: Callable, penalty: Callable[[Tree, View], jax.Array] | None
-) -> Diagnosis:
+def of_shared_model(model: Model, update: Callable, penalty: Callable[[Tree, View], jax.Array] | None) -> Diagnostics:
     """For methods that minimise the clients' mean loss over one model."""
 
     def mean_loss(theta: Tree, data: ClientData) -> jax.Array:
@@ -38,25 +36,25 @@ def of_shared_model(
 
     def probe(view: View, client: Tree, data: ClientData, key: Key) -> dict[str, jax.Array]:
         added = (lambda theta: penalty(theta, view)) if penalty else lambda theta: 0
-        found = client_update(view, client, data, key)[0].value
+        found = update(view, client, data, key)[0].value
         return {"alpha": inexactness(lambda theta: mean_loss(theta, data) + added(theta), view.value, found)}
 
-    return Diagnosis(measure, conclude, probe)
+    return Diagnostics(None, measure, conclude, probe)
 
 
 def of_personal_models(
     model: Model, penalty: Callable[[Tree, View], jax.Array], weight: Callable[[ClientData], jax.Array]
-) -> Diagnosis:
+) -> Diagnostics:
     """For methods whose clients minimise f_t(θ_t) + penalty(θ_t, view): the mean of that, with ``client.theta``."""
 
     def measure(view: View, client: Tree, data: ClientData, key: Key) -> dict[str, Tree]:
         loss = masked_mean(sample_losses(model, client.theta, data), data)
         return {"objective": loss + penalty(client.theta, view)}
 
-    return Diagnosis(measure, lambda server, mean: mean, weight=weight)
+    return Diagnostics(measure=measure, weight=weight)
 
 
-def of_mixture(model: Model, e_step: Callable, client_update: Callable) -> Diagnosis:
+def of_mixture(model: Model, e_step: Callable, update: Callable) -> Diagnostics:
     """For FedEM: ``e_step(theta, pi, data)`` gives responsibilities (n, M) and negative log-likelihoods (n,)."""
 
     def likelihood(theta: Tree, pi: jax.Array, data: ClientData) -> tuple[jax.Array, jax.Array]:
@@ -81,10 +79,10 @@ def of_mixture(model: Model, e_step: Callable, client_update: Callable) -> Diagn
             losses = jax.vmap(lambda theta_m: sample_losses(model, theta_m, data))(theta)  # (M, n)
             return masked_mean((q * losses.T).sum(axis=1), data)
 
-        found = client_update(view, client, data, key)[0].value
+        found = update(view, client, data, key)[0].value
         return {"alpha": inexactness(surrogate, view.value, found)}
 
-    return Diagnosis(measure, conclude, probe)
+    return Diagnostics(None, measure, conclude, probe)
 
 
 def conclude(server: Server, mean: dict[str, Tree]) -> dict[str, jax.Array]:

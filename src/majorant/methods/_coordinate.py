@@ -54,27 +54,33 @@ import jax.numpy as jnp
 
 from majorant.core import (
     Algorithm,
+    Answer,
     ClientData,
+    ClientSide,
     Key,
     Server,
-    Total,
-    Traffic,
+    ServerSide,
+    Setup,
+    Traits,
     Tree,
     Upload,
+    Uploads,
     View,
     all_finite,
     as_hyper,
     select,
+    view_of,
 )
 from majorant.methods._stalling import Watch, begin_watch, watch
 from majorant.methods._two_blocks import (
     Blocks,
     Coins,
     Counts,
-    coin_key,
-    coins_of,
+    Theory,
     combine,
     deployment,
+    distance_from_optimum,
+    draw_coins,
     gradient,
     joining,
     no_counts,
@@ -82,7 +88,6 @@ from majorant.methods._two_blocks import (
     repeat_with_samples,
     zeros,
 )
-from majorant.objectives.base import Objective
 from majorant.solvers import Batch, whole
 
 
@@ -117,6 +122,7 @@ class Call(NamedTuple):
     coins: Coins
     begun: jax.Array  # iterations before it
     phase: jax.Array  # WARMING_UP, SWITCHING or REDUCED
+    steepness: Tree = ()  # of f_m in β, for clients that join
 
 
 class Client(NamedTuple):
@@ -127,7 +133,6 @@ class Client(NamedTuple):
     gradient: Blocks | tuple[()]  # ∇f_m(v)
     reduced: jax.Array  # whether it has a v
     done: jax.Array  # iterations that its β has seen
-    id: jax.Array
 
 
 class Message(NamedTuple):
@@ -140,9 +145,9 @@ class Message(NamedTuple):
 class State(NamedTuple):
     """What the server keeps to itself."""
 
-    coins: jax.Array
     counts: Counts
     mean_size: jax.Array
+    steepness: jax.Array  # of f_m in β: 1 over the step of a client that joins
     phase: jax.Array
     fresh: jax.Array  # whether clients do not have the present ∇_w F(v) yet
     watch: Watch | tuple[()]
@@ -151,11 +156,9 @@ class State(NamedTuple):
 WARMING_UP, SWITCHING, REDUCED = 0, 1, 2  # without control variates; the round that takes them in; with them
 
 
-def coordinate_descent(
-    name: str, objective: Objective, hyper: dict[str, float], form: Form, joining_rate: float
-) -> Algorithm:
+def coordinate_descent(name: str, theory: Theory, hyper: dict[str, float], form: Form) -> Algorithm:
     """The methods of one iteration; see `asvrcd`, `svrcd`, `ascd` and `scd`."""
-    clients = objective.clients
+    objective, clients = theory.objective, theory.objective.clients
     accelerated, control_variates, warm_up, replays, shared_samples = form
 
     def init(key: Key) -> Server:
@@ -164,19 +167,19 @@ def coordinate_descent(
         if control_variates:
             value = value._replace(v=w if accelerated else (), gradient=zeros(w))
         state = State(
-            coins=coin_key(key),
             counts=no_counts(int(control_variates and not warm_up)),
             mean_size=jnp.ones((), jnp.result_type(float)),
+            steepness=jnp.zeros((), jnp.result_type(float)),
             phase=jnp.asarray(WARMING_UP if warm_up else REDUCED, jnp.int32),
             fresh=jnp.asarray(control_variates and not warm_up),
             watch=begin_watch(w) if warm_up else (),
         )
         return Server(value, as_hyper(hyper), state)
 
-    def draw(server: Server) -> Coins:
+    def draw(server: Server, key: Key) -> Coins:
         rho = server.hyper["rho"] if control_variates else 0.0
         phase = server.state.phase
-        coins = coins_of(server, server.state.coins, server.hyper["p_w"], jnp.where(phase == REDUCED, rho, 0.0))
+        coins = draw_coins(key, server.hyper["p_w"], jnp.where(phase == REDUCED, rho, 0.0))
         if not control_variates:
             return coins._replace(w_step=jnp.asarray(True), refresh=jnp.asarray(False))
         if not warm_up:
@@ -189,8 +192,14 @@ def coordinate_descent(
         )
 
     def broadcast(server: Server, key: Key) -> View:
-        call = Call(draw(server), server.state.counts.iterations, server.state.phase)
-        return View(server.value, server.hyper, server.round, server.rounds, call)
+        """Those who are always there have v, and ∇_w F(v) unless it is new: these parts do not travel then."""
+        call = Call(draw(server, key), server.state.counts.iterations, server.state.phase)
+        absences = jnp.asarray(server.terms.inclusion) < 1
+        return view_of(server, shared=call, travels=Shared(True, absences, absences | server.state.fresh))
+
+    def release(server: Server, key: Key) -> View:
+        view = broadcast(server, key)
+        return view._replace(shared=view.shared._replace(steepness=server.state.steepness))
 
     def thetas(hyper: dict[str, jax.Array], reduced: jax.Array) -> tuple[jax.Array, jax.Array]:
         """θ_1 and θ_2, of one who has a v or has none."""
@@ -241,13 +250,13 @@ def coordinate_descent(
         beta = jump(hyper, missed, client.beta, client.v.beta, g, client.reduced)  # type: ignore[union-attr]
         return client._replace(beta=select(missed > 0, beta, client.beta), done=call.begun)
 
-    def client_update(view: View, client: Client, data: ClientData, key: Key) -> tuple[Upload, Client]:
-        hyper, (coins, _, phase) = view.hyper, view.coins
-        client = up_to_date(view.coins, hyper, client)
+    def update(view: View, client: Client, data: ClientData, key: Key) -> tuple[Upload, Client]:
+        hyper, coins, phase = view.hyper, view.shared.coins, view.shared.phase
+        client = up_to_date(view.shared, hyper, client)
         index_key = jax.random.wrap_key_data(coins.sample) if shared_samples else key
         beta_scale = 1 / ((1 - hyper["p_w"]) * clients)
         if replays:
-            beta_scale = beta_scale / hyper["inclusion"]
+            beta_scale = beta_scale / view.terms.inclusion
         own_v = client.v.beta if control_variates else ()  # type: ignore[union-attr]
 
         def point(at: Blocks) -> Blocks:
@@ -257,10 +266,10 @@ def coordinate_descent(
         def difference(block: int, x: Blocks, batch: Batch) -> Tree:
             """∇f_{m,j}(x) − ∇f_{m,j}(v) in one block, for the sample j of an iteration."""
             slope = jax.grad(objective.value, argnums=block)
-            at_x = slope(*x, batch, data.id)
+            at_x = slope(*x, batch, data.slot)
             if not control_variates:
                 return at_x
-            return combine((1, at_x), (-1 * client.reduced, slope(*client.v, batch, data.id)))
+            return combine((1, at_x), (-1 * client.reduced, slope(*client.v, batch, data.slot)))
 
         def move_beta(beta: Iterates, x: Blocks, scale: Any, batch: Batch) -> Iterates:
             g = combine((scale, difference(1, x, batch)))
@@ -280,11 +289,11 @@ def coordinate_descent(
         beta = move_beta(before.beta, x, jnp.where(coins.w_step, 0, beta_scale), last)
         client = client._replace(beta=beta, done=client.done + coins.silent + 1)
         if not control_variates:
-            return Upload(Message(step, ()), one_vote(data)), client
+            return Upload(Message(step, ()), one_vote(data), travels=Message(coins.w_step, ())), client
         fresh = Blocks(before.w.y, before.beta.y)
         v, slopes = jax.lax.cond(
             coins.refresh,
-            lambda: (fresh, gradient(objective, fresh, whole(data), data.id)),
+            lambda: (fresh, gradient(objective, fresh, whole(data), data.slot)),
             lambda: (client.v, client.gradient),
         )
         if warm_up:
@@ -292,14 +301,15 @@ def coordinate_descent(
             beta = select(anew, Iterates(fresh.beta, fresh.beta), beta)
         change = combine((1, slopes.w), (-1, client.gradient.w))  # type: ignore[union-attr]
         client = client._replace(beta=beta, v=v, gradient=slopes, reduced=client.reduced | coins.refresh)
-        return Upload(Message(step, change), one_vote(data)), client
+        sent = Message(coins.w_step, coins.refresh)  # what the coins ask for
+        return Upload(Message(step, change), one_vote(data), travels=sent), client
 
-    def server_update(server: Server, total: Total) -> Server:
-        hyper, value, state, coins = server.hyper, server.value, server.state, draw(server)
+    def server_update(server: Server, view: View, uploads: Uploads) -> Server:
+        hyper, value, state, coins = server.hyper, server.value, server.state, view.shared.coins
         reduced = state.phase == REDUCED
         w = jump(hyper, coins.silent, value.w, value.v, value.gradient, reduced)
         w = select(coins.silent > 0, w, value.w)
-        g = combine((1 / (hyper["p_w"] * clients * total.inclusion), total.value.step))
+        g = combine((1 / (hyper["p_w"] * clients * server.terms.inclusion), uploads.value.step))
         evaluations = 1 + (reduced if control_variates else 0)
         counts = state.counts.add(
             iterations=coins.silent + 1,
@@ -311,7 +321,7 @@ def coordinate_descent(
         new = value
         if control_variates:
             g = combine((1, g), (1, value.gradient))
-            new = value._replace(gradient=combine((1, value.gradient), (1 / clients, total.value.change)))
+            new = value._replace(gradient=combine((1, value.gradient), (1 / clients, uploads.value.change)))
             if accelerated:
                 new = new._replace(v=select(coins.refresh, w.y, value.v))
         new = new._replace(w=move(hyper, w, between(hyper, w, value.v, reduced), g))
@@ -325,55 +335,57 @@ def coordinate_descent(
         return server._replace(value=new, state=state)
 
     def state_at(view: View, data: ClientData, beta: Tree) -> Client:
-        begun = view.coins.begun
-        client = Client(Iterates(beta, beta if accelerated else ()), (), (), jnp.asarray(True), begun, data.id)
+        begun = view.shared.begun
+        client = Client(Iterates(beta, beta if accelerated else ()), (), (), jnp.asarray(True), begun)
         if not control_variates:
             return client
         v = Blocks(view.value.w.y, beta)
         if warm_up:
             return client._replace(v=v, gradient=zeros(v), reduced=jnp.asarray(False))
-        slopes = gradient(objective, v, whole(data), data.id)
+        slopes = gradient(objective, v, whole(data), data.slot)
         usable = all_finite(slopes) & (data.size > 0)  # a client that is never heard must not enter ∇_w F(v)
         return client._replace(v=v, gradient=select(usable, slopes, zeros(slopes)))
 
-    def onboard(view: View, data: ClientData, key: Key) -> Client:
-        return state_at(view, data, joining(objective, view.value.w.y, data, key, joining_rate))
+    def join(view: View, data: ClientData, key: Key) -> Client:
+        steep = view.shared.steepness
+        rate = jnp.where(steep > 0, 1 / jnp.where(steep > 0, steep, 1), 0)
+        return state_at(view, data, joining(objective, view.value.w.y, data, key, rate))
 
-    def setup_client(view: View, client: Client, data: ClientData, key: Key) -> Upload:
-        slopes = client.gradient.w if control_variates else ()  # type: ignore[union-attr]
-        return Upload((data.size.astype(jnp.result_type(float)), slopes), one_vote(data))
+    def ask(view: View, client: Client, data: ClientData, key: Key) -> Answer:
+        return theory.answer(data, client.gradient.w if control_variates else ())  # type: ignore[union-attr]
 
-    def setup_server(server: Server, total: Total) -> Server:
-        mean_size, _ = total.mean()
-        if control_variates:
-            slopes = combine((1 / clients, total.value[1]))
-            server = server._replace(value=server.value._replace(gradient=slopes))
-        return server._replace(state=server.state._replace(mean_size=mean_size))
+    def started(server: Server, answers: Answer) -> Server:
+        server, mean_size = theory.fill(server, answers)
+        known = server.state._replace(mean_size=mean_size, steepness=theory.steepness(answers))
+        server = server._replace(state=known)
+        return late(server, answers, jnp.asarray(-1))
 
-    def travelling(server: Server, absences: jax.Array | bool) -> tuple[jax.Array, jax.Array]:
-        """Up: what the coins ask for. Down: those who are always there have v, and ∇_w F(v) unless it is new."""
-        coins = draw(server)
-        up = coins.w_step.astype(jnp.int32) + coins.refresh
-        moving = 1 + int(accelerated)
-        return up, jnp.where(absences, 2 * moving, moving + server.state.fresh.astype(jnp.int32))
+    def late(server: Server, answers: Answer, slot: jax.Array) -> Server:
+        if not control_variates:
+            return server
+        slopes = combine((1, server.value.gradient), (1 / clients, answers.value[1]))
+        return server._replace(value=server.value._replace(gradient=slopes))
 
+    at = lambda view, client: Blocks(view.value.w.y, client.beta.y)
     return Algorithm(
         name=name,
-        init=init,
-        broadcast=broadcast,
-        init_client=lambda view, data, key: state_at(view, data, objective.init_personal(key)),
-        client_update=client_update,
-        origin=lambda view: Message(zeros(view.value.w.y), zeros(view.value.gradient)),
-        server_update=server_update,
-        onboard=onboard,
-        setup_client=setup_client,
-        setup_server=setup_server,
-        needs_everyone=accelerated and not control_variates,
-        sends_points=False,
-        traffic=Traffic((2, 4 if accelerated else 2), travelling) if control_variates else None,
-        uneven_rounds=True,
-        log=lambda server: server.state.counts.shown(server.state.mean_size),
-        **deployment(objective, lambda view, client: Blocks(view.value.w.y, client.beta.y)),
+        server=ServerSide(init, server_update, broadcast),
+        client=ClientSide(
+            update=update,
+            init=lambda view, data, key: state_at(view, data, objective.init_personal(key)),
+            origin=lambda view: Message(zeros(view.value.w.y), zeros(view.value.gradient)),
+        ),
+        deployment=deployment(objective, at, join, release),
+        setup=Setup(ask, started, late),
+        traits=Traits(
+            needs_everyone=accelerated and not control_variates,
+            points=False,
+            equal_sizes=shared_samples,
+            uneven_rounds=True,
+        ),
+        diagnostics=distance_from_optimum(objective, at)._replace(
+            log=lambda server: server.state.counts.shown(server.state.mean_size)
+        ),
     )
 
 

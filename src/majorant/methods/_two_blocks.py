@@ -14,13 +14,25 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from majorant.core import ClientData, Diagnosis, Key, Server, Tree, View, all_finite, select, squared_norm
+from majorant.core import (
+    Answer,
+    ClientData,
+    Deployment,
+    Diagnostics,
+    Key,
+    Server,
+    Terms,
+    Tree,
+    View,
+    all_finite,
+    select,
+    squared_norm,
+)
 from majorant.math.checks import check_range
 from majorant.objectives.base import Constants, Objective
 from majorant.solvers import Batch, whole
 from majorant.solvers.minibatches import take
 
-COINS_STREAM = 0xC015
 LONGEST = 1 << 24  # steps without communication, at most: a bound for coins that almost never end a round
 DRAWN = 32  # samples that are drawn at once, for as many iterations: on a CPU one draw costs about as much as all
 JOINING_STEPS = 100  # of gradient descent on its own β, for a client that was not there at training
@@ -48,9 +60,9 @@ def zeros(tree: Tree) -> Tree:
     return jax.tree.map(jnp.zeros_like, tree)
 
 
-def gradient(objective: Objective, at: Blocks, batch: Batch, id: jax.Array) -> Blocks:
+def gradient(objective: Objective, at: Blocks, batch: Batch, slot: jax.Array | int) -> Blocks:
     """∇f_m over a batch, in both blocks."""
-    return Blocks(*jax.grad(objective.value, argnums=(0, 1))(at.w, at.beta, batch, id))
+    return Blocks(*jax.grad(objective.value, argnums=(0, 1))(at.w, at.beta, batch, slot))
 
 
 def draw_samples(data: ClientData, key: Key, block: jax.Array) -> Batch:
@@ -79,23 +91,17 @@ class Coins(NamedTuple):
     sample: jax.Array  # data of the key of shared sample indices
 
 
-def coins_of(server: Server, key_data: jax.Array, p_w: jax.Array, rho: jax.Array | float) -> Coins:
-    """The coins of the server's next round, the same whenever they are asked for.
+def draw_coins(key: Key, p_w: jax.Array, rho: jax.Array | float) -> Coins:
+    """The coins of a round, which the server draws and sends.
 
     An iteration is silent with probability q = (1 − p_w)(1 − ρ): a β-step without a refresh. So the number of silent
     ones is geometric, P(J = i) = q^i (1 − q), and the last iteration is drawn from the other three outcomes.
     """
-    key = jax.random.fold_in(jax.random.wrap_key_data(key_data), server.round + 1)
     u = jax.random.uniform(key, (3,), jnp.result_type(float))
     q = (1 - p_w) * (1 - rho)
     silent = jnp.clip(jnp.floor(jnp.log1p(-u[0]) / jnp.log(q)), 0, LONGEST).astype(jnp.int32)
     w_step = u[1] * (1 - q) < p_w
     return Coins(silent, w_step, ~w_step | (u[2] < rho), jax.random.key_data(jax.random.fold_in(key, 0)))
-
-
-def coin_key(key: Key) -> jax.Array:
-    """What the server keeps to draw coins from: it needs them in `broadcast` and again in `server_update`."""
-    return jax.random.key_data(jax.random.fold_in(key, COINS_STREAM))
 
 
 def repeat(count: jax.Array, step: Callable[[jax.Array, Any], Any], start: Any) -> Any:
@@ -152,51 +158,86 @@ def no_counts(full: int = 0) -> Counts:
 def joining(objective: Objective, w: Tree, data: ClientData, key: Key, rate: Any) -> Tree:
     """β for a client that was not there at training: steps down f_m(w, ·), or the start where those fail."""
     start = objective.init_personal(key)
-    slope = lambda beta: jax.grad(objective.value, argnums=1)(w, beta, whole(data), data.id)
+    slope = lambda beta: jax.grad(objective.value, argnums=1)(w, beta, whole(data), data.slot)
     step = lambda _, beta: jax.tree.map(lambda b, g: (b - rate * g).astype(b.dtype), beta, slope(beta))
     beta = jax.lax.fori_loop(0, JOINING_STEPS, step, start)
     return select(all_finite(beta), beta, start)
 
 
-def distance_from_optimum(objective: Objective, at: Callable[[View, Tree], Blocks]) -> Diagnosis:
+def distance_from_optimum(objective: Objective, at: Callable[[View, Tree], Blocks]) -> Diagnostics:
     """F and ‖∇F‖² at ``at(view, client)``; clients count equally."""
 
     def measure(view: View, client: Tree, data: ClientData, key: Key) -> dict[str, Tree]:
         point = at(view, client)
-        slope = gradient(objective, point, whole(data), data.id)
-        value = objective.value(point.w, point.beta, whole(data), data.id)
+        slope = gradient(objective, point, whole(data), data.slot)
+        value = objective.value(point.w, point.beta, whole(data), data.slot)
         return {"objective": value, "w": slope.w, "beta": squared_norm(slope.beta)}
 
     def conclude(server: Server, mean: dict[str, Tree]) -> dict[str, jax.Array]:
         squared = squared_norm(mean["w"]) + mean["beta"] / objective.clients
         return {"objective": mean["objective"], "gradient_squared": squared}
 
-    return Diagnosis(measure, conclude, weight=one_vote)
+    return Diagnostics(measure=measure, conclude=conclude, weight=one_vote)
 
 
-class Adapted(NamedTuple):
-    """A client's state for deployment, where the objective has a last step on the client's own samples."""
+def deployment(
+    objective: Objective,
+    at: Callable[[View, Tree], Blocks],
+    join: Callable[[View, ClientData, Key], Tree],
+    release: Callable[[Server, Key], View] | None = None,
+) -> Deployment:
+    """Models at ``at(view, state)``, after a last step on the client's own samples where the objective has one."""
 
-    model: Tree
+    def personalize(view: View, state: Tree, data: ClientData, key: Key) -> Tree:
+        model = objective.deploy(*at(view, state), data.slot)
+        return model if objective.adapt is None else objective.adapt(model, whole(data))
+
+    return Deployment(personalize, objective.predict, join, release)
 
 
-def deployment(objective: Objective, at: Callable[[View, Tree], Blocks]) -> dict[str, Any]:
-    """The fields of an `Algorithm` that make models, and measure the run, at ``at(view, client)``."""
+Numbers = Callable[[Constants, jax.Array, Terms], dict[str, Any]]  # of the constants, the mean size and the terms
 
-    def personalize(view: View, client: Tree) -> Tree:
-        if isinstance(client, Adapted):
-            return client.model
-        return objective.deploy(*at(view, client), client.id)
 
-    def adapt(view: View, client: Tree, data: ClientData, key: Key) -> Adapted:
-        return Adapted(objective.adapt(personalize(view, client), whole(data)))  # type: ignore[misc]
+class Theory(NamedTuple):
+    """Hyperparameters that nobody gave, from the clients' constants: the set-up question of these solvers.
 
-    return {
-        "personalize": personalize,
-        "adapt": adapt if objective.adapt else None,
-        "predict": objective.predict,
-        "diagnosis": distance_from_optimum(objective, at),
-    }
+    They are NaN until the clients have answered. ``constants`` are given, or found as the largest numbers over clients.
+    """
+
+    objective: Objective
+    constants: Constants | None
+    numbers: Numbers
+
+    def answer(self, data: ClientData, beside: Tree = ()) -> Answer:
+        """A client's number of samples, its constants, and what a method asks for beside them."""
+        size = data.size.astype(jnp.result_type(float))
+        curvature = self.objective.curvature
+        largest = () if self.constants is not None or curvature is None else curvature(data)
+        return Answer((size, beside), one_vote(data), largest)
+
+    def found(self, answers: Answer) -> Constants | None:
+        """The constants, where there are any."""
+        if self.constants is not None or self.objective.constants_of is None or self.objective.curvature is None:
+            return self.constants
+        return self.objective.constants_of(answers.largest)
+
+    def fill(self, server: Server, answers: Answer) -> tuple[Server, jax.Array]:
+        """The server with all its hyperparameters, and the mean number of samples."""
+        mean_size, constants = answers.mean()[0], self.found(answers)
+        values = {} if constants is None else self.numbers(constants, mean_size, server.terms)
+        known = lambda name, v: jnp.where(jnp.isnan(v), jnp.asarray(values.get(name, jnp.nan), v.dtype), v)
+        return server._replace(hyper={name: known(name, v) for name, v in server.hyper.items()}), mean_size
+
+    def steepness(self, answers: Answer) -> jax.Array:
+        """How steep f_m is in β at most: 1 over the step of a client that joins; 0 where that is not known."""
+        constants = self.found(answers)
+        steep = 0.0 if constants is None else self.objective.clients * constants.smooth_beta
+        return jnp.asarray(steep, jnp.result_type(float))
+
+
+def unless_given(**values: float | None) -> dict[str, float]:
+    """Hyperparameters, NaN for those that theory is to find."""
+    return {name: math.nan if value is None else value for name, value in values.items()}
 
 
 def is_personal(objective: Objective) -> bool:
@@ -216,7 +257,9 @@ def check_coordinate(method: str, objective: Objective, constants: Constants | N
             stacklevel=3,
         )
     if constants is None:
-        raise ValueError(f"{method} takes its steps from constants: give objective.constants(data), or use LSGD-PFL")
+        if objective.curvature is None:
+            raise ValueError(f"{method} takes its steps from constants, which {objective.name} has not: use LSGD-PFL")
+        return
     for name, value in constants._asdict().items():
         if not (math.isfinite(value) and value >= 0):
             raise ValueError(f"{method} needs finite constants of smoothness, but {name} is {value}: use LSGD-PFL")
@@ -227,8 +270,10 @@ def check_coordinate(method: str, objective: Objective, constants: Constants | N
         )
 
 
-def check_block_probability(p_w: float, personal: bool) -> float:
-    """p_w, which is 1 where nothing is personal, and otherwise strictly between 0 and 1."""
+def check_block_probability(p_w: float | None, personal: bool) -> float | None:
+    """p_w, which is 1 where nothing is personal, and otherwise strictly between 0 and 1; None: theory finds it."""
+    if p_w is None:
+        return None if personal else 1.0
     if not personal and p_w == 1:
         return 1.0
     check_range("p_w", p_w, above=0, below=1)

@@ -24,30 +24,47 @@ techniques*, TMLR 2023, Algorithm 2 and Theorem 7.
 
 from __future__ import annotations
 
-import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from majorant.core import Algorithm, ClientData, Key, Server, Total, Tree, Upload, View, as_hyper
+from majorant.core import (
+    Algorithm,
+    Answer,
+    ClientData,
+    ClientSide,
+    Key,
+    Server,
+    ServerSide,
+    Setup,
+    Terms,
+    Traits,
+    Tree,
+    Upload,
+    Uploads,
+    View,
+    as_hyper,
+    view_of,
+)
 from majorant.math.checks import check_range
 from majorant.methods._two_blocks import (
     Blocks,
-    Coins,
     Counts,
+    Theory,
     check_block_probability,
     check_coordinate,
-    coin_key,
-    coins_of,
     combine,
     deployment,
+    distance_from_optimum,
+    draw_coins,
     gradient,
     is_personal,
     joining,
     no_counts,
     one_vote,
     repeat,
+    unless_given,
     zeros,
 )
 from majorant.objectives.base import Constants, Objective
@@ -61,17 +78,9 @@ class Iterates(NamedTuple):
     z: Tree
 
 
-class Client(NamedTuple):
-    """What stays with a client."""
-
-    beta: Iterates
-    id: jax.Array
-
-
 class State(NamedTuple):
     """What the server keeps to itself."""
 
-    coins: jax.Array
     counts: Counts
     mean_size: jax.Array
 
@@ -79,7 +88,7 @@ class State(NamedTuple):
 def acd(
     objective: Objective,
     *,
-    constants: Constants,
+    constants: Constants | None = None,
     p_w: float | None = None,
     nu: float | None = None,
     theta: float | None = None,
@@ -87,44 +96,46 @@ def acd(
 ) -> Algorithm:
     """Accelerated coordinate descent for personalized objectives; needs every client in every round.
 
-    All numbers come from ``constants`` by Theorem 7 unless they are given; they, and L^w and L^β as ``smooth_w`` and
-    ``smooth_beta``, are hyperparameters of the run. The history has the ``iterations`` and, in gradients of single
-    samples per client, ``gradients_w`` and ``gradients_beta``: a full gradient counts as the mean number of samples.
+    All numbers come from ``constants``, or from the clients' own, by Theorem 7 unless they are given; they, and L^w and
+    L^β as ``smooth_w`` and ``smooth_beta``, are hyperparameters of the run. The history has the ``iterations`` and, in
+    gradients of single samples per client, ``gradients_w`` and ``gradients_beta``: a full gradient counts as the mean
+    number of samples.
 
     >>> import majorant as mj
-    >>> from majorant.objectives import mixture
     >>> data = mj.data.synthetic_mixture(clients=10, dimension=5, seed=0)
-    >>> objective = mixture(data, lambda_=0.1, l2=1e-2)
-    >>> algorithm = acd(objective, constants=objective.constants(data))
-    >>> run = mj.simulate(algorithm, data, rounds=3)
+    >>> objective = mj.objectives.mixture(data, lambda_=0.1, l2=1e-2)
+    >>> run = mj.simulate(mj.methods.acd(objective), data, rounds=3)
     >>> run.history[-1]["iterations"] >= 3
     True
     """
     check_coordinate("ACD-PFL", objective, constants, strongly=True)
     clients, personal = objective.clients, is_personal(objective)
-    roots = math.sqrt(constants.smooth_w), math.sqrt(constants.smooth_beta) if personal else 0.0
-    p_w = check_block_probability(roots[0] / sum(roots) if p_w is None else p_w, personal)
-    if nu is None:
-        flat = (p**2 / root**2 for p, root in zip((p_w, 1 - p_w), roots, strict=True) if root)
-        nu = constants.mu * min(flat)
-    check_range("nu", nu, above=0)
-    theta = (math.sqrt(nu**2 + 4 * nu) - nu) / 2 if theta is None else theta
-    check_range("theta", theta, above=0, below=1)
-    eta = 1 / theta if eta is None else eta
-    check_range("eta", eta, above=0)
-    hyper = {"p_w": p_w, "nu": nu, "theta": theta, "eta": eta}
-    hyper |= {"smooth_w": constants.smooth_w, "smooth_beta": constants.smooth_beta}
+    p_w = check_block_probability(p_w, personal)
+    for name, value, bound in (("nu", nu, {}), ("theta", theta, {"below": 1}), ("eta", eta, {})):
+        if value is not None:
+            check_range(name, value, above=0, **bound)
+    hyper = unless_given(p_w=p_w, nu=nu, theta=theta, eta=eta, smooth_w=None, smooth_beta=None)
+
+    def numbers(constants: Constants, mean_size: jax.Array, terms: Terms) -> dict[str, Any]:
+        steep_w, steep_beta = jnp.asarray(constants.smooth_w), jnp.asarray(constants.smooth_beta if personal else 0.0)
+        share = jnp.sqrt(steep_w) / (jnp.sqrt(steep_w) + jnp.sqrt(steep_beta)) if p_w is None else jnp.asarray(p_w)
+        flat = [jnp.where(s > 0, p**2 / jnp.where(s > 0, s, 1), jnp.inf) for p, s in
+                ((share, steep_w), (1 - share, steep_beta))]  # fmt: skip
+        convexity = jnp.where(jnp.asarray(constants.mu) > 0, constants.mu, jnp.nan)  # without it, no acceleration
+        pull = convexity * jnp.minimum(*flat) if nu is None else jnp.asarray(nu)
+        root = (jnp.sqrt(pull**2 + 4 * pull) - pull) / 2 if theta is None else theta
+        found = {"p_w": share, "nu": pull, "theta": root, "eta": 1 / root if eta is None else eta}
+        return found | {"smooth_w": constants.smooth_w, "smooth_beta": constants.smooth_beta}
+
+    theory = Theory(objective, constants, numbers)
 
     def init(key: Key) -> Server:
         w = objective.init(key)
-        state = State(coin_key(key), no_counts(), jnp.ones((), jnp.result_type(float)))
-        return Server(Iterates(w, w), as_hyper(hyper), state)
-
-    def draw(server: Server) -> Coins:
-        return coins_of(server, server.state.coins, server.hyper["p_w"], 0.0)
+        return Server(Iterates(w, w), as_hyper(hyper), State(no_counts(), jnp.ones((), jnp.result_type(float))))
 
     def broadcast(server: Server, key: Key) -> View:
-        return View(server.value, server.hyper, server.round, server.rounds, draw(server).silent)
+        """With J, the number of β-steps before the w-step, for all."""
+        return view_of(server, shared=draw_coins(key, server.hyper["p_w"], 0.0).silent)
 
     def between(hyper: dict[str, jax.Array], u: Iterates) -> Tree:
         return combine((1 - hyper["theta"], u.y), (hyper["theta"], u.z))
@@ -143,53 +154,49 @@ def acd(
         z = combine((1, stayed.z), (-eta * c / (1 + eta * hyper["nu"]), g))
         return Iterates(combine((1, x), (-1 / hyper[block], g)), z)
 
-    def client_update(view: View, client: Client, data: ClientData, key: Key) -> tuple[Upload, Client]:
+    def update(view: View, beta: Iterates, data: ClientData, key: Key) -> tuple[Upload, Iterates]:
         hyper = view.hyper
 
         def beta_step(_: jax.Array, at: Blocks) -> Blocks:
             x = Blocks(between(hyper, at.w), between(hyper, at.beta))
-            slope = jax.grad(objective.value, argnums=1)(x.w, x.beta, whole(data), data.id)
+            slope = jax.grad(objective.value, argnums=1)(x.w, x.beta, whole(data), data.slot)
             g = jax.tree.map(lambda s: s / clients, slope)
             return Blocks(stay(hyper, at.w, x.w), descend(hyper, at.beta, x.beta, g, "smooth_beta"))
 
-        w, beta = repeat(view.coins, beta_step, Blocks(view.value, client.beta))
+        w, beta = repeat(view.shared, beta_step, Blocks(view.value, beta))
         x = Blocks(between(hyper, w), between(hyper, beta))
-        slope = gradient(objective, x, whole(data), data.id).w
-        return Upload(slope, one_vote(data)), client._replace(beta=stay(hyper, beta, x.beta))
+        slope = gradient(objective, x, whole(data), data.slot).w
+        return Upload(slope, one_vote(data)), stay(hyper, beta, x.beta)
 
-    def server_update(server: Server, total: Total) -> Server:
-        hyper, silent = server.hyper, draw(server).silent
+    def server_update(server: Server, view: View, uploads: Uploads) -> Server:
+        hyper, silent = server.hyper, view.shared
         w = repeat(silent, lambda _, w: stay(hyper, w, between(hyper, w)), server.value)
-        g = jax.tree.map(lambda s: s / clients, total.value)
+        g = jax.tree.map(lambda s: s / clients, uploads.value)
         counts = server.state.counts.add(iterations=silent + 1, full_w=1, full_beta=silent)
         w = descend(hyper, w, between(hyper, w), g, "smooth_w")
         return server._replace(value=w, state=server.state._replace(counts=counts))
 
-    def init_client(view: View, data: ClientData, key: Key) -> Client:
+    def start(view: View, data: ClientData, key: Key) -> Iterates:
         beta = objective.init_personal(key)
-        return Client(Iterates(beta, beta), data.id)
+        return Iterates(beta, beta)
 
-    def onboard(view: View, data: ClientData, key: Key) -> Client:
+    def join(view: View, data: ClientData, key: Key) -> Iterates:
         beta = joining(objective, view.value.y, data, key, 1 / (clients * view.hyper["smooth_beta"]))
-        return Client(Iterates(beta, beta), data.id)
+        return Iterates(beta, beta)
 
-    def setup_server(server: Server, total: Total) -> Server:
-        return server._replace(state=server.state._replace(mean_size=total.mean()))
+    def started(server: Server, answers: Answer) -> Server:
+        server, mean_size = theory.fill(server, answers)
+        return server._replace(state=server.state._replace(mean_size=mean_size))
 
+    at = lambda view, beta: Blocks(view.value.y, beta.y)
     return Algorithm(
         name="acd",
-        init=init,
-        broadcast=broadcast,
-        init_client=init_client,
-        client_update=client_update,
-        origin=lambda view: zeros(view.value.y),
-        server_update=server_update,
-        onboard=onboard,
-        setup_client=lambda view, client, data, key: Upload(data.size.astype(jnp.result_type(float)), one_vote(data)),
-        setup_server=setup_server,
-        needs_everyone=True,
-        sends_points=False,
-        uneven_rounds=True,
-        log=lambda server: server.state.counts.shown(server.state.mean_size),
-        **deployment(objective, lambda view, client: Blocks(view.value.y, client.beta.y)),
+        server=ServerSide(init, server_update, broadcast),
+        client=ClientSide(update, start, origin=lambda view: zeros(view.value.y)),
+        deployment=deployment(objective, at, join),
+        setup=Setup(lambda view, beta, data, key: theory.answer(data), started),
+        traits=Traits(needs_everyone=True, points=False, uneven_rounds=True),
+        diagnostics=distance_from_optimum(objective, at)._replace(
+            log=lambda server: server.state.counts.shown(server.state.mean_size)
+        ),
     )

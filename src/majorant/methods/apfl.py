@@ -23,7 +23,20 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from majorant.core import Algorithm, ClientData, Key, Server, Tree, Upload, View, as_hyper, masked_mean
+from majorant.core import (
+    Algorithm,
+    ClientData,
+    ClientSide,
+    Deployment,
+    Key,
+    Server,
+    ServerSide,
+    Tree,
+    Upload,
+    View,
+    as_hyper,
+    masked_mean,
+)
 from majorant.math.checks import check_range
 from majorant.models.base import Model
 from majorant.solvers import Batch, LocalSolver, local_sgd, needs_steps, run_minibatches, statistic_leaves
@@ -65,11 +78,11 @@ def apfl(
     def mix(alpha: jax.Array, v: Tree, w: Tree) -> Tree:
         return jax.tree.map(lambda v, w: alpha * v + (1 - alpha) * w, v, w)
 
-    def init_client(view: View, data: ClientData, key: Key) -> Client:
+    def start(view: View, data: ClientData, key: Key) -> Client:
         w = view.value
         return Client(w, view.hyper["alpha"], local.moments(w), local.moments(w))
 
-    def client_update(view: View, client: Client, data: ClientData, key: Key) -> tuple[Upload, Client]:
+    def update(view: View, client: Client, data: ClientData, key: Key) -> tuple[Upload, Client]:
         deployed = mix(client.alpha, client.v, view.value)
         loss = masked_mean(model.losses(deployed, data.x, data.y), data)
 
@@ -84,19 +97,20 @@ def apfl(
             return w, Client(next_v, alpha, v_moments, w_moments)
 
         moments = local.init(view.value)  # of the first step, where they are not kept
-        start = client if local.keep_moments else client._replace(v_moments=moments, w_moments=moments)
-        w, client = run_minibatches(local.plan, step, (view.value, start), data, key)
+        begun = client if local.keep_moments else client._replace(v_moments=moments, w_moments=moments)
+        w, client = run_minibatches(local.plan, step, (view.value, begun), data, key)
         kept = client if local.keep_moments else client._replace(v_moments=(), w_moments=())
         return Upload(w, data.size.astype(loss.dtype), {"loss": loss}), kept
 
     return Algorithm(
         name="apfl",
-        init=lambda key: Server(model.init(key), as_hyper(local.hyper | rates)),
-        init_client=init_client,
-        client_update=client_update,
-        onboard=lambda view, data, key: client_update(view, init_client(view, data, key), data, key)[1],
-        personalize=lambda view, client: mix(client.alpha, client.v, view.value),
-        predict=model.predict,
+        server=ServerSide(lambda key: Server(model.init(key), as_hyper(local.hyper | rates))),
+        client=ClientSide(update, start),
+        deployment=Deployment(
+            personalize=lambda view, client, data, key: mix(client.alpha, client.v, view.value),
+            predict=model.predict,
+            join=lambda view, data, key: update(view, start(view, data, key), data, key)[1],
+        ),
     )
 
 

@@ -8,19 +8,28 @@ techniques*, TMLR 2023, Algorithm 5.
 
 from __future__ import annotations
 
-from majorant.core import Algorithm
-from majorant.math.checks import check_range
-from majorant.methods._coordinate import Form
-from majorant.methods._coordinate_theory import Sizes, block_hyper, made, momentum, refresh_probability
-from majorant.methods._two_blocks import check_coordinate
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from majorant.core import Algorithm, Terms
+from majorant.methods._coordinate import Form, coordinate_descent
+from majorant.methods._coordinate_theory import (
+    block_numbers,
+    check_numbers,
+    check_sampling,
+    momentum_numbers,
+    refresh_probability,
+)
+from majorant.methods._two_blocks import Theory, check_coordinate, is_personal, unless_given
 from majorant.objectives.base import Constants, Objective
 
 
 def ascd(
     objective: Objective,
     *,
-    constants: Constants,
-    sizes: Sizes | None = None,
+    constants: Constants | None = None,
     p_w: float | None = None,
     rho: float | None = None,
     lr: float | None = None,
@@ -32,21 +41,23 @@ def ascd(
 ) -> Algorithm:
     """Accelerated stochastic coordinate descent without control variates; needs every client in every round.
 
-    η, γ and ν are ASVRCD-PFL's, for which it needs ``sizes`` or ``rho``. ``rule`` says what θ is: "theorem" takes
-    Theorem 8's θ_1; "paper" is that of the paper's experiments, min{0.8, 1/η}, which changes with the scale of the
-    objective. No theorem covers either: gradient noise is amplified by about γ/η, and where that is too much a smaller
-    ``lr`` or ``gamma`` helps. See `asvrcd` for the other options.
+    η, γ and ν are ASVRCD-PFL's, which depend on ``rho``. ``rule`` says what θ is: "theorem" takes Theorem 8's θ_1;
+    "paper" is that of the paper's experiments, min{0.8, 1/η}, which changes with the scale of the objective. No theorem
+    covers either: gradient noise is amplified by about γ/η, and where that is too much a smaller ``lr`` or ``gamma``
+    helps. See `asvrcd` for the other options.
     """
     check_coordinate("ASCD-PFL", objective, constants, strongly=True)
-    hyper = block_hyper(objective, constants, p_w, lr)
+    p_w = check_numbers(objective, p_w=p_w, rho=rho, lr=lr, theta=theta, gamma=gamma, nu=nu)
     if rule not in ("theorem", "paper"):
         raise ValueError(f"rule must be 'theorem' or 'paper', got {rule!r}")
-    rho = refresh_probability(hyper["p_w"], rho, sizes)
-    hyper |= momentum(hyper["lr"], constants.mu, None, 0.5, rho, gamma, nu)
-    if rule == "paper":
-        hyper["theta_1"] = min(0.8, 1 / hyper["lr"])
-    if theta is not None:
-        check_range("theta", theta, above=0, below=1)
-        hyper["theta_1"] = theta
-    form = Form(accelerated=True, control_variates=False)
-    return made("ascd", objective, hyper, constants, sampling, sizes, form)
+    shared, personal = check_sampling(sampling), is_personal(objective)
+
+    def numbers(constants: Constants, mean_size: jax.Array, terms: Terms) -> dict[str, Any]:
+        found = block_numbers(personal, constants, terms, p_w, lr)
+        chance = refresh_probability(rho, found["p_w"], mean_size)
+        found |= momentum_numbers(found["lr"], constants.mu, None, 0.5, chance, gamma, nu)
+        return found | ({"theta_1": jnp.minimum(0.8, 1 / found["lr"])} if rule == "paper" else {})
+
+    hyper = unless_given(p_w=p_w, lr=lr, theta_1=theta, gamma=gamma, nu=nu)
+    form = Form(True, False, shared_samples=shared)
+    return coordinate_descent("ascd", Theory(objective, constants, numbers), hyper, form)

@@ -26,7 +26,22 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jax.ops import segment_max, segment_min, segment_sum
 
-from majorant.core import Algorithm, ClientData, Key, Server, Stack, Total, Tree, View, as_hyper, masked_mean, select
+from majorant.core import (
+    Algorithm,
+    ClientData,
+    Deployment,
+    Diagnostics,
+    Key,
+    Server,
+    ServerSide,
+    Traits,
+    Tree,
+    Uploads,
+    View,
+    as_hyper,
+    masked_mean,
+    select,
+)
 from majorant.math.checks import check_range
 from majorant.methods.fedavg import shared_model
 from majorant.models.base import Model
@@ -75,36 +90,36 @@ def clustered(
         theta = jax.tree.map(lambda v: jnp.broadcast_to(v, (clients, *v.shape)), model.init(key))
         return Server(Clusters(theta, jnp.zeros(clients, jnp.int32)), as_hyper(hyper))
 
-    def address(view: View, id: jax.Array) -> View:
-        return view._replace(value=jax.tree.map(lambda v: v[view.value.label[id]], view.value.theta))
+    def address(view: View, slot: jax.Array) -> View:
+        return view._replace(value=jax.tree.map(lambda v: v[view.value.label[slot]], view.value.theta))
 
-    def aggregate(server: Server, stack: Stack) -> Total:
-        old, member = server.value, stack.weight > 0
+    def update(server: Server, view: View, uploads: Uploads) -> Server:
+        old, member = server.value, uploads.weight > 0
         flatten = jax.vmap(lambda new, c: ravel_pytree(jax.tree.map(lambda n, v: n - v[c], new, old.theta))[0])
-        update = jnp.where(member[:, None], flatten(stack.value, old.label), 0)  # (clients, parameters)
-        norm = jnp.linalg.norm(update, axis=1)
+        moved = jnp.where(member[:, None], flatten(uploads.value, old.label), 0)  # (clients, parameters)
+        norm = jnp.linalg.norm(moved, axis=1)
         count = segment_sum(member.astype(norm.dtype), old.label, clients)
-        mean = segment_sum(update, old.label, clients) / jnp.maximum(count, 1)[:, None]
+        mean = segment_sum(moved, old.label, clients) / jnp.maximum(count, 1)[:, None]
         ripe = jnp.linalg.norm(mean, axis=1) < server.hyper["tolerance_mean"]
         uneasy = segment_max(norm, old.label, clients) > server.hyper["tolerance_max"]
         splits = ripe & uneasy & (count > 2)
 
         def split() -> jax.Array:
-            direction = update / jnp.maximum(norm, jnp.finfo(norm.dtype).tiny)[:, None]
+            direction = moved / jnp.maximum(norm, jnp.finfo(norm.dtype).tiny)[:, None]
             return bipartition(1 - direction @ direction.T, old.label, member, splits)
 
         label = jax.lax.cond(splits.any(), split, lambda: old.label)
-        weight = segment_sum(stack.weight, label, clients)
+        weight = segment_sum(uploads.weight, label, clients)
 
         def average(sent: jax.Array, before: jax.Array) -> jax.Array:
             spread = lambda w: w.reshape((-1,) + (1,) * (sent.ndim - 1)).astype(sent.dtype)
-            total = segment_sum(spread(stack.weight) * sent, label, clients)
+            total = segment_sum(spread(uploads.weight) * sent, label, clients)
             return jnp.where(spread(weight) > 0, total / jnp.maximum(spread(weight), 1), before)
 
-        theta = jax.tree.map(average, stack.value, old.theta)
-        return Total(Clusters(theta, label), stack.weight.sum())
+        theta = jax.tree.map(average, uploads.value, old.theta)
+        return server._replace(value=Clusters(theta, label))
 
-    def onboard(view: View, data: ClientData, key: Key) -> Newcomer:
+    def join(view: View, data: ClientData, key: Key) -> Newcomer:
         model_of = lambda c: jax.tree.map(lambda v: v[c], view.value.theta)
         loss_of = lambda c: masked_mean(model.losses(model_of(c), data.x, data.y), data)
 
@@ -115,18 +130,14 @@ def clustered(
         start = (loss_of(jnp.asarray(0)), jnp.asarray(0))
         return Newcomer(model_of(jax.lax.fori_loop(0, view.value.label.max() + 1, compare, start)[1]))
 
-    def personalize(view: View, client: Tree) -> Tree:
+    def personalize(view: View, client: Tree, data: ClientData, key: Key) -> Tree:
         return client.theta if isinstance(client, Newcomer) else view.value
 
     return shared_model("clustered", model, local)._replace(
-        init=init,
-        address=address,
-        aggregate=aggregate,
-        server_update=lambda server, total: server._replace(value=total.value),
-        onboard=onboard,
-        personalize=personalize,
-        needs_everyone=True,
-        diagnosis=None,  # a mean gradient over the models of different clusters means nothing
+        server=ServerSide(init, update, address=address),
+        deployment=Deployment(personalize, model.predict, join),
+        traits=Traits(needs_everyone=True, reads="each"),
+        diagnostics=Diagnostics(),  # a mean gradient over the models of different clusters means nothing
     )
 
 

@@ -11,13 +11,27 @@ Reddi et al., *Adaptive federated optimization*, ICLR 2021 (server momentum, Ada
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from majorant.core import Algorithm, ClientData, Key, Server, Total, Tree, Upload, View, as_hyper, replace_by_mean
+from majorant.core import (
+    Algorithm,
+    Answer,
+    ClientData,
+    ClientSide,
+    Deployment,
+    Key,
+    Server,
+    ServerSide,
+    Setup,
+    Tree,
+    Upload,
+    Uploads,
+    View,
+    as_hyper,
+)
 from majorant.math.checks import check_range
 from majorant.methods import _convergence as convergence
 from majorant.models.base import Model
@@ -63,67 +77,67 @@ def fedavg(
         theta = model.init(key)
         return Server(theta, as_hyper(local.hyper | {"server_lr": rate}), optimizer.init(theta))
 
-    def server_update(state: Server, total: Total) -> Server:
-        gap = jax.tree.map(jnp.subtract, state.value, total.mean())
+    def update(state: Server, view: View, uploads: Uploads) -> Server:
+        gap = jax.tree.map(jnp.subtract, state.value, uploads.mean())
         direction, moments = optimizer.update(gap, state.state, state.value)
         value = jax.tree.map(lambda v, d: v - state.hyper["server_lr"] * d, state.value, direction)
         return state._replace(value=value, state=moments)
 
     plain = shared_model("fedavg", model, local)
     if absent != "excluded":
-        return plain._replace(
-            init=lambda key: plain.init(key)._replace(state=unknown_total()), **absent_clients(absent)
-        )
-    return plain._replace(init=init, server_update=server_update)
+        return counting_absent(plain, absent)
+    return plain._replace(server=ServerSide(init, update))
 
 
 def shared_model(
-    name: str, model: Model, local: Solver, penalty: Callable[[Tree, View], jax.Array] | None = None
+    name: str,
+    model: Model,
+    local: Solver,
+    penalty: Callable[[Tree, View], jax.Array] | None = None,
+    hyper: dict[str, float] | None = None,
 ) -> Algorithm:
     """One model for everybody: clients train it, with ``penalty(θ, view)`` added to their loss, and send it back."""
 
-    def client_update(view: View, moments: Tree, data: ClientData, key: Key) -> tuple[Upload, Tree]:
+    def update(view: View, moments: Tree, data: ClientData, key: Key) -> tuple[Upload, Tree]:
         added = (lambda theta: penalty(theta, view)) if penalty else None
         theta, moments, loss = local.solve(model, view, view.value, moments, data, key, penalty=added)
         return Upload(theta, data.size.astype(loss.dtype), {"loss": loss}), moments
 
     return Algorithm(
         name=name,
-        init=lambda key: Server(model.init(key), as_hyper(local.hyper)),
-        init_client=lambda view, data, key: local.moments(view.value),
-        client_update=client_update,
-        personalize=lambda view, moments: view.value,
-        predict=model.predict,
-        diagnosis=convergence.of_shared_model(model, client_update, penalty),
+        server=ServerSide(lambda key: Server(model.init(key), as_hyper(local.hyper | (hyper or {})))),
+        client=ClientSide(update, lambda view, data, key: local.moments(view.value)),
+        deployment=Deployment(lambda view, moments, data, key: view.value, model.predict),
+        diagnostics=convergence.of_shared_model(model, update, penalty),
     )
 
 
-def unknown_total() -> jax.Array:
-    """The server's place for the number of all clients' samples, before it is told."""
-    return jnp.zeros((), jnp.result_type(float))
-
-
-def absent_clients(rule: str) -> dict[str, Any]:
-    """The fields of an `Algorithm` that decide what an average does with clients that did not take part.
+def counting_absent(algorithm: Algorithm, rule: str) -> Algorithm:
+    """The algorithm, with a rule for what an average does with clients that did not take part.
 
     "excluded": θ = Σ_{t in round} n_t θ_t / Σ_{t in round} n_t. "hold": the others count with the old model, so that
     θ moves by the round's share of all samples; the total number of samples is summed once, before round 1.
     """
     if rule == "excluded":
-        return {"server_update": replace_by_mean}
+        return algorithm
     if rule != "hold":
         raise ValueError(f"absent must be 'excluded' or 'hold', got {rule!r}")
+    nothing = lambda: jnp.zeros((), jnp.result_type(float))
 
-    def setup_client(view: View, client: Tree, data: ClientData, key: Key) -> Upload:
-        return Upload((), data.size.astype(unknown_total().dtype))
+    def ask(view: View, state: Tree, data: ClientData, key: Key) -> Answer:
+        return Answer((), data.size.astype(nothing().dtype))
 
-    def server_update(server: Server, total: Total) -> Server:
-        share = total.weight / jnp.maximum(server.state, 1)
-        moved = jax.tree.map(lambda v, mean: v + share * (mean - v), server.value, total.mean())
+    def update(server: Server, view: View, uploads: Uploads) -> Server:
+        share = uploads.weight / jnp.maximum(server.state, 1)
+        moved = jax.tree.map(lambda v, mean: v + share * (mean - v), server.value, uploads.mean())
         return server._replace(value=moved)
 
-    return {
-        "setup_client": setup_client,
-        "setup_server": lambda server, total: server._replace(state=total.weight),
-        "server_update": server_update,
-    }
+    init = algorithm.server.init
+    return algorithm._replace(
+        server=algorithm.server._replace(init=lambda key: init(key)._replace(state=nothing()), update=update),
+        setup=Setup(
+            ask,
+            start=lambda server, answers: server._replace(state=answers.weight),
+            late=lambda server, answer, slot: server._replace(state=server.state + answer.weight),
+        ),
+    )

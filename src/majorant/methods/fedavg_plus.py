@@ -54,14 +54,20 @@ def tuned(algorithm: Algorithm, model: Model, tuning: Solver, *, prefix: str = "
     """
     solver: Solver = tuning._replace(keep_moments=False) if isinstance(tuning, LocalSolver) else tuning
 
+    own_init, own_deployment = algorithm.server.init, algorithm.deployment
+
     def init(key: Key) -> Server:
-        server = algorithm.init(key)
+        server = own_init(key)
         own = as_hyper({prefix + name: value for name, value in solver.hyper.items()})
         return server._replace(hyper=own | server.hyper)
 
-    def adapt(view: View, client: Tree, data: ClientData, key: Key) -> Tree:
-        theta = algorithm.deploy(view, client, data, key)
+    def personalize(view: View, client: Tree, data: ClientData, key: Key) -> Tree:
+        theta = own_deployment.personalize(view, client, data, jax.random.fold_in(key, 1))
         own = view._replace(hyper={name: view.hyper[prefix + name] for name in solver.hyper})
         return solver.solve(model, own, theta, solver.moments(theta), data, jax.random.fold_in(key, 2)).params
 
-    return algorithm._replace(name=f"{algorithm.name}+", init=init, adapt=adapt, personalize=lambda view, theta: theta)
+    return algorithm._replace(
+        name=f"{algorithm.name}+",
+        server=algorithm.server._replace(init=init),
+        deployment=own_deployment._replace(personalize=personalize),
+    )

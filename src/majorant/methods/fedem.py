@@ -22,9 +22,23 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from majorant.core import Algorithm, ClientData, Key, Server, Tree, Upload, View, as_hyper, blockwise, masked_mean
+from majorant.core import (
+    Algorithm,
+    ClientData,
+    ClientSide,
+    Deployment,
+    Key,
+    Server,
+    ServerSide,
+    Tree,
+    Upload,
+    View,
+    as_hyper,
+    blockwise,
+    masked_mean,
+)
 from majorant.methods import _convergence as convergence
-from majorant.methods.fedavg import absent_clients, unknown_total
+from majorant.methods.fedavg import counting_absent
 from majorant.models.base import Model
 from majorant.solvers import Solver, local_sgd
 
@@ -76,9 +90,9 @@ def fedem(
 
     def init(key: Key) -> Server:
         theta = jax.vmap(model.init)(jax.random.split(key, components))
-        return Server(theta, as_hyper(local.hyper), unknown_total())
+        return Server(theta, as_hyper(local.hyper))
 
-    def init_client(view: View, data: ClientData, key: Key) -> Client:
+    def start(view: View, data: ClientData, key: Key) -> Client:
         return Client(uniform, jax.vmap(local.moments)(view.value))
 
     def e_step(theta: Tree, pi: jax.Array, data: ClientData) -> tuple[jax.Array, jax.Array]:
@@ -94,7 +108,7 @@ def fedem(
     def weights(q: jax.Array, pi: jax.Array, data: ClientData) -> jax.Array:
         return jnp.where(data.size > 0, masked_mean(q, data), pi)
 
-    def client_update(view: View, client: Client, data: ClientData, key: Key) -> tuple[Upload, Client]:
+    def update(view: View, client: Client, data: ClientData, key: Key) -> tuple[Upload, Client]:
         theta, pi = view.value, client.pi
         q, loss = e_step(theta, pi, data)
         pi = weights(q, pi, data)
@@ -103,7 +117,7 @@ def fedem(
         upload = Upload(theta, data.size.astype(q.dtype), {"loss": masked_mean(loss, data)})
         return upload, Client(pi, moments)
 
-    def onboard(view: View, data: ClientData, key: Key) -> Client:
+    def join(view: View, data: ClientData, key: Key) -> Client:
         losses = component_losses(view.value, data)
 
         def step(pi: jax.Array) -> jax.Array:
@@ -123,15 +137,16 @@ def fedem(
         predictions = jax.vmap(lambda theta_m: model.predict(theta_m, x))(mixture.theta)  # (M, n, ...)
         return jnp.tensordot(mixture.pi, predictions, axes=1)
 
-    return Algorithm(
+    algorithm = Algorithm(
         name="fedem",
-        init=init,
-        init_client=init_client,
-        client_update=client_update,
-        onboard=onboard,
-        personalize=lambda view, client: Mixture(view.value, client.pi),
-        predict=predict,
-        mixture=lambda mixture: mixture.pi,
-        diagnosis=convergence.of_mixture(model, e_step, client_update),
-        **absent_clients(absent),
+        server=ServerSide(init),
+        client=ClientSide(update, start),
+        deployment=Deployment(
+            personalize=lambda view, client, data, key: Mixture(view.value, client.pi),
+            predict=predict,
+            join=join,
+            mixture=lambda mixture: mixture.pi,
+        ),
+        diagnostics=convergence.of_mixture(model, e_step, update),
     )
+    return counting_absent(algorithm, absent)

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from majorant.core import Algorithm, ClientData, Key, Server, Stack, Total, Tree, Upload, View, as_hyper
+from majorant.core import Algorithm, ClientData, Key, Server, ServerSide, Traits, Tree, Upload, Uploads, View, as_hyper
 from majorant.math.checks import check_range
 from majorant.math.min_norm import min_norm
 from majorant.methods._two_blocks import one_vote
@@ -50,14 +50,14 @@ def fedmgda_plus(
     hyper = local.hyper | {"server_lr": rate, "epsilon": epsilon}
     plain = shared_model("fedmgda+" if normalize else "fedmgda", model, local)
 
-    def client_update(view: View, moments: Tree, data: ClientData, key: Key) -> tuple[Upload, Tree]:
-        upload, moments = plain.client_update(view, moments, data, key)
+    def vote(view: View, moments: Tree, data: ClientData, key: Key) -> tuple[Upload, Tree]:
+        upload, moments = plain.client.update(view, moments, data, key)
         return upload._replace(weight=one_vote(data)), moments
 
-    def aggregate(server: Server, stack: Stack) -> Total:
-        here = stack.weight > 0
+    def update(server: Server, view: View, uploads: Uploads) -> Server:
+        here = uploads.weight > 0
         flatten = lambda theta: ravel_pytree(jax.tree.map(jnp.subtract, server.value, theta))[0]
-        updates = jnp.where(here[:, None], jax.vmap(flatten)(stack.value), 0)  # (clients, parameters)
+        updates = jnp.where(here[:, None], jax.vmap(flatten)(uploads.value), 0)  # (clients, parameters)
         if normalize:
             updates = updates / jnp.maximum(jnp.linalg.norm(updates, axis=1, keepdims=True), 1e-12)
         equal = here / jnp.maximum(here.sum(), 1)
@@ -69,20 +69,17 @@ def fedmgda_plus(
         )
         direction = weights @ updates
         unravel = ravel_pytree(server.value)[1]
-        return Total((unravel(direction), jnp.linalg.norm(direction)), stack.weight.sum())
+        step = lambda v, d: v - server.hyper["server_lr"] * d
+        value = jax.tree.map(step, server.value, unravel(direction))
+        return server._replace(value=value, state=jnp.linalg.norm(direction))
 
-    def server_update(server: Server, total: Total) -> Server:
-        direction, norm = total.value
-        value = jax.tree.map(lambda v, d: v - server.hyper["server_lr"] * d, server.value, direction)
-        return server._replace(value=value, state=norm)
-
+    zero = lambda: jnp.zeros((), jnp.result_type(float))
+    log = lambda server: {"common_direction": server.state}  # its norm: 0 where nothing is better for all
     return plain._replace(
-        init=lambda key: Server(model.init(key), as_hyper(hyper), jnp.zeros((), jnp.result_type(float))),
-        client_update=client_update,
-        aggregate=aggregate,
-        server_update=server_update,
-        log=lambda server: {"common_direction": server.state},  # its norm: 0 where nothing is better for all
-        check_hyper=check_hyper,
+        server=ServerSide(lambda key: Server(model.init(key), as_hyper(hyper), zero()), update),
+        client=plain.client._replace(update=vote),
+        traits=Traits(reads="each", check_hyper=check_hyper),
+        diagnostics=plain.diagnostics._replace(log=log),
     )
 
 

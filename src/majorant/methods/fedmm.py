@@ -32,20 +32,26 @@ import jax.numpy as jnp
 
 from majorant.core import (
     Algorithm,
+    Answer,
     ClientData,
-    Diagnosis,
+    ClientSide,
+    Deployment,
+    Diagnostics,
     Key,
+    Lens,
     Server,
-    Total,
+    ServerSide,
+    Setup,
+    Traits,
     Tree,
     Upload,
+    Uploads,
     View,
     as_hyper,
     select,
     squared_norm,
 )
 from majorant.data.federated import FederatedData
-from majorant.exchange.compressors import Compressor
 from majorant.math.checks import check_range
 from majorant.math.steps import StepSize, constant
 from majorant.models.base import Spec
@@ -66,15 +72,7 @@ class State(NamedTuple):
 
     variate: Tree  # V
     samples: jax.Array  # of all clients
-    inclusion: jax.Array  # p
     before: Point  # that of the round before
-
-
-class Client(NamedTuple):
-    """What stays with a client."""
-
-    variate: Tree  # V_i
-    rate: jax.Array  # α/p, as it was last sent
 
 
 def fedmm(
@@ -87,17 +85,16 @@ def fedmm(
     variates: str = "zero",
     start: Tree | None = None,
     projection: str = "euclidean",
-    omega: float = 0.0,
 ) -> Algorithm:
     """Federated majorize-minimization of a linearly parameterized surrogate.
 
     ``data`` tells the shape of samples. ``step`` is γ_t (see `majorant.steps`, or a number; default 1, right for all
     clients and all their samples; smaller steps are for batches, absent clients and compression). ``batch_size`` None
     takes all samples of a client. ``alpha`` is the step of the control variates, 0 for none; None is the theorem's
-    1 / (1 + ω_p) with ω_p = ω + (1 + ω)(1 − p)/p. V_i starts at "zero", or at "local", h_i(Ŝ_0), which needs
+    1 / (1 + ω_p) with ω_p = ω + (1 + ω)(1 − p)/p, where the channel has ω (and 0 where it makes up for what it leaves
+    out: two remedies would add up). V_i starts at "zero", or at "local", h_i(Ŝ_0), which needs
     ``start``, an Ŝ_0 that is known beforehand (`initial_statistic`). The ``projection`` onto 𝒮 is "euclidean" or, where
-    the surrogate has a metric, in its geometry ("metric"). ``omega`` is the variance of compressed uploads;
-    `majorant.compressed` sets it.
+    the surrogate has a metric, in its geometry ("metric").
 
     The history has ``surrogate_step`` 𝓔^s and ``parameter_step`` 𝓔^p, and with diagnostics the ``objective``, the
     ``mean_field`` ‖h(Ŝ)‖, and ``variates_apart``, ‖V − Σ μ_i V_i‖, which is 0 up to rounding.
@@ -110,7 +107,6 @@ def fedmm(
     (True, True)
     """
     step = step if isinstance(step, StepSize) else constant(1.0 if step is None else step)
-    check_range("omega", omega, least=0)
     if alpha is not None:
         check_range("alpha", alpha, least=0, most=1)
     if batch_size is not None and (batch_size != int(batch_size) or batch_size < 1):
@@ -138,57 +134,62 @@ def fedmm(
             given = surrogate.project(jax.tree.map(lambda a, s: jnp.asarray(a, s.dtype), start, shapes))
             point = Point(given, surrogate.minimize(given))
         number = jnp.ones((), jnp.result_type(float))
-        return Server(point, as_hyper(hyper), State(zeros(), number, number, point))
+        return Server(point, as_hyper(hyper), State(zeros(), number, point))
 
-    def variate_step(server: Server) -> jax.Array:
+    def variate_step(at: Server | View) -> jax.Array:
         """α."""
-        p = server.state.inclusion
-        return server.hyper["alpha"] if alpha is not None else 1 / (1 + omega + (1 + omega) * (1 - p) / p)
+        p, omega = at.terms.inclusion, at.terms.omega
+        if alpha is not None:
+            return at.hyper["alpha"]
+        return jnp.where(jnp.asarray(at.terms.remembers) > 0, 0, 1 / (1 + omega + (1 + omega) * (1 - p) / p))
 
-    def broadcast(server: Server, key: Key) -> View:
-        rate = variate_step(server) / server.state.inclusion
-        return View(server.value, server.hyper, server.round, server.rounds, rate)
-
-    def init_client(view: View, data: ClientData, key: Key) -> Client:
+    def own_variate(view: View, data: ClientData, key: Key) -> Tree:
+        """V_i at the start."""
         if variates == "zero":
-            return Client(zeros(), jnp.zeros_like(view.coins))
+            return zeros()
         own = mean_statistic(surrogate, view.value.params, data)
         drift = jax.tree.map(jnp.subtract, own, view.value.statistic)
-        return Client(select(data.size > 0, drift, zeros()), jnp.zeros_like(view.coins))
+        return select(data.size > 0, drift, zeros())
 
-    def setup_client(view: View, client: Client, data: ClientData, key: Key) -> Upload:
-        value = client.variate if start is not None else mean_statistic(surrogate, view.value.params, data)
-        return Upload(value, data.size.astype(jnp.result_type(float)))
+    def ask(view: View, variate: Tree, data: ClientData, key: Key) -> Answer:
+        value = variate if start is not None else mean_statistic(surrogate, view.value.params, data)
+        return Answer(value, data.size.astype(jnp.result_type(float)))
 
-    def setup_server(server: Server, total: Total) -> Server:
-        state = server.state._replace(
-            samples=jnp.maximum(total.weight, 1), inclusion=jnp.asarray(total.inclusion, total.weight.dtype)
-        )
+    def started(server: Server, answers: Answer) -> Server:
+        state = server.state._replace(samples=jnp.maximum(answers.weight, 1))
         if start is not None:
-            return server._replace(state=state._replace(variate=total.mean()))
-        first = surrogate.project(total.mean())
+            return server._replace(state=state._replace(variate=answers.mean()))
+        first = surrogate.project(answers.mean())
         point = Point(first, surrogate.minimize(first))
         return server._replace(value=point, state=state._replace(before=point))
 
-    def client_update(view: View, client: Client, data: ClientData, key: Key) -> tuple[Upload, Client]:
+    def late(server: Server, answer: Answer, slot: jax.Array) -> Server:
+        """V stays Σ μ_i V_i, with the newcomer's share and V_i."""
+        samples = server.state.samples + answer.weight
+        old, new = server.state.samples / samples, answer.weight / samples
+        own = answer.value if start is not None else zeros()
+        mixed = lambda v, u: old.astype(v.dtype) * v + new.astype(v.dtype) * u
+        variate = jax.tree.map(mixed, server.state.variate, own)
+        return server._replace(state=server.state._replace(samples=samples, variate=variate))
+
+    def update(view: View, variate: Tree, data: ClientData, key: Key) -> tuple[Upload, Tree]:
         own = oracle(surrogate, view.value.params, data, batch_size, key)
-        drift = jax.tree.map(lambda s, at, v: s - at - v, own, view.value.statistic, client.variate)
-        weight = data.size.astype(jnp.result_type(float))
-        return Upload(select(data.size > 0, drift, zeros()), weight), client._replace(rate=view.coins)
+        drift = jax.tree.map(lambda s, at, v: s - at - v, own, view.value.statistic, variate)
+        return Upload(select(data.size > 0, drift, zeros()), data.size.astype(jnp.result_type(float))), variate
 
-    def sent(client: Client, upload: Upload) -> Client:
-        move = lambda v, delivered: v + client.rate.astype(v.dtype) * delivered
-        return client._replace(variate=jax.tree.map(move, client.variate, upload.value))
+    def delivered(view: View, variate: Tree, upload: Upload) -> Tree:
+        rate = variate_step(view) / view.terms.inclusion
+        return jax.tree.map(lambda v, arrived: v + rate.astype(v.dtype) * arrived, variate, upload.value)
 
-    def server_update(server: Server, total: Total) -> Server:
+    def server_update(server: Server, view: View, uploads: Uploads) -> Server:
         state, here = server.state, server.value
         gamma = step_size(server, 1)
         scaled = lambda tree, factor: jax.tree.map(lambda a: a * factor.astype(a.dtype), tree)
-        delivered = scaled(total.value, 1 / (state.inclusion * state.samples))
-        field = jax.tree.map(jnp.add, state.variate, delivered)  # H
+        heard = scaled(uploads.value, 1 / (server.terms.inclusion * state.samples))
+        field = jax.tree.map(jnp.add, state.variate, heard)  # H
         half = jax.tree.map(jnp.add, here.statistic, scaled(field, gamma))
         statistic = onto(half, here.statistic)
-        variate = jax.tree.map(jnp.add, state.variate, scaled(delivered, variate_step(server)))
+        variate = jax.tree.map(jnp.add, state.variate, scaled(heard, variate_step(server)))
         new = Point(statistic, surrogate.minimize(statistic))
         return server._replace(value=new, state=state._replace(variate=variate, before=here))
 
@@ -211,15 +212,12 @@ def fedmm(
         metric = surrogate.metric
         return in_metric(surrogate.project, lambda direction: metric(before, direction), half)
 
-    def idle(server: Server) -> Server:
-        return server_update(server, Total(zeros(), jnp.zeros(()), server.state.inclusion))
-
     def losses(model: Tree, x: jax.Array, y: jax.Array) -> jax.Array:
         return surrogate.losses(model, x, y) + surrogate.penalty(model)
 
-    def measure(view: View, client: Client, data: ClientData, key: Key) -> dict[str, Tree]:
+    def measure(view: View, variate: Tree, data: ClientData, key: Key) -> dict[str, Tree]:
         statistic, loss = statistic_and_loss(surrogate, view.value.params, data)
-        return {"statistic": statistic, "variate": client.variate, "loss": loss}
+        return {"statistic": statistic, "variate": variate, "loss": loss}
 
     def conclude(server: Server, mean: dict[str, Tree]) -> dict[str, jax.Array]:
         apart = lambda a, b: jnp.sqrt(squared_norm(jax.tree.map(jnp.subtract, a, b)))
@@ -228,21 +226,6 @@ def fedmm(
             "mean_field": apart(mean["statistic"], server.value.statistic),
             "variates_apart": apart(mean["variate"], server.state.variate),
         }
-
-    def for_compressor(compressor: Compressor, error_feedback: bool | None) -> Algorithm:
-        numbers = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes))
-        return fedmm(
-            surrogate,
-            data,
-            step=step,
-            batch_size=batch_size,
-            # Control variates and the memory of an error would both make up for what was left out.
-            alpha=0.0 if alpha is None and error_feedback else alpha,
-            variates=variates,
-            start=start,
-            projection=projection,
-            omega=variance(compressor, numbers, error_feedback, alpha),
-        )
 
     def check_hyper(values: dict[str, float]) -> None:
         step.check(values)
@@ -254,40 +237,56 @@ def fedmm(
             raise ValueError(f"the {surrogate.name} surrogate does not say how to predict")
         return surrogate.predict(model, x)
 
+    def agree(server: Server, held: tuple[Tree, Tree]) -> Server:
+        statistic, variate = held
+        return server._replace(
+            value=server.value._replace(statistic=statistic), state=server.state._replace(variate=variate)
+        )
+
+    def check_channel(name: str, unbiased: bool, omega: float, remembers: bool) -> None:
+        """Refuses channels about which the theory has nothing to say."""
+        if not unbiased and not remembers:
+            raise ValueError(
+                f"{name} is biased, and FedMM's guarantees need E Q(x) = x: use an unbiased stage such as quantized or "
+                "random_k, or one with error feedback"
+            )
+        if not remembers and not math.isfinite(omega) and alpha is None:
+            raise ValueError(
+                f"ω of {name} is not known, so that α = 1/(1 + ω_p) is not, either: state its omega, or give alpha"
+            )
+
     return Algorithm(
         name=f"fedmm:{surrogate.name}",
-        init=init,
-        broadcast=broadcast,
-        init_client=init_client,
-        setup_client=setup_client,
-        setup_server=setup_server,
-        client_update=client_update,
-        sent=sent,
-        origin=lambda view: jax.tree.map(jnp.zeros_like, view.value.statistic),
-        server_update=server_update,
-        idle=idle,
-        onboard=lambda view, data, key: Client(zeros(), jnp.zeros_like(view.coins)),
-        personalize=lambda view, client: view.value.params,
-        predict=predict,
-        losses=losses,
-        sends_points=False,
-        check_hyper=check_hyper,
-        for_compressor=for_compressor,
-        diagnosis=Diagnosis(measure, conclude),
-        log=log,
+        server=ServerSide(
+            init,
+            server_update,
+            consensus=Lens(lambda server: (server.value.statistic, server.state.variate), agree),
+        ),
+        client=ClientSide(
+            update=update,
+            init=own_variate,
+            delivered=delivered,
+            origin=lambda view: jax.tree.map(jnp.zeros_like, view.value.statistic),
+        ),
+        deployment=Deployment(
+            personalize=lambda view, variate, data, key: view.value.params,
+            predict=predict,
+            join=lambda view, data, key: zeros(),
+            losses=losses,
+        ),
+        setup=Setup(ask, started, late),
+        traits=Traits(points=False, moves_alone=True, check_hyper=check_hyper, check_channel=check_channel),
+        diagnostics=Diagnostics(log, measure, conclude),
     )
 
 
 def parameter_averaging(surrogate: LinearSurrogate, data: FederatedData | Spec, **options: Any) -> Algorithm:
     """The naive counterpart of FedMM: clients minimise their own surrogates, and their *parameters* are averaged.
 
-    It mirrors FedMM in all else (steps, batches, control variates, compression), and takes its options.
+    It mirrors FedMM in all else (steps, batches, control variates, channels), and takes its options.
     """
     algorithm = fedmm(in_parameter_space(surrogate), data, **options)
-    named = lambda made: made._replace(name=f"parameter-averaging:{surrogate.name}")
-    wrapped = algorithm.for_compressor
-    assert wrapped is not None
-    return named(algorithm)._replace(for_compressor=lambda *args: named(wrapped(*args)))
+    return algorithm._replace(name=f"parameter-averaging:{surrogate.name}")
 
 
 def oracle(surrogate: LinearSurrogate, params: Tree, data: ClientData, batch_size: int | None, key: Key) -> Tree:
@@ -335,21 +334,3 @@ def check_start(surrogate: LinearSurrogate, start: Tree, shapes: Tree) -> None:
         raise ValueError(f"start must be a statistic of the {surrogate.name} surrogate, {wanted}; got {given}")
     if not all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(start)):
         raise ValueError("start has NaN or infinite numbers")
-
-
-def variance(compressor: Compressor, numbers: int, error_feedback: bool | None, alpha: float | None) -> float:
-    """ω of a compressor for an upload; refused where FedMM's theory has nothing to say, unless that was asked for."""
-    if not compressor.unbiased and not error_feedback:
-        raise ValueError(
-            f"{compressor.name} is biased, and FedMM's guarantees need E Q(x) = x: use an unbiased compressor such as "
-            "quantized or random_k, or ask for it all the same with error_feedback=True"
-        )
-    omega = compressor.omega(numbers)
-    if error_feedback or math.isfinite(omega):
-        return omega if math.isfinite(omega) else 0.0
-    if alpha is None:
-        raise ValueError(
-            f"ω of the compressor {compressor.name} is not known, so that α = 1/(1 + ω_p) is not, either: state its "
-            "omega, or give alpha"
-        )
-    return 0.0

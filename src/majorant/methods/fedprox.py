@@ -11,7 +11,7 @@ from __future__ import annotations
 import jax
 import optax
 
-from majorant.core import Algorithm, Key, Server, Tree, View, as_hyper
+from majorant.core import Algorithm, Tree, View
 from majorant.math.checks import check_range
 from majorant.methods.fedavg import shared_model
 from majorant.models.base import Model
@@ -30,10 +30,7 @@ def fedprox(model: Model, *, mu: float = 0.1, local: Solver | None = None) -> Al
     check_range("mu", mu, least=0)
     local = local or local_sgd()
 
-    def init(key: Key) -> Server:
-        return Server(model.init(key), as_hyper(local.hyper | {"mu": mu}))
-
-    return shared_model("fedprox", model, local, pull_to_broadcast)._replace(init=init)
+    return shared_model("fedprox", model, local, pull_to_broadcast, {"mu": mu})
 
 
 def pull_to_broadcast(theta: Tree, view: View) -> jax.Array:

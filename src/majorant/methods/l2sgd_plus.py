@@ -29,27 +29,44 @@ Reference: Hanzely, Richtárik, *Federated learning of a mixture of global and l
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from majorant.core import Algorithm, ClientData, Key, Server, Total, Tree, Upload, View, as_hyper
+from majorant.core import (
+    Algorithm,
+    Answer,
+    ClientData,
+    ClientSide,
+    Key,
+    Server,
+    ServerSide,
+    Setup,
+    Terms,
+    Traits,
+    Tree,
+    Upload,
+    Uploads,
+    View,
+    as_hyper,
+    view_of,
+)
 from majorant.math.checks import check_range
-from majorant.methods._coordinate_theory import Sizes
 from majorant.methods._two_blocks import (
     Blocks,
     Counts,
+    Theory,
     check_coordinate,
-    coin_key,
-    coins_of,
     combine,
     deployment,
+    distance_from_optimum,
+    draw_coins,
     joining,
     no_counts,
     one_vote,
     repeat,
+    unless_given,
     zeros,
 )
 from majorant.objectives.base import Constants, Objective, Penalty
@@ -63,57 +80,58 @@ class Client(NamedTuple):
     x: Tree  # its model
     table: Tree  # J_m, (n, ...): rows of padding are never drawn and stay 0
     psi: Tree  # Ψ_m
-    id: jax.Array
 
 
 class State(NamedTuple):
     """What the server keeps to itself."""
 
-    coins: jax.Array
     counts: Counts
+    steepness: jax.Array  # of f_m in β, for clients that join
 
 
 def l2sgd_plus(
     objective: Objective,
     *,
-    constants: Constants,
-    sizes: Sizes | None = None,
+    constants: Constants | None = None,
     p_w: float | None = None,
     lr: float | None = None,
 ) -> Algorithm:
     """Steps along single samples' gradients and towards the mean, with control variates; only for `mixture`.
 
-    ``p_w`` is p, the probability of an averaging step, and ``lr`` is α; by default they come from ``constants`` and
-    the mean of ``sizes``, the numbers of samples of the clients that train. All clients start at the same point, and
-    are needed in every round. The history has the ``iterations``, ``gradients_beta``, the gradients of single samples
+    ``p_w`` is p, the probability of an averaging step, and ``lr`` is α; by default they come from ``constants`` (or
+    from the clients' own) and the clients' mean number of samples. All clients start at the same point, and are needed
+    in every round. The history has the ``iterations``, ``gradients_beta``, the gradients of single samples
     that a client has computed, and ``gradients_w``, those of its penalty: one for each averaging step.
 
     >>> import majorant as mj
-    >>> from majorant.objectives import mixture
     >>> data = mj.data.synthetic_mixture(clients=10, dimension=5, seed=0)
-    >>> objective = mixture(data, lambda_=0.1, l2=1e-2)
-    >>> algorithm = l2sgd_plus(objective, constants=objective.constants(data), sizes=data.train.sizes)
-    >>> run = mj.simulate(algorithm, data, rounds=3)
+    >>> objective = mj.objectives.mixture(data, lambda_=0.1, l2=1e-2)
+    >>> run = mj.simulate(mj.methods.l2sgd_plus(objective), data, rounds=3)
     >>> run.history[-1]["gradients_w"]
     3.0
     """
     penalty = penalty_of(objective)
     check_coordinate("L2SGD+", objective, constants, strongly=False)
     clients, lambda_ = objective.clients, penalty.lambda_
-    hyper = step_and_probability(objective, penalty, constants, sizes, p_w, lr)
-    steepest = clients * constants.smooth_beta
-    joining_rate = 1 / steepest if steepest > 0 else 0.0
+    if p_w is not None:
+        check_range("p_w", p_w, above=0, below=1)
+    if lr is not None:
+        check_range("lr", lr, above=0)
+
+    def numbers(constants: Constants, mean_size: jax.Array, terms: Terms) -> dict[str, Any]:
+        return step_and_probability(objective, penalty, constants, mean_size, p_w, lr)
+
+    theory = Theory(objective, constants, numbers)
 
     def init(key: Key) -> Server:
-        return Server(objective.init_personal(key), as_hyper(hyper), State(coin_key(key), no_counts()))
-
-    def gradient_steps(server: Server) -> jax.Array:
-        return coins_of(server, server.state.coins, server.hyper["p_w"], 0.0).silent
+        state = State(no_counts(), jnp.zeros((), jnp.result_type(float)))
+        return Server(objective.init_personal(key), as_hyper(unless_given(p_w=p_w, lr=lr)), state)
 
     def broadcast(server: Server, key: Key) -> View:
-        return View(server.value, server.hyper, server.round, server.rounds, gradient_steps(server))
+        """With the number of gradient steps after the averaging step, for all."""
+        return view_of(server, shared=draw_coins(key, server.hyper["p_w"], 0.0).silent)
 
-    def client_update(view: View, client: Client, data: ClientData, key: Key) -> tuple[Upload, Client]:
+    def update(view: View, client: Client, data: ClientData, key: Key) -> tuple[Upload, Client]:
         alpha, p = view.hyper["lr"] / clients, view.hyper["p_w"]
         size = jnp.maximum(data.size, 1)
         mean = jax.tree.map(lambda rows: rows.sum(axis=0) / size, client.table)  # J̄_m
@@ -133,34 +151,45 @@ def l2sgd_plus(
             table = jax.tree.map(lambda rows, change: rows.at[row].add(change), table, change)
             return combine((1, x), (-alpha, g)), table, combine((1, mean), (1 / size, change))
 
-        x, table, _ = repeat(view.coins, gradient_step, (client.x, client.table, mean))
+        x, table, _ = repeat(view.shared, gradient_step, (client.x, client.table, mean))
         return Upload(x, one_vote(data)), client._replace(x=x, table=table)
 
-    def server_update(server: Server, total: Total) -> Server:
-        steps = gradient_steps(server)
-        counts = server.state.counts.add(iterations=steps + 1, sample_w=1, sample_beta=steps)
-        return server._replace(value=total.mean(), state=server.state._replace(counts=counts))
+    def average(server: Server, view: View, uploads: Uploads) -> Server:
+        counts = server.state.counts.add(iterations=view.shared + 1, sample_w=1, sample_beta=view.shared)
+        return server._replace(value=uploads.mean(), state=server.state._replace(counts=counts))
 
     def state_at(x: Tree, data: ClientData) -> Client:
         table = jax.tree.map(lambda leaf: jnp.zeros((data.y.shape[0], *leaf.shape), leaf.dtype), x)
-        return Client(x, table, zeros(x), data.id)
+        return Client(x, table, zeros(x))
 
     def shared(view: View) -> Tree:
         return scaled(view.value, 1 / penalty.scale)  # w, for which s w = x̄
 
+    def join(view: View, data: ClientData, key: Key) -> Client:
+        steep = view.shared
+        rate = jnp.where(steep > 0, 1 / jnp.where(steep > 0, steep, 1), 0)
+        return state_at(joining(objective, shared(view), data, key, rate), data)
+
+    def started(server: Server, answers: Answer) -> Server:
+        server, _ = theory.fill(server, answers)
+        return server._replace(state=server.state._replace(steepness=theory.steepness(answers)))
+
+    at = lambda view, client: Blocks(shared(view), client.x)
+    release = lambda server, key: view_of(server, shared=server.state.steepness)
     return Algorithm(
         name="l2sgd+",
-        init=init,
-        broadcast=broadcast,
-        init_client=lambda view, data, key: state_at(view.value, data),
-        client_update=client_update,
-        server_update=server_update,
-        onboard=lambda view, data, key: state_at(joining(objective, shared(view), data, key, joining_rate), data),
-        needs_everyone=True,
-        uneven_rounds=True,
-        sends_points=False,  # a mean over neighbours is not the x̄ of the objective
-        log=lambda server: server.state.counts.shown(jnp.ones((), jnp.result_type(float))),
-        **deployment(objective, lambda view, client: Blocks(shared(view), client.x)),
+        server=ServerSide(init, average, broadcast),
+        client=ClientSide(update, lambda view, data, key: state_at(view.value, data)),
+        deployment=deployment(objective, at, join, release),
+        setup=Setup(lambda view, client, data, key: theory.answer(data), started),
+        traits=Traits(
+            needs_everyone=True,
+            points=False,  # a mean over neighbours is not the x̄ of the objective
+            uneven_rounds=True,
+        ),
+        diagnostics=distance_from_optimum(objective, at)._replace(
+            log=lambda server: server.state.counts.shown(jnp.ones((), jnp.result_type(float)))
+        ),
     )
 
 
@@ -180,32 +209,27 @@ def step_and_probability(
     objective: Objective,
     penalty: Penalty,
     constants: Constants,
-    sizes: Sizes | None,
-    p_w: float | None,
-    lr: float | None,
-) -> dict[str, float]:
-    """p and α as given, or by theory."""
-    if sizes is None and (p_w is None or lr is None):
-        raise ValueError("give sizes, the numbers of samples of the clients that train, or both p_w and lr")
-    n = 1.0 if sizes is None else float(np.mean(sizes))
+    mean_size: Any,
+    p_w: float | None = None,
+    lr: float | None = None,
+) -> dict[str, Any]:
+    """p and α as given, or by theory; the numbers may be traced."""
     mu, smooth = base_constants(objective, penalty, constants)
-    steep, pull = 4 * smooth + mu * n, 4 * penalty.lambda_ + mu
-    p_w = pull / (pull + steep) if p_w is None else p_w
-    check_range("p_w", p_w, above=0, below=1)
-    if lr is None:
-        lr = objective.clients * (min((1 - p_w) / steep, p_w / pull) if steep > 0 else p_w / pull)
-    check_range("lr", lr, above=0)
-    return {"p_w": p_w, "lr": lr}
+    steep, pull = 4 * smooth + mu * mean_size, 4 * penalty.lambda_ + mu
+    share: Any = pull / (pull + steep) if p_w is None else p_w
+    flat = jnp.where(steep > 0, (1 - share) / jnp.where(steep > 0, steep, 1), jnp.inf)
+    rate = objective.clients * jnp.minimum(flat, share / pull) if lr is None else lr
+    return {"p_w": share, "lr": rate}
 
 
-def base_constants(objective: Objective, penalty: Penalty, constants: Constants) -> tuple[float, float]:
+def base_constants(objective: Objective, penalty: Penalty, constants: Constants) -> tuple[Any, Any]:
     """μ' and 𝓛' from the constants of the objective, M 𝓛^β = 𝓛' + λ and, with r² = s² M, M μ = m::
 
         m = λ_min [[r² λ, −r λ], [−r λ, μ' + λ]],     so that     μ' = m + λ m / (r² λ − m)
 
     where r² λ > m. Constants for which it is not are a guess, of which m is all that can be used.
     """
-    lambda_, m = penalty.lambda_, objective.clients * constants.mu
+    lambda_, m = penalty.lambda_, objective.clients * jnp.asarray(constants.mu)
     room = objective.clients * penalty.scale**2 * lambda_ - m
-    mu = m + lambda_ * m / room if room > 0 else m
-    return mu, max(objective.clients * constants.sample_smooth_beta - lambda_, 0.0)
+    mu = jnp.where(room > 0, m + lambda_ * m / jnp.where(room > 0, room, 1), m)
+    return mu, jnp.maximum(objective.clients * constants.sample_smooth_beta - lambda_, 0.0)

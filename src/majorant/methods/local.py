@@ -11,7 +11,21 @@ from typing import NamedTuple
 
 import jax
 
-from majorant.core import Algorithm, ClientData, Key, Server, Tree, Upload, View, as_hyper
+from majorant.core import (
+    Algorithm,
+    ClientData,
+    ClientSide,
+    Deployment,
+    Key,
+    Server,
+    ServerSide,
+    Traits,
+    Tree,
+    Upload,
+    View,
+    as_hyper,
+    view_of,
+)
 from majorant.models.base import Model
 from majorant.solvers import Solver, local_sgd
 
@@ -36,31 +50,27 @@ def local(model: Model, *, local: Solver | None = None) -> Algorithm:
     """
     solver = local or local_sgd()
 
-    def broadcast(server: Server, key: Key) -> View:
-        return View((), server.hyper, server.round, server.rounds, coins=server.state)
-
-    def init_client(view: View, data: ClientData, key: Key) -> Client:
-        theta = model.init(jax.random.wrap_key_data(view.coins))
+    def start(view: View, data: ClientData, key: Key) -> Client:
+        theta = model.init(jax.random.wrap_key_data(view.shared))
         return Client(theta, solver.moments(theta))
 
-    def client_update(view: View, client: Client, data: ClientData, key: Key) -> tuple[Upload, Client]:
+    def update(view: View, client: Client, data: ClientData, key: Key) -> tuple[Upload, Client]:
         theta, moments, loss = solver.solve(model, view, client.theta, client.moments, data, key)
         return Upload((), data.size.astype(loss.dtype), {"loss": loss}), Client(theta, moments)
 
-    def onboard(view: View, data: ClientData, key: Key) -> Client:
+    def join(view: View, data: ClientData, key: Key) -> Client:
         def one_round(k: jax.Array, client: Client) -> Client:
-            return client_update(view._replace(round=k), client, data, jax.random.fold_in(key, k))[1]
+            return update(view._replace(round=k), client, data, jax.random.fold_in(key, k))[1]
 
-        return jax.lax.fori_loop(0, view.round, one_round, init_client(view, data, key))
+        return jax.lax.fori_loop(0, view.round, one_round, start(view, data, key))
 
     return Algorithm(
         name="local",
-        init=lambda key: Server((), as_hyper(solver.hyper), jax.random.key_data(key)),
-        broadcast=broadcast,
-        init_client=init_client,
-        client_update=client_update,
-        onboard=onboard,
-        personalize=lambda view, client: client.theta,
-        predict=model.predict,
-        sends_points=False,
+        server=ServerSide(
+            init=lambda key: Server((), as_hyper(solver.hyper), jax.random.key_data(key)),
+            broadcast=lambda server, key: view_of(server, shared=server.state),  # the seed of everybody's first model
+        ),
+        client=ClientSide(update, start),
+        deployment=Deployment(lambda view, client, data, key: client.theta, model.predict, join),
+        traits=Traits(points=False),
     )

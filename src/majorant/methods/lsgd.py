@@ -20,14 +20,39 @@ techniques*, TMLR 2023, Algorithm 1 and Theorems 1 to 4.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from majorant.core import Algorithm, ClientData, Key, Server, Total, Tree, Upload, View, as_hyper
+from majorant.core import (
+    Algorithm,
+    Answer,
+    ClientData,
+    ClientSide,
+    Key,
+    Server,
+    ServerSide,
+    Setup,
+    Terms,
+    Tree,
+    Upload,
+    Uploads,
+    View,
+    as_hyper,
+    view_of,
+)
 from majorant.math.checks import check_range
-from majorant.methods._two_blocks import Blocks, combine, deployment, joining, one_vote
+from majorant.methods._two_blocks import (
+    Blocks,
+    Theory,
+    combine,
+    deployment,
+    distance_from_optimum,
+    joining,
+    one_vote,
+    unless_given,
+)
 from majorant.objectives.base import Constants, Objective
 from majorant.solvers import Batch, minibatches, run_minibatches
 
@@ -45,11 +70,10 @@ class Average(NamedTuple):
 
 
 class Client(NamedTuple):
-    """What stays with a client."""
+    """β, and the mean of its iterates where that is deployed."""
 
     beta: Tree
     average: Average | tuple[()]
-    id: jax.Array
 
 
 class State(NamedTuple):
@@ -68,22 +92,19 @@ def lsgd(
     mu: float | None = None,
     constants: Constants | None = None,
     output: str = "last",
-    inclusion: float = 1.0,
 ) -> Algorithm:
     """Local SGD for personalized objectives, convex or not.
 
-    ``lr`` is η, by default Theorem 1's from ``constants``, with L^w/q for L^w where a client takes part in a round with
-    probability q, ``inclusion``; ``batch_size`` None takes all samples in every step.
+    ``lr`` is η, by default Theorem 1's from ``constants``, or from the clients' own, with L^w/q for L^w where a client
+    is heard in a round with probability q; ``batch_size`` None takes all samples in every step.
     ``output`` "average" deploys the weighted mean of the iterates, which the theorem is about, with ``mu`` (by default
     that of the constants, or 0: equal weights) in its weights; "last" deploys the last ones. The history has the
     ``iterations``, and ``gradients_w`` and ``gradients_beta`` in samples per client that takes part.
 
     >>> import majorant as mj
-    >>> from majorant.objectives import mixture
     >>> data = mj.data.synthetic_mixture(clients=10, dimension=5, seed=0)
-    >>> objective = mixture(data, lambda_=0.1, l2=1e-2)
-    >>> algorithm = lsgd(objective, constants=objective.constants(data), tau=5, batch_size=4)
-    >>> run = mj.simulate(algorithm, data, rounds=3)
+    >>> objective = mj.objectives.mixture(data, lambda_=0.1, l2=1e-2)
+    >>> run = mj.simulate(mj.methods.lsgd(objective, tau=5, batch_size=4), data, rounds=3)
     >>> run.history[-1]["iterations"], run.history[-1]["gradients_w"]
     (15.0, 60.0)
     """
@@ -92,34 +113,41 @@ def lsgd(
     plan = minibatches(epochs=None, steps=tau, batch_size=batch_size)
     if output not in ("last", "average"):
         raise ValueError(f"output must be 'last' or 'average', got {output!r}")
-    check_range("inclusion", inclusion, above=0, most=1)
     if lr is None:
-        lr = theoretical_rate(constants, tau, inclusion)
-    check_range("lr", lr, above=0)
-    mu = (constants.mu if constants else 0.0) if mu is None else mu
-    check_range("mu", mu, least=0)
+        check_constants(objective, constants)
+    else:
+        check_range("lr", lr, above=0)
+    known = constants is not None or (lr is None and objective.curvature is not None)
+    if mu is None and not known:
+        mu = 0.0
+    if mu is not None:
+        check_range("mu", mu, least=0)
     averaging, clients = output == "average", objective.clients
-    hyper = {"lr": lr} | ({"mu": mu} if averaging else {})
+    hyper = unless_given(lr=lr) | (unless_given(mu=mu) if averaging else {})
+
+    def numbers(constants: Constants, mean_size: jax.Array, terms: Terms) -> dict[str, Any]:
+        return {"lr": theoretical_rate(constants, tau, terms.inclusion), "mu": constants.mu}
+
+    theory = Theory(objective if lr is None else objective._replace(curvature=None), constants, numbers)
     one = lambda: jnp.ones((), jnp.result_type(float))
 
     def init(key: Key) -> Server:
         w = objective.init(key)
         return Server(w, as_hyper(hyper), State(Average(w, one()) if averaging else (), one()))
 
-    def broadcast(server: Server, key: Key) -> View:
-        """The mean of the iterates is of use at deployment only: in a round w alone is sent."""
-        coins = server.state.average.mean if averaging else ()
-        return View(server.value, server.hyper, server.round, server.rounds, coins)
+    def release(server: Server, key: Key) -> View:
+        """The mean of the iterates is of use at deployment only: in a round w is sent."""
+        return view_of(server, value=server.state.average.mean if averaging else None)
 
     def ratio(hyper: dict[str, jax.Array]) -> jax.Array:
         return jnp.maximum(1 - hyper["lr"] * hyper["mu"], 0) ** tau
 
-    def client_update(view: View, client: Client, data: ClientData, key: Key) -> tuple[Upload, Client]:
+    def update(view: View, client: Client, data: ClientData, key: Key) -> tuple[Upload, Client]:
         lr = view.hyper["lr"]
 
         def step(carry: tuple[Blocks, jax.Array], batch: Batch) -> tuple[Blocks, jax.Array]:
             (w, beta), losses = carry
-            loss, slopes = jax.value_and_grad(objective.value, argnums=(0, 1))(w, beta, batch, data.id)
+            loss, slopes = jax.value_and_grad(objective.value, argnums=(0, 1))(w, beta, batch, data.slot)
             down = lambda rate, u, g: jax.tree.map(lambda u, g: u - (rate * g).astype(u.dtype), u, g)
             return Blocks(down(lr, w, slopes[0]), down(lr / clients, beta, slopes[1])), losses + loss
 
@@ -130,9 +158,9 @@ def lsgd(
             client = client._replace(average=client.average.add(beta, ratio(view.hyper)))  # type: ignore[union-attr]
         return Upload(w, one_vote(data), {"loss": losses / tau}), client
 
-    def server_update(server: Server, total: Total) -> Server:
-        share = 1 / (total.inclusion * clients)
-        w = combine((1 - share * total.weight, server.value), (share, total.value))
+    def step(server: Server, view: View, uploads: Uploads) -> Server:
+        share = 1 / (server.terms.inclusion * clients)
+        w = combine((1 - share * uploads.weight, server.value), (share, uploads.value))
         w = jax.tree.map(lambda new, old: new.astype(old.dtype), w, server.value)
         if averaging:
             average = server.state.average.add(w, ratio(server.hyper))
@@ -140,14 +168,17 @@ def lsgd(
         return server._replace(value=w)
 
     def state_at(data: ClientData, beta: Tree) -> Client:
-        return Client(beta, Average(beta, one()) if averaging else (), data.id)
+        return Client(beta, Average(beta, one()) if averaging else ())
 
     def deployed(view: View, client: Client) -> Blocks:
-        return Blocks(view.coins, client.average.mean) if averaging else Blocks(view.value, client.beta)  # type: ignore[union-attr]
+        return Blocks(view.value, client.average.mean if averaging else client.beta)  # type: ignore[union-attr]
 
-    def onboard(view: View, data: ClientData, key: Key) -> Client:
-        w = view.coins if averaging else view.value
-        return state_at(data, joining(objective, w, data, key, view.hyper["lr"] / clients))
+    def join(view: View, data: ClientData, key: Key) -> Client:
+        return state_at(data, joining(objective, view.value, data, key, view.hyper["lr"] / clients))
+
+    def started(server: Server, answers: Answer) -> Server:
+        server, mean_size = theory.fill(server, answers)
+        return server._replace(state=server.state._replace(mean_size=mean_size))
 
     def log(server: Server) -> dict[str, jax.Array]:
         iterations = tau * jnp.asarray(server.round)
@@ -156,26 +187,33 @@ def lsgd(
 
     return Algorithm(
         name="lsgd",
-        init=init,
-        broadcast=broadcast,
-        init_client=lambda view, data, key: state_at(data, objective.init_personal(key)),
-        client_update=client_update,
-        server_update=server_update,
-        onboard=onboard,
-        setup_client=lambda view, client, data, key: Upload(data.size.astype(jnp.result_type(float)), one_vote(data)),
-        setup_server=lambda server, total: server._replace(state=server.state._replace(mean_size=total.mean())),
-        log=log,
-        **deployment(objective, deployed),
+        server=ServerSide(init, step),
+        client=ClientSide(update, lambda view, data, key: state_at(data, objective.init_personal(key))),
+        deployment=deployment(objective, deployed, join, release),
+        setup=Setup(
+            ask=lambda view, client, data, key: theory.answer(data),
+            start=started,
+            late=lambda server, answer, slot: server,  # the mean size is for the log
+        ),
+        diagnostics=distance_from_optimum(objective, deployed)._replace(log=log),
     )
 
 
-def theoretical_rate(constants: Constants | None, tau: int, inclusion: float = 1.0) -> float:
-    """The largest η of Theorem 1."""
-    if constants is None:
-        raise ValueError("give lr, or constants=objective.constants(data) to have it from theory")
+def theoretical_rate(constants: Constants, tau: int, inclusion: Any = 1.0) -> Any:
+    """The largest η of Theorem 1; the numbers may be traced.
+
+    >>> float(theoretical_rate(Constants(0.1, 1.0, 2.0, 1.0, 2.0), tau=1))
+    0.125
+    """
     smooth_w = constants.smooth_w / inclusion
-    steep = 4 * max(smooth_w, constants.smooth_beta)
     drift = 8 * math.sqrt(3 * math.e) * (tau - 1) * smooth_w
+    return 1 / jnp.maximum(4 * jnp.maximum(smooth_w, constants.smooth_beta), drift)
+
+
+def check_constants(objective: Objective, constants: Constants | None) -> None:
+    """Refuses constants that give no step size."""
+    if constants is None and objective.curvature is None:
+        raise ValueError(f"give lr: {objective.name} has no constants to have it from theory")
+    steep = 1.0 if constants is None else max(constants.smooth_w, constants.smooth_beta)
     if not math.isfinite(steep) or steep <= 0:
-        raise ValueError(f"the constants of smoothness give no step size ({steep / 4}): give lr")
-    return 1 / max(steep, drift)
+        raise ValueError(f"the constants of smoothness give no step size ({steep}): give lr")

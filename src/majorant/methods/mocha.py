@@ -33,7 +33,21 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from majorant.core import Algorithm, ClientData, Key, Server, Stack, Total, Upload, View, as_hyper, masked_mean
+from majorant.core import (
+    Algorithm,
+    ClientData,
+    ClientSide,
+    Deployment,
+    Key,
+    Server,
+    ServerSide,
+    Traits,
+    Upload,
+    Uploads,
+    View,
+    as_hyper,
+    masked_mean,
+)
 from majorant.math.checks import check_range
 from majorant.models.base import HasSpec, Spec, as_float, spec_of
 from majorant.solvers import Batch, minibatches, run_minibatches
@@ -89,13 +103,13 @@ def mocha(
         zeros, omega = jnp.zeros((clients, *shape)), jnp.eye(clients) / clients
         return Server(Task(zeros, omega.sum(axis=1)), as_hyper({"lambda": lambda_}), Relations(zeros, omega))
 
-    def address(view: View, id: jax.Array) -> View:
-        return view._replace(value=Task(view.value.w[id], view.value.rho[id]))
+    def address(view: View, slot: jax.Array) -> View:
+        return view._replace(value=Task(view.value.w[slot], view.value.rho[slot]))
 
-    def init_client(view: View, data: ClientData, key: Key) -> jax.Array:
+    def start(view: View, data: ClientData, key: Key) -> jax.Array:
         return jnp.zeros((*data.y.shape, shape[1]), view.value.w.dtype)  # a: (n, k)
 
-    def client_update(view: View, a: jax.Array, data: ClientData, key: Key) -> tuple[Upload, jax.Array]:
+    def update(view: View, a: jax.Array, data: ClientData, key: Key) -> tuple[Upload, jax.Array]:
         (w, rho), n, x = view.value, jnp.maximum(data.size, 1), with_bias(data.x)
         y = signs(data.y, shape[1])  # (n, k)
         loss = masked_mean(jnp.maximum(0, 1 - y * (x @ w)).mean(axis=1), data)
@@ -112,19 +126,16 @@ def mocha(
         a, dv = run_minibatches(plan, sdca, (a, jnp.zeros_like(w)), numbered, key)
         return Upload(dv, data.size.astype(loss.dtype), {"loss": loss}), a
 
-    def aggregate(server: Server, stack: Stack) -> Total:
-        v, omega = server.state.v + stack.value, server.state.omega
+    def relate(server: Server, view: View, uploads: Uploads) -> Server:
+        v, omega = server.state.v + uploads.value, server.state.omega
         w = jnp.tensordot(omega, v, axes=1) / server.hyper["lambda"]
         if omega_every is not None:
             due = (server.round + 1) % omega_every == 0
             omega = jax.lax.cond(due, lambda: relations(w.reshape(clients, -1)), lambda: omega)
             w = jnp.tensordot(omega, v, axes=1) / server.hyper["lambda"]
-        return Total((Task(w, jnp.abs(omega).sum(axis=1)), Relations(v, omega)), stack.weight.sum())
+        return server._replace(value=Task(w, jnp.abs(omega).sum(axis=1)), state=Relations(v, omega))
 
-    def server_update(server: Server, total: Total) -> Server:
-        return server._replace(value=total.value[0], state=total.value[1])
-
-    def onboard(view: View, data: ClientData, key: Key) -> Newcomer:
+    def join(view: View, data: ClientData, key: Key) -> Newcomer:
         trained = jnp.any(view.value.w != 0, axis=(1, 2)).sum()
         return Newcomer(view.value.w.sum(axis=0) / jnp.maximum(trained, 1))
 
@@ -134,16 +145,14 @@ def mocha(
 
     return Algorithm(
         name="mocha",
-        init=init,
-        address=address,
-        init_client=init_client,
-        client_update=client_update,
-        origin=lambda view: jnp.zeros_like(view.value.w),
-        aggregate=aggregate,
-        server_update=server_update,
-        onboard=onboard,
-        personalize=lambda view, client: client.w if isinstance(client, Newcomer) else view.value.w,
-        predict=predict,
+        server=ServerSide(init, relate, address=address),
+        client=ClientSide(update, start, origin=lambda view: jnp.zeros_like(view.value.w)),
+        deployment=Deployment(
+            personalize=lambda view, a, data, key: a.w if isinstance(a, Newcomer) else view.value.w,
+            predict=predict,
+            join=join,
+        ),
+        traits=Traits(points=False, reads="each"),
     )
 
 

@@ -28,7 +28,22 @@ from typing import NamedTuple
 
 import jax
 
-from majorant.core import Algorithm, ClientData, Key, Server, Total, Tree, Upload, View, as_hyper, masked_mean
+from majorant.core import (
+    Algorithm,
+    ClientData,
+    ClientSide,
+    Deployment,
+    Key,
+    Server,
+    ServerSide,
+    Tree,
+    Upload,
+    Uploads,
+    View,
+    as_hyper,
+    masked_mean,
+    replace_by_mean,
+)
 from majorant.math.checks import check_range
 from majorant.methods import _convergence as convergence
 from majorant.methods._two_blocks import one_vote
@@ -80,7 +95,7 @@ def pfedme(
     def init(key: Key) -> Server:
         return Server(model.init(key), as_hyper(local.hyper | {"mu": mu} | outer))
 
-    def init_client(view: View, data: ClientData, key: Key) -> Client:
+    def start(view: View, data: ClientData, key: Key) -> Client:
         return Client(view.value, local.moments(view.value))
 
     def released(view: View, client: Client, data: ClientData, key: Key) -> tuple[Upload, Client]:
@@ -105,24 +120,21 @@ def pfedme(
         upload = Upload(w, one_vote(data).astype(loss.dtype), {"loss": loss})
         return upload, Client(theta, moments if stepping.keep_moments else ())
 
-    def server_update(server: Server, total: Total) -> Server:
+    def step_towards(server: Server, view: View, uploads: Uploads) -> Server:
         move = lambda w, mean: w + server.hyper["beta"] * (mean - w)
-        return server._replace(value=jax.tree.map(move, server.value, total.mean()))
+        return server._replace(value=jax.tree.map(move, server.value, uploads.mean()))
 
-    client_update = released if variant == "released" else paper
+    update = released if variant == "released" else paper
     weight = (lambda data: data.size) if variant == "released" else one_vote
 
-    def onboard(view: View, data: ClientData, key: Key) -> Client:
-        return client_update(view, init_client(view, data, key), data, key)[1]
-
-    algorithm = Algorithm(
+    return Algorithm(
         name="pfedme",
-        init=init,
-        init_client=init_client,
-        client_update=client_update,
-        onboard=onboard,
-        personalize=lambda view, client: client.theta,
-        predict=model.predict,
-        diagnosis=convergence.of_personal_models(model, pull_to_broadcast, weight),
+        server=ServerSide(init, replace_by_mean if variant == "released" else step_towards),
+        client=ClientSide(update, start),
+        deployment=Deployment(
+            personalize=lambda view, client, data, key: client.theta,
+            predict=model.predict,
+            join=lambda view, data, key: update(view, start(view, data, key), data, key)[1],
+        ),
+        diagnostics=convergence.of_personal_models(model, pull_to_broadcast, weight),
     )
-    return algorithm if variant == "released" else algorithm._replace(server_update=server_update)

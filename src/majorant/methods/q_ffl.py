@@ -23,17 +23,23 @@ import jax.numpy as jnp
 
 from majorant.core import (
     Algorithm,
+    Answer,
     ClientData,
-    Diagnosis,
+    ClientSide,
+    Diagnostics,
     Key,
     Server,
-    Total,
+    ServerSide,
+    Setup,
+    Traits,
     Tree,
     Upload,
+    Uploads,
     View,
     as_hyper,
     masked_mean,
     squared_norm,
+    view_of,
 )
 from majorant.math.checks import check_range
 from majorant.methods.fedavg import shared_model
@@ -71,11 +77,11 @@ def q_ffl(model: Model, *, q: float = 1.0, local: Solver | None = None, lipschit
     def loss_of(theta: Tree, data: ClientData) -> jax.Array:
         return masked_mean(sample_losses(model, theta, data), data).astype(jnp.result_type(float))
 
-    def setup_client(view: View, moments: Tree, data: ClientData, key: Key) -> Upload:
-        return Upload(loss_of(view.value, data), data.size.astype(jnp.result_type(float)))
+    def ask(view: View, moments: Tree, data: ClientData, key: Key) -> Answer:
+        return Answer(loss_of(view.value, data), data.size.astype(jnp.result_type(float)))
 
-    def client_update(view: View, moments: Tree, data: ClientData, key: Key) -> tuple[Upload, Tree]:
-        theta, q, unit = view.value, view.hyper["q"], view.coins
+    def train(view: View, moments: Tree, data: ClientData, key: Key) -> tuple[Upload, Tree]:
+        theta, q, unit = view.value, view.hyper["q"], view.shared
         steep = 1 / view.hyper["lr"] if lipschitz is None else view.hyper["lipschitz"]
         loss = jnp.maximum(loss_of(theta, data), LEAST_LOSS)
         power = jnp.minimum(loss / unit, 10 ** (LARGEST_POWER / jnp.maximum(q, 1))) ** q
@@ -85,15 +91,15 @@ def q_ffl(model: Model, *, q: float = 1.0, local: Solver | None = None, lipschit
         sent = Sent(jax.tree.map(lambda p: (power * p).astype(p.dtype), pseudo), h, loss)
         return Upload(sent, data.size.astype(h.dtype), {"loss": loss}), solved.moments
 
-    def next_unit(old: jax.Array, total: Total, loss: jax.Array) -> jax.Array:
-        mean = loss / jnp.where(total.weight > 0, total.weight, 1)
-        return jnp.where((total.weight > 0) & jnp.isfinite(mean), jnp.maximum(mean, LEAST_LOSS), old)
+    def next_unit(old: jax.Array, weight: jax.Array, loss: jax.Array) -> jax.Array:
+        mean = loss / jnp.where(weight > 0, weight, 1)
+        return jnp.where((weight > 0) & jnp.isfinite(mean), jnp.maximum(mean, LEAST_LOSS), old)
 
-    def server_update(server: Server, total: Total) -> Server:
-        delta, h, loss = total.value
+    def update(server: Server, view: View, uploads: Uploads) -> Server:
+        delta, h, loss = uploads.value
         step = lambda v, d: v - (d / jnp.where(h > 0, h, 1)).astype(v.dtype)
         value = jax.tree.map(step, server.value, delta)
-        return server._replace(value=value, state=next_unit(server.state, total, loss))
+        return server._replace(value=value, state=next_unit(server.state, uploads.weight, loss))
 
     def measure(view: View, client: Tree, data: ClientData, key: Key) -> dict[str, Tree]:
         def objective(theta: Tree) -> jax.Array:
@@ -107,17 +113,21 @@ def q_ffl(model: Model, *, q: float = 1.0, local: Solver | None = None, lipschit
         return {"objective": mean["objective"], "gradient_squared": squared_norm(mean["gradient"])}
 
     zero = lambda: jnp.zeros((), jnp.result_type(float))
+    started = lambda server, all: server._replace(state=next_unit(server.state, all.weight, all.value))
     return shared_model("q-ffl", model, local)._replace(
-        init=lambda key: Server(model.init(key), as_hyper(hyper), 1 + zero()),
-        broadcast=lambda server, key: View(server.value, server.hyper, server.round, server.rounds, server.state),
-        setup_client=setup_client,
-        setup_server=lambda server, total: server._replace(state=next_unit(server.state, total, total.value)),
-        client_update=client_update,
-        origin=lambda view: Sent(jax.tree.map(jnp.zeros_like, view.value), zero(), zero()),
-        server_update=server_update,
-        diagnosis=Diagnosis(measure, conclude),
-        sends_points=False,
-        check_hyper=check_hyper,
+        server=ServerSide(
+            init=lambda key: Server(model.init(key), as_hyper(hyper), 1 + zero()),
+            update=update,
+            broadcast=lambda server, key: view_of(server, shared=server.state),
+        ),
+        client=ClientSide(
+            update=train,
+            init=lambda view, data, key: local.moments(view.value),
+            origin=lambda view: Sent(jax.tree.map(jnp.zeros_like, view.value), zero(), zero()),
+        ),
+        setup=Setup(ask, started, late=lambda server, answer, slot: server),  # the unit is only one of many
+        traits=Traits(points=False, check_hyper=check_hyper),
+        diagnostics=Diagnostics(measure=measure, conclude=conclude),
     )
 
 

@@ -8,24 +8,32 @@ techniques*, TMLR 2023, Algorithm 6.
 
 from __future__ import annotations
 
-from majorant.core import Algorithm
-from majorant.methods._coordinate import Form
-from majorant.methods._coordinate_theory import Sizes, block_hyper, made
-from majorant.methods._two_blocks import check_coordinate
+from typing import Any
+
+import jax
+
+from majorant.core import Algorithm, Terms
+from majorant.methods._coordinate import Form, coordinate_descent
+from majorant.methods._coordinate_theory import block_numbers, check_numbers, check_sampling
+from majorant.methods._two_blocks import Theory, check_coordinate, is_personal, unless_given
 from majorant.objectives.base import Constants, Objective
 
 
 def scd(
     objective: Objective,
     *,
-    constants: Constants,
-    sizes: Sizes | None = None,
+    constants: Constants | None = None,
     p_w: float | None = None,
     lr: float | None = None,
     sampling: str = "independent",
-    inclusion: float = 1.0,
 ) -> Algorithm:
-    """Stochastic coordinate descent, plain; see `asvrcd` for the options (``sizes`` only for shared sampling)."""
+    """Stochastic coordinate descent, plain; see `asvrcd` for the options."""
     check_coordinate("SCD-PFL", objective, constants, strongly=False)
-    hyper = block_hyper(objective, constants, p_w, lr, inclusion)
-    return made("scd", objective, hyper, constants, sampling, sizes, Form(False, False))
+    p_w = check_numbers(objective, p_w=p_w, lr=lr)
+    shared, personal = check_sampling(sampling), is_personal(objective)
+
+    def numbers(constants: Constants, mean_size: jax.Array, terms: Terms) -> dict[str, Any]:
+        return block_numbers(personal, constants, terms, p_w, lr)
+
+    hyper, form = unless_given(p_w=p_w, lr=lr), Form(False, False, shared_samples=shared)
+    return coordinate_descent("scd", Theory(objective, constants, numbers), hyper, form)

@@ -21,7 +21,21 @@ from typing import NamedTuple
 
 import jax
 
-from majorant.core import Algorithm, ClientData, Diagnosis, Key, Server, Tree, Upload, View, as_hyper, select
+from majorant.core import (
+    Algorithm,
+    ClientData,
+    ClientSide,
+    Deployment,
+    Diagnostics,
+    Key,
+    Server,
+    ServerSide,
+    Tree,
+    Upload,
+    View,
+    as_hyper,
+    select,
+)
 from majorant.methods._convergence import conclude
 from majorant.solvers import Batch, Solver, whole
 from majorant.solvers.descent import inexactness
@@ -73,7 +87,7 @@ def surrogate_optimization(surrogate: PartialSurrogate, *, local: Solver | None 
     def first_moments(view: View) -> Tree:
         return local.moments(view.value) if local else ()
 
-    def init_client(view: View, data: ClientData, key: Key) -> Client:
+    def start(view: View, data: ClientData, key: Key) -> Client:
         return Client(surrogate.at(view.hyper).init_v(data, key), first_moments(view))
 
     def solve(
@@ -98,20 +112,21 @@ def surrogate_optimization(surrogate: PartialSurrogate, *, local: Solver | None 
         v = s.minimize_v(coefficients, view.value, data)
         return coefficients, select(data.size > 0, v, client.v)
 
-    def client_update(view: View, client: Client, data: ClientData, key: Key) -> tuple[Upload, Client]:
+    def update(view: View, client: Client, data: ClientData, key: Key) -> tuple[Upload, Client]:
         coefficients, v = majorize(view, client, data)
         u, moments = solve(view, coefficients, v, client.moments, data, key)
         u = select(data.size > 0, u, view.value)
         loss = surrogate.at(view.hyper).value(coefficients, view.value, client.v, whole(data))  # f_t, as g touches it
         return Upload(u, data.size.astype(loss.dtype), {"loss": loss}), Client(v, moments)
 
-    def onboard(view: View, data: ClientData, key: Key) -> Client:
+    def join(view: View, data: ClientData, key: Key) -> Client:
         s = surrogate.at(view.hyper)
         v = select(data.size > 0, s.fit_v(view.value, data, key), s.init_v(data, key))
         return Client(v, first_moments(view))
 
-    def adapt(view: View, client: Client, data: ClientData, key: Key) -> Client:
-        return client._replace(v=surrogate.at(view.hyper).adapt(view.value, client.v, data))  # type: ignore[misc]
+    def personalize(view: View, client: Client, data: ClientData, key: Key) -> Personal:
+        adapt = surrogate.at(view.hyper).adapt
+        return Personal(view.value, client.v if adapt is None else adapt(view.value, client.v, data))
 
     def measure(view: View, client: Client, data: ClientData, key: Key) -> dict[str, Tree]:
         s = surrogate.at(view.hyper)
@@ -133,13 +148,13 @@ def surrogate_optimization(surrogate: PartialSurrogate, *, local: Solver | None 
 
     return Algorithm(
         name=f"surrogate:{surrogate.name}",
-        init=init,
-        init_client=init_client,
-        client_update=client_update,
-        onboard=onboard,
-        adapt=adapt if surrogate.adapt else None,
-        personalize=lambda view, client: Personal(view.value, client.v),
-        predict=lambda model, x: surrogate.predict(model.u, model.v, x),
-        mixture=(lambda model: surrogate.mixture(model.v)) if surrogate.mixture else None,  # type: ignore[misc]
-        diagnosis=Diagnosis(measure, conclude, probe),
+        server=ServerSide(init),
+        client=ClientSide(update, start),
+        deployment=Deployment(
+            personalize=personalize,
+            predict=lambda model, x: surrogate.predict(model.u, model.v, x),
+            join=join,
+            mixture=(lambda model: surrogate.mixture(model.v)) if surrogate.mixture else None,  # type: ignore[misc]
+        ),
+        diagnostics=Diagnostics(None, measure, conclude, probe),
     )

@@ -13,7 +13,7 @@ METRICS = {"accuracy": True, "rmse": False, "objective": False}  # name: whether
 
 def metric_name(algorithm: Algorithm, classes: int) -> str:
     """What is reported: accuracy for classification, root mean squared error for regression, else the objective."""
-    return "objective" if algorithm.losses is not None else "accuracy" if classes else "rmse"
+    return "objective" if algorithm.deployment.losses is not None else "accuracy" if classes else "rmse"
 
 
 def client_scores(prediction: jax.Array, data: ClientData, classes: int) -> tuple[jax.Array, jax.Array]:

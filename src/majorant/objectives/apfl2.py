@@ -33,7 +33,7 @@ from majorant.data.federated import FederatedData
 from majorant.math.checks import check_range
 from majorant.models.base import Model
 from majorant.objectives.base import Constants, Objective
-from majorant.objectives.base_model import base_model
+from majorant.objectives.base_model import Curvature, base_model
 from majorant.objectives.blocks import block_constants, scale_of, scaled, smoothness
 from majorant.objectives.losses import BaseLoss
 from majorant.solvers import Batch
@@ -66,15 +66,15 @@ def apfl2(
     s = scale_of(base.clients, rescale)
     trained = alphas[~data.unseen]
 
-    def blend(w: Tree, beta: Tree, id: jax.Array) -> Tree:
-        a = jnp.asarray(alphas)[id]
+    def blend(w: Tree, beta: Tree, slot: jax.Array) -> Tree:
+        known = (slot >= 0) & (slot < len(alphas))  # a client without a slot has the mean of the others' α
+        a = jnp.where(known, jnp.asarray(alphas)[jnp.where(known, slot, 0)], trained.mean())
         return jax.tree.map(lambda w, b: ((1 - a) * b + a * s * w).astype(b.dtype), w, beta)
 
-    def value(w: Tree, beta: Tree, batch: Batch, id: jax.Array) -> jax.Array:
-        return relaxation * base.value(scaled(w, s), batch) + base.value(blend(w, beta, id), batch)
+    def value(w: Tree, beta: Tree, batch: Batch, slot: jax.Array) -> jax.Array:
+        return relaxation * base.value(scaled(w, s), batch) + base.value(blend(w, beta, slot), batch)
 
-    def constants(data: FederatedData) -> Constants:
-        f = base.curvature(data)
+    def constants_of(f: Curvature) -> Constants:
         forms = [
             [[f.mu * (relaxation + a**2), f.mu * a * (1 - a)], [f.mu * a * (1 - a), f.mu * (1 - a) ** 2]]
             for a in np.unique(trained)
@@ -90,7 +90,9 @@ def apfl2(
         value=value,
         deploy=blend,
         predict=base.predict,
-        constants=constants,
+        constants=lambda data: constants_of(base.curvature(data)),
+        curvature=base.client_curvature,
+        constants_of=lambda largest: constants_of(largest.turned()),
         convex=base.convex,
     )
 

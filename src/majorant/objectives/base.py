@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import jax
 
-from majorant.core import Key, Tree
+from majorant.core import ClientData, Key, Tree
 from majorant.data.federated import FederatedData
 from majorant.solvers import Batch
 
@@ -41,8 +41,10 @@ class Penalty(NamedTuple):
 class Objective(NamedTuple):
     """A personalized objective over ``clients`` clients that train.
 
-    ``value(w, β, batch, id)`` is f_m over the samples of a batch, terms without samples included: over all samples of
-    the client it is f_m itself, over one it is f_{m,j}. ``deploy(w, β, id)`` is what client ``id`` predicts with.
+    ``value(w, β, batch, slot)`` is f_m over the samples of a batch, terms without samples included: over all samples of
+    the client it is f_m itself, over one it is f_{m,j}. ``deploy(w, β, slot)`` is what the client in a slot predicts
+    with. ``constants`` come from all data in one place; where nobody has that, each client's ``curvature`` does: the
+    largest numbers over all clients are what ``constants_of`` takes (of strong convexity, the negative).
     ``penalty`` takes f_m apart where it is of that form: what solvers made for it need.
     """
 
@@ -54,6 +56,8 @@ class Objective(NamedTuple):
     deploy: Callable[[Tree, Tree, jax.Array], Tree]
     predict: Callable[[Tree, jax.Array], jax.Array]  # (deployed, x) -> probabilities (n, classes) or values (n,)
     constants: Callable[[FederatedData], Constants]
+    curvature: Callable[[ClientData], Tree] | None = None
+    constants_of: Callable[[Tree], Constants] | None = None
     convex: bool = True
     adapt: Callable[[Tree, Batch], Tree] | None = None  # (deployed, own samples) -> deployed, where a last step is due
     penalty: Penalty | None = None

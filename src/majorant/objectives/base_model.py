@@ -17,14 +17,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy.linalg import eigh
 
-from majorant.core import Key, Tree, squared_norm
+from majorant.core import ClientData, Key, Tree, squared_norm
 from majorant.data.federated import FederatedData
 from majorant.math.checks import check_range
 from majorant.models.base import Model, as_float
@@ -36,9 +36,13 @@ from majorant.solvers import Batch
 class Curvature(NamedTuple):
     """What holds of every f'_m: μ'-strong convexity, L'-smoothness, and 𝓛'-smoothness for single samples."""
 
-    mu: float
-    smooth: float
-    sample_smooth: float
+    mu: Any
+    smooth: Any
+    sample_smooth: Any
+
+    def turned(self) -> Curvature:
+        """With −μ' for μ': what holds of all clients are then the largest numbers over them, and back again."""
+        return self._replace(mu=-self.mu)
 
 
 class BaseModel(NamedTuple):
@@ -49,6 +53,7 @@ class BaseModel(NamedTuple):
     value: Callable[[Tree, Batch], jax.Array]  # f' over a batch, the L2 term included
     predict: Callable[[Tree, jax.Array], jax.Array]
     curvature: Callable[[FederatedData], Curvature]
+    client_curvature: Callable[[ClientData], Curvature] | None  # of one client, turned
     convex: bool
     features: int | None = None  # of a linear model: {"weight": (features, outputs), "bias": (outputs,)}
     bias: bool = True  # whether a linear model has one
@@ -94,7 +99,7 @@ def base_model(
         return batch.mean(model.losses(params, batch.x, batch.y)) + l2 / 2 * squared_norm(params)
 
     init = zeros_like(model.init) if start == "zeros" else model.init
-    return BaseModel(count_training(data), init, value, model.predict, no_constants, convex=False)
+    return BaseModel(count_training(data), init, value, model.predict, no_constants, None, convex=False)
 
 
 def _linear(data: FederatedData, loss: BaseLoss, l2: float, *, zeros: bool, bias: bool) -> BaseModel:
@@ -118,6 +123,9 @@ def _linear(data: FederatedData, loss: BaseLoss, l2: float, *, zeros: bool, bias
         value=value,
         predict=lambda params, x: loss.loss.predict(apply(params, x)),
         curvature=lambda data: curvature(data, loss, l2, clients, bias=bias),
+        client_curvature=None
+        if not math.isfinite(loss.curvature)
+        else lambda data: client_curvature(data, loss, l2, bias=bias),
         convex=True,
         features=features,
         bias=bias,
@@ -178,6 +186,26 @@ def curvature(
         smooth=float(loss.curvature * largest + l2),
         sample_smooth=float(loss.curvature * longest + l2),
     )
+
+
+def client_curvature(
+    data: ClientData, loss: BaseLoss, l2: float, columns: Sequence[np.ndarray] | None = None, *, bias: bool = True
+) -> Curvature:
+    """μ', L' and 𝓛' of a linear model on one client's samples, turned; compiled, where `curvature` is for all data."""
+    x = flatten(data.x)
+    parts = [x] if columns is None else [x[:, part] for part in columns]
+    ones = jnp.ones((len(x), int(bias)), x.dtype)
+    x = jnp.concatenate([a for part in parts for a in (part, ones)], axis=1) * data.mask[:, None]
+    rows, width = x.shape
+    gram = (x.T @ x if width <= rows else x @ x.T) / jnp.maximum(data.size, 1)
+    values = jnp.linalg.eigvalsh(gram)
+    least = values[0] if width <= rows else jnp.zeros_like(values[0])  # fewer real rows than columns: it is 0 as well
+    found = Curvature(
+        mu=loss.least_curvature * jnp.maximum(least, 0) + l2,
+        smooth=loss.curvature * values[-1] + l2,
+        sample_smooth=loss.curvature * jnp.square(x).sum(axis=1).max(initial=0) + l2,
+    )
+    return jax.tree.map(lambda v: jnp.where(data.size > 0, v, -jnp.inf), found.turned())  # nobody else's is larger
 
 
 def extreme_eigenvalues(x: np.ndarray) -> tuple[float, float]:

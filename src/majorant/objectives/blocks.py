@@ -13,16 +13,18 @@ that the blocks are about equally steep, and leaves the minimiser in terms of s 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
+from typing import Any
 
 import jax
-import numpy as np
+import jax.numpy as jnp
 
 from majorant.core import Key, Tree
 from majorant.objectives.base import Constants
 from majorant.objectives.base_model import Curvature
 
-Form = Sequence[Sequence[float]]  # 2×2, symmetric
+Form = Sequence[Sequence[Any]]  # 2×2, symmetric; the numbers may be traced
 
 
 def scaled(tree: Tree, factor: float) -> Tree:
@@ -50,9 +52,24 @@ def block_constants(
     Constants(mu=0.25, smooth_w=0.75, smooth_beta=1.0, sample_smooth_w=1.25, sample_smooth_beta=1.5)
     """
     steep = 1 if rescale else clients  # r²
-    d = np.diag([steep**0.5, 1.0])
-    mu = max(0.0, min(float(np.linalg.eigvalsh(d @ np.asarray(form, float) @ d)[0]) for form in forms))
+    mu = functools.reduce(lesser, (least_eigenvalue(form, steep) for form in forms))
     return Constants(mu / clients, steep * w[0] / clients, beta[0] / clients, steep * w[1] / clients, beta[1] / clients)
+
+
+def least_eigenvalue(form: Form, steep: float) -> Any:
+    """Of D Q D with D = diag(√steep, 1), at least 0; the numbers may be traced."""
+    (a, b), (_, c) = form
+    a, b = steep * a, steep**0.5 * b
+    largest = (a + c) / 2 + ((a - c) ** 2 / 4 + b**2) ** 0.5
+    product = a * c - b**2
+    if isinstance(product, jax.Array):
+        return jnp.where(largest > 0, jnp.maximum(product, 0) / jnp.where(largest > 0, largest, 1), 0)
+    return max(product, 0.0) / largest if largest > 0 else 0.0
+
+
+def lesser(one: Any, two: Any) -> Any:
+    """The smaller of two numbers, which may be traced."""
+    return jnp.minimum(one, two) if isinstance(one, jax.Array) or isinstance(two, jax.Array) else min(one, two)
 
 
 def smoothness(base: Curvature, times: float, plus: float = 0.0) -> tuple[float, float]:

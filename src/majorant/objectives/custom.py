@@ -20,13 +20,13 @@ def custom(
     *,
     init: Callable[[Key], Tree] = nothing,
     init_personal: Callable[[Key], Tree] = nothing,
-    deploy: Callable[[Tree, Tree, jax.Array], Tree] = lambda w, beta, id: (w, beta),
+    deploy: Callable[[Tree, Tree, jax.Array], Tree] = lambda w, beta, slot: (w, beta),
     predict: Callable[[Tree, jax.Array], jax.Array],
     constants: Constants | Callable[[FederatedData], Constants] | None = None,
     convex: bool = False,
     name: str = "custom",
 ) -> Objective:
-    """F = (1/M) Σ_m f_m with your f_m, given as ``value(w, β, batch, id)``: a mean over the samples of a batch.
+    """F = (1/M) Σ_m f_m with your f_m, given as ``value(w, β, batch, slot)``: a mean over the samples of a batch.
 
     A block without a start does not exist. ``constants`` are numbers or a function of the data; without them, solvers
     need step sizes. ``convex`` is your word for it.
@@ -34,7 +34,7 @@ def custom(
     >>> import jax.numpy as jnp
     >>> import majorant as mj
     >>> data = mj.data.synthetic_mixture(clients=6, dimension=3, seed=0)
-    >>> def value(w, beta, batch, id):
+    >>> def value(w, beta, batch, slot):
     ...     return batch.mean(jnp.square(batch.x @ w + beta - batch.y)) + 0.1 * beta**2
     >>> objective = custom(
     ...     data, value, init=lambda key: jnp.zeros(3), init_personal=lambda key: jnp.zeros(()), convex=True,

@@ -14,7 +14,7 @@ from __future__ import annotations
 from majorant.data.federated import FederatedData
 from majorant.models.base import Model
 from majorant.objectives.base import Constants, Objective
-from majorant.objectives.base_model import base_model
+from majorant.objectives.base_model import Curvature, base_model
 from majorant.objectives.blocks import nothing
 from majorant.objectives.losses import BaseLoss
 
@@ -38,8 +38,8 @@ def fully_personal(
     """
     base = base_model(data, model=model, loss=loss, l2=l2, start=start, bias=bias)
 
-    def constants(data: FederatedData) -> Constants:
-        mu, smooth, sample_smooth = base.curvature(data)
+    def constants_of(f: Curvature) -> Constants:
+        mu, smooth, sample_smooth = f
         return Constants(mu / base.clients, 0.0, smooth / base.clients, 0.0, sample_smooth / base.clients)
 
     return Objective(
@@ -47,9 +47,11 @@ def fully_personal(
         clients=base.clients,
         init=nothing,
         init_personal=base.init,
-        value=lambda w, beta, batch, id: base.value(beta, batch),
-        deploy=lambda w, beta, id: beta,
+        value=lambda w, beta, batch, slot: base.value(beta, batch),
+        deploy=lambda w, beta, slot: beta,
         predict=base.predict,
-        constants=constants,
+        constants=lambda data: constants_of(base.curvature(data)),
+        curvature=base.client_curvature,
+        constants_of=lambda largest: constants_of(largest.turned()),
         convex=base.convex,
     )

@@ -24,7 +24,7 @@ from majorant.data.federated import FederatedData
 from majorant.math.checks import check_range
 from majorant.models.base import Model
 from majorant.objectives.base import Constants, Objective, Penalty
-from majorant.objectives.base_model import base_model
+from majorant.objectives.base_model import Curvature, base_model
 from majorant.objectives.blocks import block_constants, scale_of, scaled, smoothness
 from majorant.objectives.losses import BaseLoss
 from majorant.solvers import Batch
@@ -52,12 +52,11 @@ def mixture(
     base = base_model(data, model=model, loss=loss, l2=l2, start=start, bias=bias)
     s = scale_of(base.clients, rescale)
 
-    def value(w: Tree, beta: Tree, batch: Batch, id: jax.Array) -> jax.Array:
+    def value(w: Tree, beta: Tree, batch: Batch, slot: jax.Array) -> jax.Array:
         apart = squared_norm(jax.tree.map(lambda a, b: s * a - b, w, beta))
         return base.value(beta, batch) + lambda_ / 2 * apart
 
-    def constants(data: FederatedData) -> Constants:
-        f = base.curvature(data)
+    def constants_of(f: Curvature) -> Constants:
         form = [[lambda_, -lambda_], [-lambda_, f.mu + lambda_]]
         return block_constants(base.clients, rescale, [form], (lambda_, lambda_), smoothness(f, 1, lambda_))
 
@@ -67,9 +66,11 @@ def mixture(
         init=lambda key: scaled(base.init(key), 1 / s),
         init_personal=base.init,
         value=value,
-        deploy=lambda w, beta, id: beta,
+        deploy=lambda w, beta, slot: beta,
         predict=base.predict,
-        constants=constants,
+        constants=lambda data: constants_of(base.curvature(data)),
+        curvature=base.client_curvature,
+        constants_of=lambda largest: constants_of(largest.turned()),
         convex=base.convex,
         penalty=Penalty(lambda_, s, base.value),
     )

@@ -129,7 +129,7 @@ def functions_of(objective: Objective) -> Flat:
     w, unravel_w = ravel_pytree(double(objective.init(key)))
     beta, unravel_beta = ravel_pytree(double(objective.init_personal(key)))
 
-    def f(joint: jax.Array, batch: Batch, id: jax.Array) -> jax.Array:
+    def f(joint: jax.Array, batch: Batch, slot: jax.Array) -> jax.Array:
         return objective.value(unravel_w(joint[: w.size]), unravel_beta(joint[w.size :]), batch, id)
 
     def total(w: jax.Array, beta: jax.Array, batches: Batch, ids: jax.Array) -> jax.Array:

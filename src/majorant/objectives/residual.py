@@ -27,7 +27,7 @@ from majorant.data.federated import FederatedData
 from majorant.math.checks import check_range
 from majorant.models.layers import dense, dense_init
 from majorant.objectives.base import Constants, Objective
-from majorant.objectives.base_model import count_training, curvature, flatten, zeros_like
+from majorant.objectives.base_model import Curvature, client_curvature, count_training, curvature, flatten, zeros_like
 from majorant.objectives.blocks import block_constants, scale_of, scaled
 from majorant.objectives.losses import BaseLoss, base_loss
 from majorant.solvers import Batch
@@ -66,18 +66,18 @@ def residual(
         x = flatten(x)
         return dense(deployed["shared"], x[:, columns[0]]) + dense(deployed["personal"], x[:, columns[1]])
 
-    def deploy(w: Tree, beta: Tree, id: jax.Array | None = None) -> Tree:
+    def deploy(w: Tree, beta: Tree, slot: jax.Array | None = None) -> Tree:
         return {"shared": scaled(w, s), "personal": beta}
 
-    def value(w: Tree, beta: Tree, batch: Batch, id: jax.Array) -> jax.Array:
+    def value(w: Tree, beta: Tree, batch: Batch, slot: jax.Array) -> jax.Array:
         model = deploy(w, beta)
         return batch.mean(found.loss.per_sample(apply(model, batch.x), batch.y)) + l2 / 2 * squared_norm(model)
 
-    def constants(data: FederatedData) -> Constants:
-        mu = curvature(data, found, l2, clients, columns).mu
-        w, beta = (curvature(data, found, l2, clients, [part]) for part in columns)
+    parts = (columns, columns[:1], columns[1:])  # both, and each of the two
+
+    def constants_of(both: Curvature, w: Curvature, beta: Curvature) -> Constants:
         blocks = (w.smooth, w.sample_smooth), (beta.smooth, beta.sample_smooth)
-        return block_constants(clients, rescale, [[[mu, 0.0], [0.0, mu]]], *blocks)
+        return block_constants(clients, rescale, [[[both.mu, 0.0], [0.0, both.mu]]], *blocks)
 
     return Objective(
         name="residual",
@@ -87,7 +87,9 @@ def residual(
         value=value,
         deploy=deploy,
         predict=lambda model, x: found.loss.predict(apply(model, x)),
-        constants=constants,
+        constants=lambda data: constants_of(*(curvature(data, found, l2, clients, part) for part in parts)),
+        curvature=lambda data: tuple(client_curvature(data, found, l2, part) for part in parts),
+        constants_of=lambda largest: constants_of(*(each.turned() for each in largest)),
     )
 
 

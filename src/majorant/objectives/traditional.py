@@ -14,7 +14,7 @@ from __future__ import annotations
 from majorant.data.federated import FederatedData
 from majorant.models.base import Model
 from majorant.objectives.base import Constants, Objective
-from majorant.objectives.base_model import base_model
+from majorant.objectives.base_model import Curvature, base_model
 from majorant.objectives.blocks import nothing
 from majorant.objectives.losses import BaseLoss
 
@@ -38,8 +38,8 @@ def traditional(
     """
     base = base_model(data, model=model, loss=loss, l2=l2, start=start, bias=bias)
 
-    def constants(data: FederatedData) -> Constants:
-        mu, smooth, sample_smooth = base.curvature(data)
+    def constants_of(f: Curvature) -> Constants:
+        mu, smooth, sample_smooth = f
         return Constants(mu, smooth, 0.0, sample_smooth, 0.0)
 
     return Objective(
@@ -47,9 +47,11 @@ def traditional(
         clients=base.clients,
         init=base.init,
         init_personal=nothing,
-        value=lambda w, beta, batch, id: base.value(w, batch),
-        deploy=lambda w, beta, id: w,
+        value=lambda w, beta, batch, slot: base.value(w, batch),
+        deploy=lambda w, beta, slot: w,
         predict=base.predict,
-        constants=constants,
+        constants=lambda data: constants_of(base.curvature(data)),
+        curvature=base.client_curvature,
+        constants_of=lambda largest: constants_of(largest.turned()),
         convex=base.convex,
     )

@@ -20,7 +20,7 @@ from majorant.core import Tree
 from majorant.data.federated import FederatedData
 from majorant.models.base import Model
 from majorant.objectives.base import Constants, Objective
-from majorant.objectives.base_model import base_model
+from majorant.objectives.base_model import Curvature, base_model
 from majorant.objectives.blocks import block_constants, scale_of, scaled, smoothness
 from majorant.objectives.losses import BaseLoss
 from majorant.objectives.splits import split_by_column, split_by_name
@@ -59,11 +59,10 @@ def weight_sharing(
     else:
         split = split_by_name(jax.eval_shape(base.init, jax.random.key(0)), shared, personal)
 
-    def merge(w: Tree, beta: Tree, id: jax.Array | None = None) -> Tree:
+    def merge(w: Tree, beta: Tree, slot: jax.Array | None = None) -> Tree:
         return split.merge(scaled(w, s), beta)
 
-    def constants(data: FederatedData) -> Constants:
-        f = base.curvature(data)
+    def constants_of(f: Curvature) -> Constants:
         form, both = [[f.mu, 0.0], [0.0, f.mu]], smoothness(f, 1)
         return block_constants(base.clients, rescale, [form], both, both)
 
@@ -72,9 +71,11 @@ def weight_sharing(
         clients=base.clients,
         init=lambda key: scaled(split.shared(base.init(key)), 1 / s),
         init_personal=lambda key: split.personal(base.init(key)),
-        value=lambda w, beta, batch, id: base.value(merge(w, beta), batch),
+        value=lambda w, beta, batch, slot: base.value(merge(w, beta), batch),
         deploy=merge,
         predict=base.predict,
-        constants=constants,
+        constants=lambda data: constants_of(base.curvature(data)),
+        curvature=base.client_curvature,
+        constants_of=lambda largest: constants_of(largest.turned()),
         convex=base.convex,
     )

@@ -70,8 +70,8 @@ class ByClient(NamedTuple):
 
     def _choose(self, solve: Callable[..., Solved], view: View, moments: Tree, data: ClientData) -> Solved:
         table = jnp.asarray(self.table, jnp.int32)
-        known = (data.id >= 0) & (data.id < len(self.table))
-        mine = jnp.where(known, table[jnp.where(known, data.id, 0)], 0)
+        known = (data.slot >= 0) & (data.slot < len(self.table))
+        mine = jnp.where(known, table[jnp.where(known, data.slot, 0)], 0)
 
         def branch(i: int) -> Callable[[Tree], Solved]:
             own = view._replace(hyper=view.hyper | {name: view.hyper[at] for name, at in self.names[i].items()})

@@ -42,17 +42,23 @@ import numpy as np
 
 from majorant.core import (
     Algorithm,
+    Answer,
     ClientData,
-    Diagnosis,
+    ClientSide,
+    Deployment,
+    Diagnostics,
     Key,
     Server,
-    Stack,
-    Total,
+    ServerSide,
+    Setup,
+    Traits,
     Tree,
     Upload,
+    Uploads,
     View,
     as_hyper,
     masked_mean,
+    view_of,
 )
 from majorant.math.checks import check_range
 from majorant.methods._two_blocks import one_vote
@@ -147,17 +153,26 @@ def chebyshev(
         state = State(zero(count), zero(clients), jnp.ones(clients, bool), zero(count), zero(count), theta)
         return Server(theta, as_hyper(hyper), state)
 
-    def own_place(data: ClientData, value: jax.Array) -> jax.Array:
-        return zero(clients).at[data.id].set(value)
+    def ask(view: View, moments: Tree, data: ClientData, key: Key) -> Answer:
+        return Answer(loss_of(view.value, data), one_vote(data))
 
-    def setup_client(view: View, moments: Tree, data: ClientData, key: Key) -> Upload:
-        return Upload((own_place(data, loss_of(view.value, data)), own_place(data, jnp.ones(()))), one_vote(data))
+    def started(server: Server, answers: Answer) -> Server:
+        check_slots(answers.weight)
+        return server._replace(state=server.state._replace(losses=answers.value, member=answers.weight > 0))
 
-    def setup_server(server: Server, total: Total) -> Server:
-        losses, seen = total.value
-        return server._replace(state=server.state._replace(losses=losses, member=seen > 0))
+    def late(server: Server, answer: Answer, slot: jax.Array) -> Server:
+        state = server.state
+        losses, member = state.losses.at[slot].set(answer.value), state.member.at[slot].set(answer.weight > 0)
+        return server._replace(state=state._replace(losses=losses, member=member))
 
-    def client_update(view: View, moments: Tree, data: ClientData, key: Key) -> tuple[Upload, Tree]:
+    def check_slots(weight: jax.Array) -> None:
+        if weight.shape[0] != clients:
+            there = weight.shape[0]
+            raise ValueError(
+                f"the method is made for {clients} clients, but the data has {there}: give clients={there}"
+            )
+
+    def train(view: View, moments: Tree, data: ClientData, key: Key) -> tuple[Upload, Tree]:
         loss = loss_of(view.value, data)
         solved = local.solve(model, view, view.value, moments, data, key)
         return Upload(Sent(solved.params, loss), one_vote(data), {"loss": loss}), solved.moments
@@ -179,17 +194,13 @@ def chebyshev(
         values = coordinator.values(theta) if given else zero(0)
         return preferred(server.hyper) * (jnp.concatenate([losses, values]) - s)
 
-    def aggregate(server: Server, stack: Stack) -> Total:
-        if stack.weight.shape[0] != clients:
-            there = stack.weight.shape[0]
-            raise ValueError(
-                f"the method is made for {clients} clients, but the data has {there}: give clients={there}"
-            )
+    def update(before: Server, view: View, uploads: Uploads) -> Server:
+        check_slots(uploads.weight)
+        server = before
         if given:
-            now = weight_of_round(View(server.value, server.hyper, server.round, server.rounds))
-            server = server._replace(hyper=server.hyper | {"lambda": now})
-        state, here = server.state, stack.weight > 0
-        losses = jnp.where(here, stack.value.loss, state.losses)
+            server = before._replace(hyper=before.hyper | {"lambda": weight_of_round(view)})
+        state, here = server.state, uploads.weight > 0
+        losses = jnp.where(here, uploads.value.loss, state.losses)
         score = server.hyper["memory"] * state.score + server.hyper["mirror_rate"] * gaps(server, losses, server.value)
         alive = in_play(server)
         score = jnp.where(alive, score - jnp.where(alive, score, -jnp.inf).max(), 0)
@@ -198,35 +209,35 @@ def chebyshev(
         pulls = jnp.where(here, force[:clients], 0) * state.member.sum() / jnp.maximum(here.sum(), 1)
         pulls = pulls * jnp.minimum(1, force[:clients].sum() / jnp.maximum(pulls.sum(), 1e-30))
         moved = lambda old, new: old + jnp.tensordot(pulls.astype(old.dtype), new - old, axes=1)
-        theta = jax.tree.map(moved, server.value, stack.value.theta)
+        theta = jax.tree.map(moved, server.value, uploads.value.theta)
         if given:
             theta = coordinators_step(server, theta, force[clients:])
         t = jnp.maximum(server.round + 1 - rounds_of_the_ramp(server), 1)
         mean = lambda old, new: old + ((new - old) / t).astype(old.dtype)
         means = jax.tree.map(mean, (state.rho, state.pull, state.average), (rho, force, server.value))
         pull = means[1] if averaging else force
-        return Total((theta, State(score, losses, state.member, means[0], pull, means[2])), stack.weight.sum())
+        return before._replace(value=theta, state=State(score, losses, state.member, means[0], pull, means[2]))
 
     def coordinators_step(server: Server, theta: Tree, force: jax.Array) -> Tree:
         rate = server.hyper["lr"] * steps if criteria_lr is None else server.hyper["criteria_lr"]
         if isinstance(local, LocalSolver):
-            rate = rate * local.schedule(View(server.value, server.hyper, server.round, server.rounds).progress)
+            rate = rate * local.schedule(view_of(server).progress)
         if not coordinator.all_have_prox:
             slope = jax.grad(lambda at: coordinator.value(at, force, without_prox=True))(server.value)
             theta = jax.tree.map(lambda v, g: (v - rate * g).astype(v.dtype), theta, slope)
         return coordinator.prox(theta, rate, force)
 
-    def broadcast(server: Server, key: Key) -> View:
-        """The mean of the iterates is of use at deployment only: in a round Θ alone is sent."""
-        return View(server.value, server.hyper, server.round, server.rounds, server.state.average if averaging else ())
+    def release(server: Server, key: Key) -> View:
+        """The mean of the iterates is of use at deployment only: in a round Θ is sent."""
+        return view_of(server, value=server.state.average if averaging else None)
 
     def log(server: Server) -> dict[str, jax.Array]:
         found = coordinator.named(server.value) if given else {}
         return found | {"largest_rho": probabilities(server).max()}
 
     def measure(view: View, client: Tree, data: ClientData, key: Key) -> tuple[jax.Array, jax.Array]:
-        loss = loss_of(view.coins if averaging else view.value, data)
-        return own_place(data, loss), own_place(data, jnp.ones(()))
+        own_place = lambda value: zero(clients).at[data.slot].set(value)
+        return own_place(loss_of(view.value, data)), own_place(jnp.ones(()))
 
     def conclude(server: Server, mean: tuple[jax.Array, jax.Array]) -> dict[str, jax.Array]:
         """What is averaged has every agent's loss in a place of its own: its share in the mean comes with it."""
@@ -246,19 +257,16 @@ def chebyshev(
             coordinator.check_shares(hyper)
 
     return shared_model("chebyshev", model, local)._replace(
-        init=init,
-        broadcast=broadcast,
-        setup_client=setup_client,
-        setup_server=setup_server,
-        client_update=client_update,
-        origin=lambda view: Sent(view.value, jnp.zeros((), jnp.result_type(float))),
-        aggregate=aggregate,
-        server_update=lambda server, total: server._replace(value=total.value[0], state=total.value[1]),
-        personalize=lambda view, moments: view.coins if averaging else view.value,
-        log=log,
-        diagnosis=Diagnosis(measure, conclude, weight=one_vote),
-        sends_points=False,
-        check_hyper=check_hyper,
+        server=ServerSide(init, update),
+        client=ClientSide(
+            update=train,
+            init=lambda view, data, key: local.moments(view.value),
+            origin=lambda view: Sent(view.value, jnp.zeros((), jnp.result_type(float))),
+        ),
+        deployment=Deployment(lambda view, moments, data, key: view.value, model.predict, release=release),
+        setup=Setup(ask, started, late),
+        traits=Traits(points=False, reads="each", check_hyper=check_hyper),
+        diagnostics=Diagnostics(log, measure, conclude, weight=one_vote),
     )
 
 

@@ -28,6 +28,7 @@ from majorant.engines.deployment import check_features
 from majorant.engines.rounds import start_server
 from majorant.engines.run import Run
 from majorant.engines.simulator import simulate
+from majorant.exchange.federation import Federation
 from majorant.exchange.participation import Participation
 from majorant.math.checks import check_range
 from majorant.models.base import Model
@@ -282,7 +283,9 @@ def check_reference(judge: Judge, algorithm: Algorithm, data: FederatedData, see
     """Complains about a reference point that dominates nothing: the untrained model is better in everything."""
     count = len(judge.coordinator.criteria)
     s = np.asarray(per_objective("reference", reference, data.clients + count))
-    start = jax.jit(lambda key: start_server(algorithm, key, {}, jnp.asarray(1)).value)(jax.random.key(seed))
+    start = jax.jit(lambda key: start_server(Federation(algorithm), 1, key, {}, jnp.asarray(1)).value)(
+        jax.random.key(seed)
+    )
     found = judge.numbers(Setting(0.5, judge.coordinator.shares), start)
     gaps = np.concatenate([found.losses - s[judge.ids], found.criteria - s[data.clients :]])
     if (gaps < 0).all():

@@ -51,18 +51,22 @@ import optax
 from majorant.core import (
     Algorithm,
     ClientData,
-    Diagnosis,
+    ClientSide,
+    Diagnostics,
     Key,
     Server,
-    Total,
+    ServerSide,
+    Traits,
     Tree,
     Upload,
+    Uploads,
     View,
     as_hyper,
     masked_mean,
     replace_by_mean,
     select,
     squared_norm,
+    view_of,
 )
 from majorant.math.checks import check_range
 from majorant.methods._two_blocks import one_vote
@@ -141,7 +145,7 @@ def weighted_sum(
     hyper = local.hyper | {"lambda": weight} | ({"ramp": ramp} if ramp else {}) | coordinator.hyper
     vote = one_vote if agents == "equal" else lambda data: data.size.astype(jnp.result_type(float))
 
-    def client_update(view: View, moments: Tree, data: ClientData, key: Key) -> tuple[Upload, Tree]:
+    def update(view: View, moments: Tree, data: ClientData, key: Key) -> tuple[Upload, Tree]:
         lam, start = weight_of_round(view), view.value
         view = view._replace(hyper=view.hyper | {"lambda": lam})
         if variant == "released":
@@ -158,24 +162,22 @@ def weighted_sum(
             return Upload(solved.moments, vote(data), {"loss": loss}), moments
         return Upload(solved.params, vote(data), {"loss": loss}), solved.moments
 
-    def finish(server: Server, total: Total) -> Server:
+    def finish(server: Server, view: View, uploads: Uploads) -> Server:
         assert stepping is not None
-        view = View(server.value, server.hyper, server.round, server.rounds)
         rho = server.hyper["lr"] * stepping.schedule(view.progress) * weight_of_round(view)
-        return server._replace(value=coordinator.prox(total.mean(), rho, coordinator.shares_of(server.hyper)))
+        return server._replace(value=coordinator.prox(uploads.mean(), rho, coordinator.shares_of(server.hyper)))
 
     def check_hyper(hyper: dict[str, float]) -> None:
         check_weight(hyper)
         coordinator.check_shares(hyper)
 
     return shared_model("weighted-sum", model, local)._replace(
-        init=lambda key: Server(model.init(key), as_hyper(hyper)),
-        init_client=lambda view, data, key: () if implicit else local.moments(view.value),
-        client_update=client_update,
-        server_update=finish if implicit else replace_by_mean,
-        log=lambda server: coordinator.named(server.value),
-        diagnosis=diagnosis(model, coordinator, vote),
-        check_hyper=check_hyper,
+        server=ServerSide(
+            init=lambda key: Server(model.init(key), as_hyper(hyper)), update=finish if implicit else replace_by_mean
+        ),
+        client=ClientSide(update, lambda view, data, key: () if implicit else local.moments(view.value)),
+        traits=Traits(check_hyper=check_hyper),
+        diagnostics=diagnostics_of(model, coordinator, vote),
     )
 
 
@@ -218,7 +220,7 @@ def proximal_solver(local: Solver, coordinator: Coordinator) -> LocalSolver:
     return local._replace(step=step, init=lambda params: params, keep_moments=True)
 
 
-def diagnosis(model: Model, coordinator: Coordinator, vote: Any) -> Diagnosis:
+def diagnostics_of(model: Model, coordinator: Coordinator, vote: Any) -> Diagnostics:
     """F, the agents' mean loss, every S_j, and how far Θ is from a stationary point of F.
 
     Where a criterion has a kink the gradient is that of the proximal step, (Θ − prox(Θ − η∇))/η with η = 1.
@@ -240,7 +242,8 @@ def diagnosis(model: Model, coordinator: Coordinator, vote: Any) -> Diagnosis:
         found = {"objective": objective, "agents_loss": loss, "gradient_squared": squared_norm(slope)}
         return found | coordinator.named(theta)
 
-    return Diagnosis(measure, conclude, weight=vote)
+    log = lambda server: coordinator.named(server.value)
+    return Diagnostics(log, measure, conclude, weight=vote)
 
 
 def with_criteria(
@@ -267,12 +270,12 @@ def with_criteria(
     >>> data = mj.data.synthetic_mixture(clients=5, dimension=4, seed=0)
     >>> plain = mj.fedem(mj.models.linear(data), components=2, local=mj.local_sgd(0.1, steps=1, batch_size=None))
     >>> run = mj.simulate(mj.tradeoffs.with_criteria(plain, mj.criteria.l1(0.1), weight=0.5), data, rounds=3)
-    >>> sorted(run.algorithm.init(jax.random.key(0)).hyper)
+    >>> sorted(run.server.hyper)
     ['lambda', 'lr']
     """
     check_weight({"lambda": weight})
     coordinator = coordinate(criteria, weights, step="implicit")
-    fresh = jax.eval_shape(algorithm.init, jax.random.key(0))
+    fresh = jax.eval_shape(algorithm.server.init, jax.random.key(0))
     if not all(jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in jax.tree.leaves(fresh.value)):
         raise ValueError(f"the server of {algorithm.name} holds more than parameters: criteria cannot be applied to it")
     try:
@@ -299,14 +302,14 @@ def with_criteria(
         check_range("rate", rate, above=0)
 
     def init(key: Key) -> Server:
-        server = algorithm.init(key)
+        server = algorithm.server.init(key)
         own = {"lambda": weight} | ({} if rate is None else {"criteria_rate": rate})
         return server._replace(hyper=server.hyper | as_hyper(own))
 
     def after(server: Server) -> Server:
         hyper, lam = server.hyper, server.hyper["lambda"]
         length = hyper["lr"] * hyper.get("server_lr", 1.0) if rate is None else hyper["criteria_rate"]
-        progress = View(server.value, hyper, server.round, server.rounds).progress
+        progress = view_of(server).progress
         rho, value = length * schedule(progress) * lam / jnp.maximum(1 - lam, 1e-12), server.value
         if not coordinator.all_have_prox:
             slope = jax.grad(lambda v: coordinator.value(v, without_prox=True))(value)
@@ -315,15 +318,18 @@ def with_criteria(
 
     def check_hyper(hyper: dict[str, float]) -> None:
         check_weight(hyper)
-        algorithm.check_hyper(hyper)
+        algorithm.traits.check_hyper(hyper)
 
     def log(server: Server) -> dict[str, jax.Array]:
-        return (algorithm.log(server) if algorithm.log else {}) | coordinator.named(server.value)
+        own = algorithm.diagnostics.log
+        return (own(server) if own else {}) | coordinator.named(server.value)
 
+    update = algorithm.server.update
     return algorithm._replace(
         name=f"{algorithm.name}, criteria",
-        init=init,
-        server_update=lambda server, total: after(algorithm.server_update(server, total)),
-        log=log,
-        check_hyper=check_hyper,
+        server=algorithm.server._replace(
+            init=init, update=lambda server, view, uploads: after(update(server, view, uploads))
+        ),
+        traits=algorithm.traits._replace(check_hyper=check_hyper),
+        diagnostics=algorithm.diagnostics._replace(log=log),
     )

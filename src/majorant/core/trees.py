@@ -1,0 +1,89 @@
+"""Small functions on trees of arrays that everything else is made of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+
+if TYPE_CHECKING:
+    from majorant.core.messages import ClientData
+
+Tree = Any  # a JAX pytree of arrays
+BLOCK_VALUES = 1 << 18  # input values that go through a model at once: bounds the memory of its intermediate results
+
+
+def squared_norm(tree: Tree) -> jax.Array:
+    """The sum of the squares of all numbers in a tree.
+
+    >>> squared_norm({"w": jnp.array([1.0, 2.0]), "b": jnp.array(3.0)})
+    Array(14., dtype=float32)
+    """
+    square = lambda leaf: jnp.abs(leaf) ** 2 if jnp.iscomplexobj(leaf) else jnp.square(leaf)
+    return jnp.asarray(sum(square(leaf).sum() for leaf in jax.tree.leaves(tree)))
+
+
+def tree_bytes(tree: Tree) -> int:
+    """The bytes that a tree's arrays take on the wire.
+
+    >>> tree_bytes({"w": jnp.zeros((3, 2)), "b": jnp.zeros(2)})
+    32
+    """
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+
+def all_finite(tree: Tree) -> jax.Array:
+    """Whether every number in a tree is finite."""
+    leaves = [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
+    return jnp.stack(leaves).all() if leaves else jnp.asarray(True)
+
+
+def select(condition: jax.Array, yes: Tree, no: Tree) -> Tree:
+    """``yes`` where the scalar condition holds, else ``no``, for whole trees."""
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
+
+
+def blockwise(function: Callable[..., jax.Array], x: jax.Array, *others: jax.Array, at_once: int | None = None) -> Tree:
+    """``function(x, ...)`` over samples, block by block where there are many: for passes over all of a client's.
+
+    >>> x = jnp.arange(6.0).reshape(3, 2)
+    >>> blockwise(lambda x: x.sum(axis=1), x)
+    Array([1., 5., 9.], dtype=float32)
+    """
+    n = x.shape[0]
+    rows = at_once or max(64, BLOCK_VALUES // max(1, math.prod(x.shape[1:])))
+    if n <= rows:
+        return function(x, *others)
+    out = jax.lax.map(lambda block: function(*block), blocks((x, *others), rows))
+    return out.reshape(-1, *out.shape[2:])[:n]
+
+
+def blocks(arrays: Tree, at_once: int, padding: str = "edge") -> Tree:
+    """Arrays ``(n, ...)`` cut into equal blocks of at most ``at_once`` rows; repeats of the last row fill up.
+
+    >>> blocks(jnp.arange(5), 3)
+    Array([[0, 1, 2],
+           [3, 4, 4]], dtype=int32)
+    """
+
+    def cut(a: jax.Array) -> jax.Array:
+        count = -(-a.shape[0] // at_once)
+        rows = -(-a.shape[0] // count)
+        padded = jnp.pad(a, [(0, count * rows - a.shape[0])] + [(0, 0)] * (a.ndim - 1), mode=padding)
+        return padded.reshape(count, rows, *a.shape[1:])
+
+    return jax.tree.map(cut, arrays)
+
+
+def masked_mean(values: jax.Array, data: ClientData) -> jax.Array:
+    """The mean over a client's real samples of ``(n, ...)`` values; 0 for a client without samples."""
+    mask = data.mask.reshape((-1,) + (1,) * (values.ndim - 1))
+    return jnp.where(mask, values, 0).sum(axis=0) / jnp.maximum(data.size, 1)
+
+
+def as_hyper(values: dict[str, float]) -> dict[str, jax.Array]:
+    """Hyperparameters as array leaves of the server's state."""
+    return {name: jnp.asarray(value, jnp.result_type(float)) for name, value in values.items()}

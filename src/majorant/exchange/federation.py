@@ -1,0 +1,101 @@
+"""A federation: an algorithm, who takes part, through which channel, and who combines. Every engine takes one."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from majorant.core import Algorithm, Terms
+from majorant.exchange._stage import Stage, numbers_of
+from majorant.exchange.gossip import Gossip, Peers
+from majorant.exchange.participation import Participation, full
+from majorant.exchange.star import Star, star
+
+
+class Federation(NamedTuple):
+    """An algorithm and the way its clients exchange messages."""
+
+    algorithm: Algorithm
+    participation: Participation = full()
+    channel: Stage | None = None
+    exchange: Star | Peers = star()
+
+    @property
+    def name(self) -> str:
+        """The algorithm's name, with what is done to its messages."""
+        name = self.exchange.title(self.algorithm.name)
+        return name if self.channel is None else f"{name}, {self.channel.name}"
+
+    def terms(self, training: int) -> Terms:
+        """What methods may depend on, as arrays."""
+        number = lambda value: jnp.asarray(value, jnp.result_type(float))
+        inclusion = self.participation.probability(training)
+        if self.channel is None:
+            return Terms(number(inclusion), number(0), number(0), number(1))
+        omega = self.channel.omega(numbers_sent(self.algorithm))
+        return Terms(
+            number(inclusion * self.channel.arrives),
+            number(omega if math.isfinite(omega) else 0),
+            number(self.channel.remembers),
+            number(1),
+        )
+
+
+def federation(
+    algorithm: Algorithm,
+    *,
+    training: np.ndarray,
+    participation: Participation | None = None,
+    channel: Stage | None = None,
+    exchange: Star | Gossip | None = None,
+) -> Federation:
+    """The federation of the clients in the slots ``training``; combinations that cannot work are refused."""
+    participation = full() if participation is None else participation
+    if channel is not None and not isinstance(channel, Stage):
+        raise ValueError(f"expected a channel, such as mj.channel.quantized(8) or mj.chain(...), got {channel!r}")
+    bound: Star | Peers = (star() if exchange is None else exchange).bind(algorithm, training)
+    found = Federation(algorithm, participation, channel, bound)
+    if channel is not None:
+        check_channel(found, channel)
+    one_sided = bound.network is not None and not bound.network.symmetric
+    absences = participation.probability(len(training)) * (1.0 if channel is None else channel.arrives) < 1
+    if absences and (algorithm.traits.needs_everyone or one_sided):
+        why = " (its network's links are one-sided: absences would move the mean)" if one_sided else ""
+        whose = f"participation {participation.name!r}" if channel is None or channel.arrives == 1 else channel.name
+        raise ValueError(
+            f"{found.name} must see every client in every round{why} and cannot run with {whose}: "
+            "use full participation"
+        )
+    return found
+
+
+def check_channel(found: Federation, channel: Stage) -> None:
+    """Refuses channels that an algorithm, or its exchange, cannot be used with."""
+    algorithm, numbers = found.algorithm, numbers_sent(found.algorithm)
+    omega = channel.omega(numbers)
+    if found.exchange.network is not None and (omega != 0 or channel.remembers):
+        raise ValueError(
+            f"{channel.name} cannot be put between peers: they do not know the point that a neighbour's displacement "
+            "departs from; use a server, or send points as they are"
+        )
+    if channel.remembers and channel.unbiased and not omega < 1:
+        raise ValueError(
+            f"{channel.name} adds more noise than there is signal (ω ≥ 1, or unknown): with error feedback it "
+            "diverges, and without it there is no bias to feed back"
+        )
+    if algorithm.traits.check_channel is not None:
+        algorithm.traits.check_channel(channel.name, channel.unbiased, omega, channel.remembers)
+
+
+def numbers_sent(algorithm: Algorithm) -> int:
+    """How many numbers an upload has."""
+
+    def origin(key: Any) -> Any:
+        view = algorithm.server.broadcast(algorithm.server.init(key), key)
+        return algorithm.client.origin(algorithm.server.address(view, jnp.asarray(0)))
+
+    return numbers_of(jax.eval_shape(origin, jax.random.key(0)))
