@@ -66,7 +66,7 @@ ZOO: dict[str, Entry] = {
         exchange=lambda: mj.gossip(mj.topology.sequence(failing(), mj.topology.star())),
     ),
     "gossip:statistics": Entry(
-        lambda model, local: fedmm_of(model),
+        lambda model, local: fedmm_of(model, alpha=0.5),
         ("gamma", 0.5, 0.25),
         sends_points=False,
         forgets=False,
@@ -168,10 +168,10 @@ ZOO: dict[str, Entry] = {
 MECHANISMS = ("fedem", "gossip:ring", "clustered", "mocha", "lsgd", "asvrcd")
 
 
-def fedmm_of(model: Model) -> Algorithm:
+def fedmm_of(model: Model, alpha: float | None = None) -> Algorithm:
     """FedMM on minibatches, with a penalty."""
     surrogate = mj.surrogates.proximal_gradient(model, rho=0.3, regularizer=regularizers.elastic_net(0.02, 0.1))
-    return mj.fedmm(surrogate, problem(), step=mj.steps.constant(0.5), batch_size=4)
+    return mj.fedmm(surrogate, problem(), step=mj.steps.constant(0.5), batch_size=4, alpha=alpha)
 
 
 def failing() -> Topology:

@@ -147,7 +147,7 @@ def side_by_side(function: Callable, length: int, axes: tuple[int | None, ...]) 
     if length > 1:
         return jax.vmap(function, in_axes=axes)
     first = lambda a, axis: a if axis is None else jax.tree.map(lambda v: v[0], a)
-    return lambda *args: jax.tree.map(lambda v: v[None], function(*map(first, args, axes)))
+    return lambda *args: jax.tree.map(lambda v: jnp.asarray(v)[None], function(*map(first, args, axes)))
 
 
 def in_turn(function: Callable, args: tuple, axes: tuple[int | None, ...]) -> Any:
