@@ -325,7 +325,7 @@ def test_constants_are_found_by_the_clients(method):
         given = mj.simulate(method(objective, constants=objective.constants(data)), data, rounds=3)
         found = mj.simulate(method(objective), data, rounds=3)
         for name, value in given.server.hyper.items():
-            np.testing.assert_allclose(found.server.hyper[name], value, rtol=1e-9, err_msg=name)
+            np.testing.assert_allclose(found.server.hyper[name], value, rtol=1e-6, err_msg=name)  # samples are float32
 
 
 def test_an_accelerated_method_without_strong_convexity_is_refused():
