@@ -15,7 +15,7 @@ import typer
 from majorant.app import catalogue
 from majorant.app.config import LocalConfig, RunConfig, check_names, make_config
 from majorant.app.front import FrontConfig, make_front_config
-from majorant.app.reproduce import EXPERIMENTS
+from majorant.app.reproduce import experiments
 from majorant.cli.main import app, resolve
 from majorant.cli.pareto import numbers
 from majorant.core import Algorithm
@@ -23,7 +23,7 @@ from majorant.engines import population
 
 ROOT = Path(__file__).parents[1]
 METHODS = ROOT / "docs" / "methods"
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("reproductions/**/*.md")])
 SOLVERS = ("lsgd", "acd", "asvrcd", "ascd", "svrcd", "scd", "l2sgd+")
 PAGE_OF = (  # where a method's name is not its page's
     {"fedavg+": "fedavg-plus", "clustered": "clustered-fl"}
@@ -155,7 +155,7 @@ def check_command(words: list[str]) -> None:
         for name in names:
             check_names(resolve(flags | {"algorithm": name}, None, None))
     if words[0] == "reproduce":
-        assert values["experiment"] in EXPERIMENTS
+        assert values["experiment"] in experiments()
     if words[0] == "list":
         assert values["kind"] in (None, "experiments", *catalogue.KINDS)
 
