@@ -30,7 +30,11 @@ PAGE_OF = (  # where a method's name is not its page's
     | dict.fromkeys(SOLVERS, "unified-solvers")
     | dict.fromkeys(("afl", "q-ffl", "fedmgda+"), "fair")
 )
-SMALLER = {"clients=300": "clients=20", "rounds=200": "rounds=4"}  # the printed sizes, and those that are run here
+SMALLER = {
+    "clients=300": "clients=20",
+    "rounds=200": "rounds=4",
+    "rounds=100": "rounds=4",
+}  # the printed sizes, and those that are run here
 FENCE = re.compile(r"^(?P<mark><!-- not run -->\n)?```(?P<language>\w*)[^\n]*\n(?P<text>.*?)^```$", re.M | re.S)
 USAGE_ERROR = typer.BadParameter.__mro__[1]  # click's UsageError, wherever this version of typer keeps click
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
