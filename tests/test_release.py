@@ -7,8 +7,11 @@ import tomllib
 from pathlib import Path
 
 import yaml
+from typer.testing import CliRunner
 
+import majorant
 from majorant import _renamed
+from majorant.cli.main import app
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -34,3 +37,9 @@ def test_names_of_the_first_version_are_in_the_changelog():
     changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     known = {name for row in re.findall(r"^\| (`.*?) \|", changes, re.M) for name in re.findall(r"`(\w+)`", row)}
     assert not set(_renamed._PLACE) - known
+
+
+def test_the_command_line_says_its_version():
+    told = CliRunner().invoke(app, ["--version"])
+    assert told.exit_code == 0
+    assert told.output == f"majorant {majorant.__version__}\n"
