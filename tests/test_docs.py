@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import typer
 
+import majorant
 from majorant.app import catalogue
 from majorant.app.config import LocalConfig, RunConfig, check_names, make_config
 from majorant.app.front import FrontConfig, make_front_config
@@ -256,6 +257,10 @@ def test_every_setting_and_flag_is_documented():
     group = typer.main.get_command(app)
     flags = [flag for command in group.commands.values() for p in command.params for flag in p.opts if flag[:2] == "--"]
     undocumented(ROOT / "docs" / "command-line.md", [*RunConfig.model_fields, *LocalConfig.model_fields, *flags])
+
+
+def test_the_front_door_is_documented():
+    undocumented(ROOT / "docs" / "reference" / "index.md", majorant.__all__, rows=True)
 
 
 def test_every_field_of_the_record_is_documented():
