@@ -15,6 +15,7 @@ check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
 
 unit: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n 2 --dist loadfile
