@@ -74,4 +74,5 @@ def test_examples_and_fields_are_blocks_of_code(site):
     for path in site.glob("reference/*.html"):
         text = re.sub(r"<pre.*?</pre>|<code.*?</code>", "", path.read_text(encoding="utf-8"), flags=re.S)
         assert "&gt;&gt;&gt;" not in text, path.name
+        assert "====" not in text, path.name
         assert not re.search(r"`\w+`", re.sub(r"<[^>]+>", "", text)), path.name

@@ -1,4 +1,4 @@
-"""Docstrings as Markdown, for mkdocstrings: examples become blocks of code, and the colons before a formula one."""
+"""Docstrings as Markdown, for mkdocstrings: examples become blocks of code, columns become tables."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import re
 import griffe
 
 EXAMPLE = re.compile(r"^>>> .*?(?=\n\s*\n|\Z)", re.M | re.S)  # up to the next empty line
+TABLE = re.compile(r"^=+ [= ]*\n.*?^=+ [= ]*$(?=\n\s*\n|\Z)", re.M | re.S)  # columns under rows of equals signs
 SECTION = re.compile(r"^Examples\n-+$", re.M)  # which mkdocstrings reads by itself
 
 
@@ -21,7 +22,30 @@ def as_markdown(text: str) -> str:
     found = SECTION.search(text)
     text, rest = (text[: found.start()], text[found.start() :]) if found else (text, "")
     text = EXAMPLE.sub(lambda example: f"```pycon\n{example[0]}\n```", text)
+    text = TABLE.sub(lambda table: as_table(table[0].splitlines()), text)
     return re.sub(r"::$", ":", text, flags=re.M) + rest
+
+
+def as_table(lines: list[str]) -> str:
+    """A table of Markdown, from columns under a row of equals signs; a line with an empty first cell continues a row.
+
+    >>> print(as_table(["==  =====", "k   means", "==  =====", "a   the", "    first", "==  ====="]))
+    | k | means |
+    |---|---|
+    | a | the first |
+    """
+    starts = [column.start() for column in re.finditer("=+", lines[0])]
+    rows: list[list[str]] = []
+    for line in lines:
+        cells = [line[a:b].strip().replace("|", r"\|") for a, b in zip(starts, [*starts[1:], None], strict=True)]
+        if cells[0].startswith("="):
+            continue
+        if cells[0] or not rows:
+            rows.append(cells)
+        else:
+            rows[-1] = [f"{above} {cell}".strip() for above, cell in zip(rows[-1], cells, strict=True)]
+    drawn = [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join([drawn[0], "|" + "---|" * len(starts), *drawn[1:]])
 
 
 def composed(owner: griffe.Class) -> str:
