@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from majorant.models.base import Model
     from majorant.tradeoffs.choice import Held
     from majorant.tradeoffs.criteria import Criterion
-    from majorant.tradeoffs.front import Front, Point
+    from majorant.tradeoffs.front import Front
+    from majorant.tradeoffs.judge import Point
 
 NOT_FOR_FRONTS = ("objective", "until", "seeds", "compression", "topology", "scaling", "diagnostics", "reference",
                   "evaluate_every", "clients", "memory_budget")  # fmt: skip

@@ -71,14 +71,21 @@ app = typer.Typer(
 app.add_typer(pareto, name="pareto")
 
 
-@app.callback()
-def top(version: Annotated[bool, typer.Option("--version", help="Show the version.", is_eager=True)] = False) -> None:
-    """Personalized federated learning by surrogate optimization."""
-    if version:
+def show_version(wanted: bool) -> None:
+    """Prints the version and stops, before a command is asked for."""
+    if wanted:
         import majorant
 
-        console.print(f"majorant {majorant.__version__}")
+        console.print(f"majorant {majorant.__version__}", highlight=False)
         raise typer.Exit
+
+
+Version = Annotated[bool, typer.Option("--version", help="Show the version.", is_eager=True, callback=show_version)]
+
+
+@app.callback()
+def top(version: Version = False) -> None:
+    """Personalized federated learning by surrogate optimization."""
 
 
 @app.command()
