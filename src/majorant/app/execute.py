@@ -30,17 +30,10 @@ from majorant.app.config import (
     network_fingerprint,
     to_toml,
 )
+from majorant.app.files import DamagedFile, atomic_write_text, check_writable, strict_json
+from majorant.app.logs import append_jsonl
 from majorant.app.optimum import find_optimum
-from majorant.app.storage import (
-    DamagedFile,
-    append_jsonl,
-    atomic_write_text,
-    check_writable,
-    load_tree,
-    save_tree,
-    strict_json,
-    tree_exists,
-)
+from majorant.app.trees import load_tree, save_tree, tree_exists
 
 if TYPE_CHECKING:
     from majorant.data.federated import FederatedData

@@ -22,8 +22,9 @@ from majorant.app.config import (
     to_toml,
     validated,
 )
+from majorant.app.files import atomic_write_text, check_writable
 from majorant.app.front_record import FORMAT, FrontRecord, PointRecord, deploy, model_folder
-from majorant.app.storage import atomic_write_text, check_writable, save_tree
+from majorant.app.trees import save_tree
 
 if TYPE_CHECKING:
     from majorant.data.federated import FederatedData

@@ -18,8 +18,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from majorant.app.files import DamagedFile, atomic_write_text, strict_json
 from majorant.app.names import nearest
-from majorant.app.storage import DamagedFile, atomic_write_text, load_tree, save_tree, strict_json
+from majorant.app.trees import load_tree, save_tree
 
 FORMAT = 2
 Number = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]  # null: not finite

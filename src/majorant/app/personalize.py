@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from majorant.app.execute import load_deployment
-from majorant.app.storage import atomic_write_text
+from majorant.app.files import atomic_write_text
 from majorant.engines.run import labels
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from majorant.app.files import atomic_write_text, check_writable, strict_json
 from majorant.app.names import nearest
-from majorant.app.storage import atomic_write_text, check_writable, strict_json
 
 if TYPE_CHECKING:
     from rich.console import Console

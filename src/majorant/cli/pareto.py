@@ -170,8 +170,8 @@ def pick(
 ) -> None:
     """Choose a point of a front: its model goes to FOLDER/model, where `majorant personalize FOLDER` uses it."""
     with friendly_errors():
+        from majorant.app.files import strict_json
         from majorant.app.front_record import pick as pick_point
-        from majorant.app.storage import strict_json
 
         limits = dict(parse_limit(text) for text in limit or [])
         how: dict[str, Any] = {"knee": knee, "best_validation": best_validation, "point": point}

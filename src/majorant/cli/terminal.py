@@ -165,7 +165,7 @@ def friendly_errors(
     interrupted: str = "the run can be continued with --resume if it has a checkpoint",
 ) -> Iterator[None]:
     """Complaints as one message and exit status 2; warnings as one line each; ``interrupted`` is said on Ctrl-C."""
-    from majorant.app.storage import explain_os_error
+    from majorant.app.files import explain_os_error
 
     def show(message: Any, category: Any, filename: str, lineno: int, file: Any = None, line: Any = None) -> None:
         errors.print(f"[yellow]warning:[/] {escaped(str(message))}", highlight=False)

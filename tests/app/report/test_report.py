@@ -13,8 +13,9 @@ import matplotlib
 import numpy as np
 import pytest
 
+from majorant.app.files import DamagedFile, strict_json
+from majorant.app.logs import append_jsonl
 from majorant.app.report import RunRecord, figures, html, load_run
-from majorant.app.storage import DamagedFile, append_jsonl, strict_json
 
 METHODS = (("FedEM", 0.83, 3), ("FedAvg", 0.74, 0), ("Local", 0.7, 0))
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from majorant.app.files import atomic_write_bytes
 from majorant.app.report.record import RunRecord
-from majorant.app.storage import atomic_write_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

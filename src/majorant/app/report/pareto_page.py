@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from majorant.app.config import read_settings
+from majorant.app.files import atomic_write_bytes, atomic_write_text
 from majorant.app.front_record import FrontRecord, read_front
 from majorant.app.report.figures import render
 from majorant.app.report.html import STYLE, flat, inline_svg
 from majorant.app.report.pareto_figures import draw_front
-from majorant.app.storage import atomic_write_bytes, atomic_write_text
 
 CAPTIONS = {
     "front": "Every model by {loss} and the coordinator's criteria, all better when smaller."

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from majorant.app.storage import DamagedFile, read_jsonl
+from majorant.app.files import DamagedFile
+from majorant.app.logs import read_jsonl
 
 LOWER_IS_BETTER = ("rmse", "objective", "loss")
 
