@@ -278,7 +278,7 @@ BAD = {
     "a bound without a number": (["fedem", *SMALL, "--until", "test_accuracy >"], "as in 'gradient_norm < 1e-6'"),
     "a bound on nothing": (["fedem", *SMALL, "--until", "gradnorm<1"], "did you mean 'gradient_norm'"),
     "a distance from no minimum": (["fedem", *SMALL, "--until", "suboptimality<1"], "needs the minimum"),
-    "an unknown precision": (["fedem", *SMALL, "--precision", "half"], "'single' or 'double'"),
+    "an unknown precision": (["fedem", *SMALL, "--precision", "half"], "one of 'single', 'double'"),
     "an objective that is not convex": (["acd", *SMALL, "--objective", "maml"], "use lsgd with a step size"),
     "another objective than L2SGD+'s": (["l2sgd+", *SMALL, "--objective", "multi-task"], "minimises the mixture"),
     "a figure format": (["fedem", "--figures", "gif"], "pdf, png or svg"),

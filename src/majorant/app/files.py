@@ -126,6 +126,16 @@ def read_bytes(path: Path) -> bytes:
         raise DamagedFile(f"{path} is missing: nothing complete was saved there") from None
 
 
+def read_json(path: Path) -> Any:
+    """What a JSON file that must be there holds."""
+    try:
+        return json.loads(read_bytes(path))
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, DamagedFile):
+            raise
+        raise DamagedFile(f"{path} is cut short or altered: it is not JSON") from None
+
+
 def strict_json(value: Any, *, indent: int | None = None) -> str:
     """JSON that every reader takes: arrays become lists, and numbers that are not finite become null.
 

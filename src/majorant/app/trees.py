@@ -23,11 +23,12 @@ import safetensors
 import safetensors.numpy
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from majorant.app.files import DamagedFile, placed, read_bytes, strict_json, sync_folder, write_synced
+from majorant.app.files import DamagedFile, placed, read_bytes, read_json, strict_json, sync_folder, write_synced
 
 ARRAYS, MANIFEST = "arrays.safetensors", "manifest.json"
 Type = Literal["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bfloat16", "float16",
                "float32", "float64", "complex64", "float8_e4m3fn", "float8_e5m2"]  # fmt: skip
+Kind = Annotated[tuple[Type, list[Annotated[int, Field(ge=0)]]], Field(strict=False)]  # type and shape
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
@@ -38,7 +39,7 @@ class Manifest(BaseModel):
 
     format: Literal[1]
     meta: dict[str, Any]  # the caller's
-    leaves: dict[str, tuple[Type, list[Annotated[int, Field(ge=0)]]] | None]  # type and shape of each array
+    leaves: dict[str, Kind | None]  # of each array
     bytes: int = Field(ge=0)  # of the file of arrays, as its digest
     sha256: Digest
     check: Digest  # of all the rest
@@ -198,16 +199,12 @@ def _canonical(content: dict[str, Any]) -> bytes:
 
 
 def _read_manifest(path: Path) -> Manifest:
-    data = read_bytes(path)
-    try:
-        content = json.loads(data)
-    except (ValueError, RecursionError):
-        raise DamagedFile(f"{path} is cut short or altered: it is not JSON") from None
+    content = read_json(path)
     form = content.get("format") if isinstance(content, dict) else None
     if isinstance(form, int) and form != 1:
         raise DamagedFile(f"{path} has format {form}; this version of Majorant reads format 1")
     try:
-        manifest = Manifest.model_validate_json(data)
+        manifest = Manifest.model_validate(content)
     except ValidationError:
         raise DamagedFile(f"{path} was not written by Majorant, or was altered") from None
     if content.pop("check") != _digest(_canonical(content)):

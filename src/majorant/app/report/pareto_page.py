@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from html import escape
 from pathlib import Path
 from typing import Any
 
+from majorant.app._text import html_text as escape
 from majorant.app.config import read_settings
 from majorant.app.files import atomic_write_bytes, atomic_write_text
 from majorant.app.front_record import FrontRecord, read_front
