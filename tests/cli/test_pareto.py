@@ -10,32 +10,19 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
+from commands import invoke, refused
 from majorant.app.front_record import read_front
 from majorant.app.report.figures import render
 from majorant.app.report.pareto_figures import draw_front
 from majorant.app.report.pareto_page import columns
 from majorant.app.saved_model import load_deployment
-from majorant.cli.main import app
 from majorant.tradeoffs import hypervolume, knee, nondominated
 from majorant.tradeoffs.front import Front
 from majorant.tradeoffs.judge import Point
 
 DATA = "synthetic:clients=4,dimension=3"
 SMALL = ["--rounds", "60", "--lr", "1", "--steps", "1", "--batch-size", "0"]
-
-
-def invoke(*arguments: object, code: int = 0) -> str:
-    """The output of a command that is expected to end with ``code``."""
-    result = CliRunner().invoke(app, [str(a) for a in arguments])
-    assert result.exit_code == code, (result.output, result.exception)
-    return result.output
-
-
-def refused(*arguments: object) -> str:
-    """The complaint, on one line, of a command that must fail politely."""
-    return " ".join(invoke(*arguments, code=2).split())
 
 
 @pytest.fixture(scope="module")

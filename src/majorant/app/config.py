@@ -29,10 +29,10 @@ STRICT = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=Fals
 
 
 class Flag:
-    """The panel of the help in which a setting has its flag, and names for it; a long one replaces the setting's."""
+    """How the help shows a setting: its panel, names of the flag (a long one replaces the setting's), the default."""
 
-    def __init__(self, panel: str, *names: str) -> None:
-        self.panel, self.names = panel, names
+    def __init__(self, panel: str, *names: str, default: str | None = None) -> None:
+        self.panel, self.names, self.default = panel, names, default
 
 
 class LocalConfig(BaseModel):
@@ -41,8 +41,8 @@ class LocalConfig(BaseModel):
     model_config = STRICT
 
     lr: Annotated[float, Flag("Training")] = Field(0.1, description="learning rate of the clients")
-    epochs: Annotated[Count | None, Flag("Training")] = Field(
-        None, description="passes over a client's samples in a round (1 unless steps are given)"
+    epochs: Annotated[Count | None, Flag("Training", default="1")] = Field(
+        None, description="passes over a client's samples in a round"
     )
     steps: Annotated[Count | None, Flag("Training")] = Field(
         None, description="minibatches in a round, drawn with replacement, instead of epochs"
@@ -56,7 +56,7 @@ class LocalConfig(BaseModel):
         "multi-step", description="learning rate over the rounds: constant, multi-step or cosine"
     )
     optimizer: Annotated[str, Flag("Training")] = Field(
-        "sgd", description="sgd, an optax optimizer by name (adam), or lbfgs, newton, least-squares"
+        "sgd", description="local solver: sgd, an optax optimizer (adam), lbfgs, newton or least-squares"
     )
     keep_moments: bool = Field(True, description="whether momentum stays with the client between rounds")
 
@@ -100,17 +100,17 @@ class RunConfig(BaseModel):
     scaling: Annotated[Literal["sizes", "none"], Flag("Exchange")] = Field(
         "sizes", description="displacements of peers: by their sizes, or none (the released code)"
     )
-    diagnostics: Annotated[bool | None, Flag("Training")] = Field(
-        None, description="measure convergence at every evaluation (where there is an objective, unless said)"
+    diagnostics: Annotated[bool | None, Flag("Training", default="where there is an objective")] = Field(
+        None, description="measure convergence at every evaluation"
     )
-    reference: Annotated[bool | None, Flag("Training")] = Field(
-        None, description="find the minimum of a convex objective, to measure against (where quick, unless said)"
+    reference: Annotated[bool | None, Flag("Training", default="where it is quick")] = Field(
+        None, description="find the minimum of a convex objective, to measure against"
     )
-    precision: Annotated[Literal["single", "double"], Flag("Training")] = Field("single", description="of all numbers")
-    evaluate_every: Annotated[Count | None, Flag("Training")] = Field(
-        None, description="rounds between evaluations (a twentieth of the rounds, unless said)"
+    precision: Annotated[Literal["single", "double"], Flag("Training")] = Field("single", description="bits: 32 or 64")
+    evaluate_every: Annotated[Count | None, Flag("Training", default="a twentieth of the rounds")] = Field(
+        None, description="rounds between evaluations"
     )
-    unseen: Annotated[float | None, Flag("Data")] = Field(
+    unseen: Annotated[float | None, Flag("Data", default="as the data says")] = Field(
         None, ge=0, lt=1, description="share of the clients kept away from training"
     )
     client_column: Annotated[str | None, Flag("Data")] = Field(None, description="the column that says whose a row is")

@@ -96,6 +96,13 @@ def sync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
+def make_folder(folder: Path) -> None:
+    """Creates a folder, if need be; a symbolic link in its place is not followed."""
+    if folder.is_symlink():
+        raise OSError(errno.ELOOP, "a symbolic link is there", str(folder))
+    folder.mkdir(parents=True, exist_ok=True)
+
+
 def check_writable(folder: str | Path) -> None:
     """Creates the folder if need be and writes a small file there, to raise ``OSError`` before work is spent."""
     folder = Path(folder)

@@ -43,29 +43,29 @@ class FrontConfig(RunConfig):
         "weighted-sum", description="how losses and criteria become one; chebyshev is by the worst agent's loss"
     )
     rounds: Annotated[Count, Flag("Training", "-r")] = Field(100, description="communication rounds for every λ")
-    points: Annotated[Count | None, Flag("Front")] = Field(
-        None, ge=2, description="so many λ from 0 to 0.9 instead of weights (8 unless said)"
+    points: Annotated[Count | None, Flag("Front", default="8")] = Field(
+        None, ge=2, description="so many λ from 0 to 0.9 instead of weights"
     )
     refine: Annotated[int, Flag("Front")] = Field(
         0, ge=0, lt=1 << 31, description="further λ, put where the front is sparse"
     )
-    criteria_weights: Annotated[tuple[Numbers, ...], Flag("Front"), Field(strict=False)] = Field(
-        (), description="shares of several criteria: 0.8,0.2, all λ for each (equal unless said)"
+    criteria_weights: Annotated[tuple[Numbers, ...], Flag("Front", default="equal"), Field(strict=False)] = Field(
+        (), description="shares of several criteria, all λ for each: 0.8,0.2"
     )
-    ramp: Annotated[float | None, Flag("Front")] = Field(
-        None, ge=0, lt=1, description="share of the rounds over which λ rises from 0 to its value (0.25 unless said)"
+    ramp: Annotated[float | None, Flag("Front", default="0.25")] = Field(
+        None, ge=0, lt=1, description="share of the rounds over which λ rises from 0 to its value"
     )
-    mirror_rate: Annotated[float | None, Flag("Front")] = Field(
-        None, gt=0, description="of chebyshev: how fast the worst get weight (2 unless said)"
+    mirror_rate: Annotated[float | None, Flag("Front", default="2")] = Field(
+        None, gt=0, description="of chebyshev: how fast the worst get weight"
     )
-    memory: Annotated[float | None, Flag("Front")] = Field(
-        None, ge=0, le=1, description="of chebyshev: of past gaps, 1 keeps all (0.9 unless said)"
+    memory: Annotated[float | None, Flag("Front", default="0.9")] = Field(
+        None, ge=0, le=1, description="of chebyshev: of past gaps, 1 keeps all"
     )
-    output: Annotated[Literal["last", "average"] | None, Flag("Front")] = Field(
-        None, description="of chebyshev: the model that is deployed, of the last round or the mean (last unless said)"
+    output: Annotated[Literal["last", "average"] | None, Flag("Front", default="last")] = Field(
+        None, description="of chebyshev: the model that is deployed, of the last round or the mean over all"
     )
-    criteria_lr: Annotated[float | None, Flag("Front")] = Field(
-        None, gt=0, description="of chebyshev: the coordinator's step in a round (as long as the agents', unless said)"
+    criteria_lr: Annotated[float | None, Flag("Front", default="as long as the agents' steps")] = Field(
+        None, gt=0, description="of chebyshev: the coordinator's step in a round"
     )
     choose: Annotated[Literal["auto", "validation", "knee"], Flag("Front")] = Field(
         "auto", description="the point that is deployed at first"

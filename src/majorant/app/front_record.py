@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, model_validator
 
 from majorant.app.files import DamagedFile, atomic_write_text, read_json, strict_json
+from majorant.app.folders import claimed
 from majorant.app.names import nearest
 from majorant.app.records import Count, Number, Record, Share, Whole, checked
 from majorant.app.trees import load_tree, save_tree
@@ -232,4 +233,6 @@ def deploy(folder: Path, record: FrontRecord, place: int, by: str) -> FrontRecor
 def pick(folder: Path, **how: Any) -> FrontRecord:
     """Reads a folder, chooses a point (see `choose_point`) and deploys it."""
     record = read_front(folder)
-    return deploy(folder, record, *choose_point(record, **how))
+    chosen = choose_point(record, **how)
+    with claimed(folder):
+        return deploy(folder, record, *chosen)

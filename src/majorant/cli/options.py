@@ -14,6 +14,7 @@ from types import NoneType
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 import typer
+from pydantic.fields import FieldInfo
 from rich.markup import escape
 
 from majorant.app._kinds import SEQUENCES, fit, plain
@@ -84,21 +85,27 @@ def settings_of(kind: type[RunConfig], without: tuple[str, ...] = ()) -> list[Se
     found = []
     for name, field in (fields | local.model_fields).items():
         flag = next((note for note in field.metadata if isinstance(note, Flag)), None)
-        if flag is None or name in without:
-            continue
-        members = get_args(plain(field.annotation)) if get_origin(plain(field.annotation)) is Union else ()
-        type_ = next((each for each in members if each is not NoneType), plain(field.annotation))
-        entries = plain(get_args(type_)[0]) if get_origin(type_) in SEQUENCES else None
-        repeated = entries is str or get_origin(entries) in SEQUENCES
-        default = "" if field.default in (None, (), False) else f" [dim]{escape(f'[default: {field.default}]')}[/]"
-        more = " (repeatable)" if repeated else ""
-        help_ = f"{escape(str(field.description))[0].upper()}{escape(str(field.description))[1:]}{more}.{default}"
-        long = [name_ for name_ in flag.names if name_.startswith("--")] or [f"--{name.replace('_', '-')}"]
-        short = [name_ for name_ in flag.names if not name_.startswith("--")]
-        if type_ is bool:
-            long = [f"{long[0]}/--no-{long[0][2:]}"]
-        found.append(Setting(name, entries if repeated else type_, repeated, (*long, *short), flag.panel, help_))
+        if flag is not None and name not in without:
+            found.append(setting_of(name, field, flag))
     return sorted(found, key=lambda setting: PANELS.index(setting.panel))
+
+
+def setting_of(name: str, field: FieldInfo, flag: Flag) -> Setting:
+    """A line of the configuration as a flag; several texts, or several rows of numbers, are given by repeating it."""
+    kind = plain(field.annotation)
+    if get_origin(kind) is Union:
+        kind = next(each for each in get_args(kind) if each is not NoneType)
+    entries = plain(get_args(kind)[0]) if get_origin(kind) in SEQUENCES else None
+    repeated = entries is str or get_origin(entries) in SEQUENCES
+    own = f"--{name.replace('_', '-')}"
+    names = flag.names if any(each.startswith("--") for each in flag.names) else (own, *flag.names)
+    if kind is bool:
+        names = (f"{names[0]}/--no-{names[0][2:]}", *names[1:])
+    default = flag.default or ("" if field.default in (None, ()) or kind is bool else str(field.default))
+    words = f"{field.description}{' (repeatable)' if repeated else ''}."
+    shown = f" [dim]{escape(f'[default: {default}]')}[/]" if default else ""
+    help_text = escape(words[0].upper() + words[1:]) + shown
+    return Setting(name, entries if repeated else kind, repeated, names, flag.panel, help_text)
 
 
 def metavar(kind: Any) -> str:

@@ -159,27 +159,26 @@ def objective_table(summaries: dict[str, dict[str, Any]]) -> Table | None:
 
 
 def tell_runs(folder: Path, runs: Sequence[PastRun]) -> None:
-    """Past runs as a table that fits a narrow screen: names are folded, numbers are not."""
+    """Past runs, each a row of numbers that fits the screen and its folder below."""
     from majorant.app.report.html import bytes_format
 
     if not runs:
         return say(f"there are no runs in {folder}")
-    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
-    for name in ("run", "method", "data"):
-        table.add_column(name, overflow="fold", min_width=8)
-    for name in ("rounds", "mean", "bottom\ndecile", "sent", "when"):
-        table.add_column(name, justify="right", no_wrap=True)
+    room = max(console.width, 60) - 51  # for the names of method and data
+    first, second = room // 2, room - room // 2
+    short = lambda text, most: neutral(text) if len(neutral(text)) <= most else neutral(text)[: most - 1] + "…"
+    row = lambda when, method, data, *numbers: (
+        f"{when:16} {short(method, first):{first}} {short(data, second):{second}} " + "".join(numbers)
+    )
+    say(row("when", "method", "data", f"{'rounds':>6}", f"{'mean':>9}", f"{'decile':>9}", f"{'sent':>8}"))
     for each in runs:
-        percent = each.metric == "accuracy"
-        show = lambda value, percent=percent: (
-            "–" if value is None else f"{100 * value:.1f} %" if percent else f"{value:.4g}"
-        )
-        sent = "–" if each.bytes is None else bytes_format(each.bytes)
-        scores = [show(each.mean), show(each.bottom_decile)] if each.state == "finished" else [each.state, "–"]
-        names = [Path(each.folder).relative_to(folder), each.method, each.data]
-        rounds = "–" if each.rounds is None else str(each.rounds)
-        table.add_row(*(Text(neutral(str(name))) for name in names), rounds, *scores, sent, each.when[:10])
-    console.print(table)
+        show = lambda value, form: "–" if value is None else form(value)
+        score = (lambda value: f"{100 * value:.1f} %") if each.metric == "accuracy" else (lambda value: f"{value:.4g}")
+        scores = f"{show(each.mean, score):>9}{show(each.bottom_decile, score):>9}"
+        middle = scores if each.state == "finished" else f"{each.state:>18}"
+        sent = f"{show(each.bytes, bytes_format):>8}"
+        say(row(each.when[:16], each.method, each.data, f"{show(each.rounds, str):>6}", middle, sent))
+        say(f"  {each.folder}")
 
 
 class Bars:
