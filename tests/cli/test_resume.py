@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import time
 import pytest
 
 from commands import invoke, refused
+from majorant.app.folders import claimed
 
 
 def test_resume_refuses_other_settings_and_damage(place, tmp_path):
@@ -30,6 +32,61 @@ def test_resume_refuses_other_settings_and_damage(place, tmp_path):
         place / "run" / "model" / "arrays.safetensors"
     ).read_bytes()
     assert "is not a run folder" in refused("run", "--resume", tmp_path)
+
+
+def test_settings_are_compared_with_the_checkpoint_not_with_a_file_that_people_edit(copied):
+    config = copied / "config.toml"
+    config.write_text(config.read_text().replace("rounds = 60", "rounds = 90"))
+    text = refused("run", "--resume", copied, "--config", config)
+    assert "rounds: 90 against 60" in text
+    assert "rounds: 90 against 60" in refused("run", "--resume", copied, "--rounds", "90")
+    summary = (copied / "summary.json").read_text()
+    invoke("run", "--resume", copied, "--rounds", "60")
+    assert json.loads((copied / "summary.json").read_text())["rounds"] == json.loads(summary)["rounds"] == 60
+    assert "rounds = 60" in config.read_text()  # the file says again what was run
+    config.unlink()
+    invoke("run", "--resume", copied)
+    assert "rounds = 60" in config.read_text()
+
+
+def test_a_run_whose_checkpoint_lost_its_manifest_does_not_begin_anew(copied):
+    before = {path: path.read_bytes() for path in copied.rglob("*") if path.is_file() and path.name != "manifest.json"}
+    (copied / "checkpoint" / "manifest.json").unlink()
+    text = refused("run", "--resume", copied)
+    assert "checkpoint/manifest.json is missing, so the run cannot go on" in text
+    assert {path: path.read_bytes() for path in before} == before
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("h7,", "h8,"),  # another name of a client
+        ("sick", "ill"),  # another name of a class, in the same order
+        ("hospital,age,dose,ward", "hospital,age,dose,room"),  # another name of a column
+        (",b,", ",c,"),  # another name of a category
+    ],
+)
+def test_other_names_are_other_data(place, copied, old, new):
+    """The numbers of the table are the same; the run's settings lead to the table, which is put back."""
+    table = place / "visits.csv"
+    whole = table.read_text()
+    assert old in whole
+    try:
+        table.write_text(whole.replace(old, new))
+        assert "was trained on other data than there are now" in refused("run", "--resume", copied)
+    finally:
+        table.write_text(whole)
+
+
+def test_two_processes_do_not_write_one_folder(copied):
+    """The lock of this process, which a command in the same process cannot take again: a stale file does not matter."""
+    (copied / ".lock").write_text("999999\n")  # of a process that died
+    invoke("run", "--resume", copied)
+    assert not (copied / ".lock").exists()
+    with claimed(copied):
+        text = refused("run", "--resume", copied)
+    assert f"another process ({os.getpid()}) is writing to {copied}" in text
+    assert (copied / "summary.json").exists()
 
 
 @pytest.mark.usefixtures("as_users_compile")

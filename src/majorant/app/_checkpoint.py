@@ -55,18 +55,21 @@ def read_meta(folder: Path) -> CheckpointMeta:
 
 
 def started_with(folder: Path) -> RunConfig:
-    """The settings that a run was started with: as its checkpoint remembers them, which nobody edits."""
+    """The settings that a run was started with: as its checkpoint, which must be whole, remembers them."""
     if not tree_exists(folder / "checkpoint"):
         if not (folder / "config.toml").exists():
             raise ValueError(f"{folder} is not a run folder: it has no config.toml")
         return load_config(folder / "config.toml")
     meta = read_meta(folder)
+    load_tree(folder / "checkpoint")  # complaints about the arrays come before any work
     try:
         config = make_config(tomllib.loads(meta.config))
     except ValueError as error:
         raise DamagedFile(f"{folder} has settings that this version does not know: {error}") from None
     if settings_digest(config) != meta.settings:
         raise DamagedFile(f"the settings of {folder} mean something else in this version: start a new run")
+    if len(meta.counters.history) != config.seeds:
+        raise DamagedFile(f"{folder / 'checkpoint' / MANIFEST} was altered: it has not the history of every seed")
     return config
 
 
@@ -105,8 +108,6 @@ class Checkpoint:
         ):
             if getattr(meta, what) != self.depends[what]:
                 raise ValueError(f"{self.folder} was trained {words} than there are now: it cannot be resumed")
-        if len(meta.counters.history) != len(like.counters["history"]):
-            raise DamagedFile(f"{self.place / MANIFEST} was altered: it does not have the history of every seed")
         tree, raw = load_tree(self.place, {"server": like.server, "clients": like.clients})
         self.saved = meta.round
         return Snapshot(tree["server"], tree["clients"], raw["counters"])

@@ -30,14 +30,22 @@ app.command()(compare)
 app.add_typer(pareto, name="pareto")
 
 
-@app.callback()
-def top(version: Annotated[bool, typer.Option("--version", help="Show the version.", is_eager=True)] = False) -> None:
-    """Personalized federated learning by surrogate optimization."""
-    if version:
+def show_version(wanted: bool) -> None:
+    """Prints the version and ends."""
+    if wanted:
         import majorant
 
         say(f"majorant {majorant.__version__}")
         raise typer.Exit
+
+
+@app.callback()
+def top(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=show_version)
+    ] = False,
+) -> None:
+    """Personalized federated learning by surrogate optimization."""
 
 
 @app.command("list")
