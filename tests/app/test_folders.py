@@ -67,8 +67,13 @@ def test_a_lock_is_not_followed_out_of_the_folder(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("keep", [True, False])
 def test_a_failure_removes_a_new_folder_unless_it_holds_something(tmp_path: Path, keep: bool) -> None:
-    with pytest.raises(FileNotFoundError), working_in(tmp_path / "new", lambda: keep):
-        (tmp_path / "new" / "no folder" / "file").write_text("x")
+
+    def fail() -> None:
+        (tmp_path / "new" / "file").write_text("x")
+        raise KeyError
+
+    with pytest.raises(KeyError), working_in(tmp_path / "new", lambda: keep):
+        fail()
     assert (tmp_path / "new").exists() == keep
 
 

@@ -19,8 +19,8 @@ def test_a_run_folder_keeps_the_contract(place):
     assert set(summary["test_accuracy"]) >= {"mean", "bottom_decile", "std"}
     assert set(summary["seconds"]) == {"compile", "train", "evaluate"}
     assert summary["communication"]["rounds"] == 60
-    # 6 clients train: 2 components × (4 features + bias) × 4 bytes, in each of 60 rounds
-    assert summary["communication"]["bytes_up"] == 60 * 6 * 2 * 5 * 4
+    # 6 clients train: 2 components × (4 features + bias), a weight and a loss, of 4 bytes each, in each of 60 rounds
+    assert summary["communication"]["bytes_up"] == 60 * 6 * (2 * 5 + 2) * 4
     assert summary["test_accuracy"]["mean"] > 0.8  # a single linear model cannot: its clients contradict each other
     assert summary["unseen_accuracy"]["mean"] > 0.8
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]

@@ -82,7 +82,7 @@ class Checkpoint:
             "config": to_toml(config),
             "settings": settings_digest(config),
             "data": data_digest(problem.data, problem.encoding),
-            "network": network_digest(problem.algorithm),
+            "network": network_digest(problem.federation),
         }
         self.saved, self.last = 0, time.monotonic()
 
@@ -95,7 +95,7 @@ class Checkpoint:
         """Saves the state after so many rounds, unless that is there already."""
         if self.saved < done:
             meta = self.depends | {"round": done, "counters": taken.counters}
-            save_tree(self.place, {"server": taken.server, "clients": taken.clients}, meta)
+            save_tree(self.place, states_of(taken), meta)
             self.saved, self.last = done, time.monotonic()
 
     def restore(self, like: Snapshot) -> Snapshot:
@@ -108,9 +108,14 @@ class Checkpoint:
         ):
             if getattr(meta, what) != self.depends[what]:
                 raise ValueError(f"{self.folder} was trained {words} than there are now: it cannot be resumed")
-        tree, raw = load_tree(self.place, {"server": like.server, "clients": like.clients})
+        tree, raw = load_tree(self.place, states_of(like))
         self.saved = meta.round
-        return Snapshot(tree["server"], tree["clients"], raw["counters"])
+        return like._replace(counters=raw["counters"], **tree)
+
+
+def states_of(snapshot: Snapshot) -> dict[str, Any]:
+    """What server and clients hold, and what the channel keeps on clients."""
+    return {"server": snapshot.server, "clients": snapshot.clients, "memory": snapshot.memory}
 
 
 def lines_of(snapshot: Snapshot) -> list[dict[str, Any]]:

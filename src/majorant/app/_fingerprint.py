@@ -12,9 +12,9 @@ from majorant.app.config import RunConfig, flat
 from majorant.app.files import strict_json
 
 if TYPE_CHECKING:
-    from majorant.core import Algorithm
     from majorant.data.federated import FederatedData
     from majorant.data.tabular import Encoding
+    from majorant.exchange.federation import Federation
 
 
 def settings_digest(config: RunConfig) -> str:
@@ -29,13 +29,13 @@ def data_digest(data: FederatedData, encoding: Encoding | None) -> str:
     return digest([*about, data.unseen, *parts])
 
 
-def network_digest(algorithm: Algorithm) -> str | None:
+def network_digest(federation: Federation) -> str | None:
     """A digest of a network's links and first weights, where there is one: a file of links may change."""
     import jax
 
-    if algorithm.network is None:
+    network = federation.exchange.network
+    if network is None:
         return None
-    network = algorithm.network().network
     return digest([network.edges, *jax.tree.leaves(network.draw(jax.random.key(0), 1))])
 
 

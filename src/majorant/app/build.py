@@ -11,10 +11,12 @@ from majorant.app.config import LocalConfig, RunConfig
 from majorant.app.names import parse
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from majorant.core import Algorithm
     from majorant.data.federated import FederatedData
     from majorant.data.tabular import Encoding
-    from majorant.exchange.participation import Participation
+    from majorant.exchange.federation import Federation
     from majorant.models.base import Model
     from majorant.solvers import Solver
 
@@ -25,9 +27,14 @@ class Problem(NamedTuple):
     data: FederatedData
     model: Model
     algorithm: Algorithm
-    participation: Participation
+    exchange: dict[str, Any]  # who takes part, through which channel, who combines: as `simulate` takes them
     encoding: Encoding | None
     optimum: float | None = None  # the minimum of the objective, once it is found
+
+    @property
+    def federation(self) -> Federation:
+        """The algorithm among the clients that train."""
+        return federated(self.algorithm, self.exchange, (~self.data.unseen).nonzero()[0])
 
 
 def check_names(config: RunConfig) -> None:
@@ -124,53 +131,45 @@ def in_precision(data: FederatedData, precision: str) -> FederatedData:
     return replace(data, **{name: part._replace(x=double(part.x), y=double(part.y)) for name, part in parts.items()})
 
 
-def build_algorithm(config: RunConfig, problem: Any, clients: int, nodes: Any) -> tuple[Model, Algorithm]:
-    """Model and algorithm for a problem (data, or the spec that a saved model remembers).
-
-    ``nodes`` are the peers of a network, where there is one: the data, or the number of its clients that train.
-    """
+def build_algorithm(config: RunConfig, problem: Any, data: FederatedData | int) -> tuple[Model, Algorithm]:
+    """Model and algorithm for a problem: data, or the spec that a saved model remembers, with the number of clients."""
     model = catalogue.models.make(config.model, problem)
-    if config.objective is not None:
-        algorithm = build_solver(config, problem, nodes)
-    else:
-        algorithm = catalogue.algorithms.make(
+    clients = data if isinstance(data, int) else data.clients
+    if config.objective is None:
+        return model, catalogue.algorithms.make(
             config.algorithm, model, local=local_solver(config.local), clients=clients
         )
-    if config.compression is not None:
-        from majorant.exchange.compression import compressed
-
-        algorithm = compressed(algorithm, catalogue.compressors.make(config.compression))
-    if config.topology is not None:
-        from majorant.exchange.gossip import gossip
-
-        # A saved model is used without its network: newcomers need to know how many nodes there are, no more.
-        topology = catalogue.topologies.make("ring" if isinstance(nodes, int) else config.topology)
-        algorithm = gossip(algorithm, topology, nodes, scaling=config.scaling)
-    return model, algorithm
-
-
-def build_solver(config: RunConfig, problem: Any, nodes: Any) -> Algorithm:
-    """A solver of a personalized objective, with steps from the data's own constants.
-
-    A saved model is built without data: its steps are in its server's state, and any constants will do.
-    """
-    from majorant.data.federated import FederatedData
-    from majorant.objectives import Constants
-
-    known = isinstance(nodes, FederatedData)
-    data = nodes if known else blank_data(problem, nodes)
-    objective = catalogue.objectives.make(config.objective or "", data)
-    constants: Constants | None = Constants(1.0, 1.0, 1.0, 1.0, 1.0)
+    objective = catalogue.objectives.make(
+        config.objective, blank_data(problem, data) if isinstance(data, int) else data
+    )
     if not objective.convex and parse(config.algorithm)[0] != "lsgd":
         raise ValueError(
             f"{config.algorithm} needs a convex objective, and {objective.name} is not: use lsgd with a step size, "
             "as in lsgd:lr=0.1"
         )
-    if known:
-        constants = objective.constants(data) if objective.convex else None
-    sizes = data.train.sizes[~data.unseen]
-    share = catalogue.participations.make(config.participation).probability(len(sizes))
-    return catalogue.algorithms.make(config.algorithm, objective, constants=constants, sizes=sizes, inclusion=share)
+    return model, catalogue.algorithms.make(config.algorithm, objective)
+
+
+def build_exchange(config: RunConfig, topology: str | None = None) -> dict[str, Any]:
+    """Who takes part, through which channel, and who combines; ``topology`` is in place of the configuration's."""
+    from majorant.exchange.gossip import gossip
+
+    peers = None
+    if config.topology is not None:
+        peers = gossip(catalogue.topologies.make(topology or config.topology), scaling=config.scaling)
+    channel = catalogue.compressors.make(config.compression) if config.compression is not None else None
+    return {
+        "participation": catalogue.participations.make(config.participation),
+        "channel": channel,
+        "exchange": peers,
+    }
+
+
+def federated(algorithm: Algorithm, exchange: dict[str, Any], training: np.ndarray) -> Federation:
+    """An algorithm among the clients in the slots ``training``; combinations that cannot work are refused."""
+    from majorant.exchange.federation import federation
+
+    return federation(algorithm, training=training, **exchange)
 
 
 def blank_data(spec: Any, clients: int) -> FederatedData:
@@ -192,36 +191,37 @@ def build(config: RunConfig, data: FederatedData | None = None) -> Problem:
 
 def build_problem(config: RunConfig, data: FederatedData | None) -> Problem:
     """`build`, in the precision that is switched on."""
-    from majorant.engines.memory import message_shapes, refuse_absences, tiny_client
+    from majorant.engines.memory import message_shapes, refuse_unequal_sizes, tiny_client
     from majorant.engines.stopping import needs_diagnostics, parse_bounds
 
     check_names(config)
-    participation = catalogue.participations.make(config.participation)
     encoding = None
     if data is None:
         data, encoding = load_data(config)
     data = in_precision(data, config.precision)
-    model, algorithm = build_algorithm(config, data, data.clients, data)
-    refuse_absences(algorithm, participation, data)
+    model, algorithm = build_algorithm(config, data, data)
+    refuse_unequal_sizes(algorithm, data)
+    problem = Problem(data, model, algorithm, build_exchange(config), encoding)
+    federation = problem.federation
     if config.local != LocalConfig() and not catalogue.algorithms.takes(config.algorithm, "local"):
         warnings.warn(f"{config.algorithm} has its own local solver: lr, epochs and the like are ignored", stacklevel=2)
-    if config.diagnostics and algorithm.diagnosis is None:
+    if config.diagnostics and algorithm.diagnostics.measure is None:
         warnings.warn(f"{config.algorithm} does not say how it measures its convergence: no diagnostics", stacklevel=2)
     components = components_of(algorithm)
     if components > int(data.train.sizes.sum()):
         raise ValueError(f"{components} components for {data.train.sizes.sum()} training samples: use fewer")
-    message_shapes(algorithm, tiny_client(data))  # complaints about the model come before a run exists
+    message_shapes(federation, tiny_client(data))  # complaints about the model come before a run exists
     if config.until:
         against = config.objective is not None and config.reference is not False
-        needs_diagnostics(parse_bounds(config.until), algorithm, data, optimum_known=against)
-    return Problem(data, model, algorithm, participation, encoding)
+        needs_diagnostics(parse_bounds(config.until), federation, data, optimum_known=against)
+    return problem
 
 
 def components_of(algorithm: Algorithm) -> int:
     """How many components a mixture algorithm has, 0 for the others."""
     import jax
 
-    if algorithm.mixture is None:
+    if algorithm.deployment.mixture is None:
         return 0
-    value = jax.eval_shape(algorithm.init, jax.random.key(0)).value
-    return jax.tree.leaves(value)[0].shape[0 if algorithm.network is None else 1]
+    value = jax.eval_shape(algorithm.server.init, jax.random.key(0)).value
+    return jax.tree.leaves(value)[0].shape[0]

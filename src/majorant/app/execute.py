@@ -89,7 +89,7 @@ def train(
         rounds=config.rounds,
         seed=config.seed,
         seeds=config.seeds,
-        participation=problem.participation,
+        **problem.exchange,
         evaluate_every=config.evaluate_every,
         clients=config.clients,
         memory_budget=config.memory_budget,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from majorant.app import catalogue
-from majorant.app.build import build_algorithm, load_data
+from majorant.app.build import build_algorithm, build_exchange, federated, load_data
 from majorant.app.config import to_toml
 from majorant.app.files import atomic_write_text
 from majorant.app.folders import working_in
@@ -204,11 +204,14 @@ def save_models(config: FrontConfig, problem: FrontProblem, points: Sequence[Poi
     import jax
     import jax.numpy as jnp
 
+    from majorant.engines.rounds import start_server
+
     run, data = config.as_run, problem.data
-    _, algorithm = build_algorithm(run, data, data.clients, data)
+    _, algorithm = build_algorithm(run, data, data)
     meta = model_meta(run, data, problem.encoding, config.seed)
-    done = jnp.asarray(config.rounds, jnp.int32)
-    server = algorithm.init(jax.random.key(config.seed))._replace(round=done, rounds=done)
+    done, key = jnp.asarray(config.rounds, jnp.int32), jax.random.key(config.seed)
+    federation = federated(algorithm, build_exchange(run), (~data.unseen).nonzero()[0])
+    server = start_server(federation, int((~data.unseen).sum()), key, {}, done)._replace(round=done)
     for place, point in enumerate(points):
         about = meta | {"point": place, "lambda": point.weight}
         save_tree(model_folder(folder, place), server._replace(value=point.params), about)

@@ -7,15 +7,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 from pydantic import Field, model_validator
 
 from majorant.app._encoding import read_encoding
-from majorant.app.build import build_algorithm
+from majorant.app.build import build_algorithm, build_exchange, federated
 from majorant.app.config import RunConfig, make_config, to_toml
 from majorant.app.files import DamagedFile
 from majorant.app.records import Count, Label, Record, checked
 from majorant.app.trees import MANIFEST, load_meta, load_tree, tree_exists
-from majorant.engines.deployment import Deployment
+from majorant.engines.deployment import Trained
+from majorant.engines.rounds import start_server
 from majorant.models.base import Spec
 
 if TYPE_CHECKING:
@@ -57,7 +60,7 @@ def model_meta(config: RunConfig, data: FederatedData, encoding: Encoding | None
     }
 
 
-def load_deployment(folder: Path) -> tuple[Deployment, Encoding | None]:
+def load_deployment(folder: Path) -> tuple[Trained, Encoding | None]:
     """The trained server of a run folder, ready to give models to clients."""
     if not (folder / "config.toml").exists():
         runs = sorted(str(path.parent) for path in folder.glob("*/config.toml"))
@@ -77,8 +80,9 @@ def load_deployment(folder: Path) -> tuple[Deployment, Encoding | None]:
         raise DamagedFile(f"{manifest} has settings that this version does not know: {error}") from None
     spec, clients = Spec(tuple(meta.spec[0]), meta.spec[1]), meta.clients
     with config.arithmetic():
-        _, algorithm = build_algorithm(config, spec, clients, meta.nodes or clients)
-        number = jax.ShapeDtypeStruct((), "int32")
-        like = jax.eval_shape(algorithm.init, jax.random.key(0))._replace(round=number, rounds=number)
-        server, _ = load_tree(place, like)
-    return Deployment(algorithm, server, meta.seed, tuple(meta.classes), spec.features, clients), encoding
+        _, algorithm = build_algorithm(config, spec, clients)
+        # A saved model is used without its network: newcomers need to know how many nodes there are, no more.
+        federation = federated(algorithm, build_exchange(config, "ring"), np.arange(meta.nodes or clients))
+        start = lambda key: start_server(federation, 1, key, {}, jnp.int32(1))
+        server, _ = load_tree(place, jax.eval_shape(start, jax.random.key(0)))
+    return Trained(federation, server, meta.seed, tuple(meta.classes), spec.features, clients), encoding

@@ -20,6 +20,7 @@ from majorant.app._text import neutral
 from majorant.app.files import strict_json
 
 if TYPE_CHECKING:
+    from majorant.app.build import Problem
     from majorant.app.runs import PastRun
 
 
@@ -56,12 +57,11 @@ def print_json(value: Any) -> None:
     print(json.dumps(json.loads(strict_json(value)), indent=2))
 
 
-def tell_network(algorithm: Any) -> None:
+def tell_network(problem: Problem) -> None:
     """What the network of peers is like, where there is one."""
-    if algorithm.network is not None:
-        from majorant.exchange.gossip import facts
-
-        say(f"network: {facts(algorithm).describe()}")
+    exchange: Any = problem.federation.exchange
+    if exchange.network is not None:
+        say(f"network: {exchange.facts.describe()}")
 
 
 def tell_where(folder: Path, report: Path | None) -> None:

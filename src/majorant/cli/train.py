@@ -55,7 +55,7 @@ def run(
     problem = build(wanted)
     problem = problem._replace(optimum=looking_for_minimum(wanted, problem.data, quiet=as_json))
     if not as_json:
-        tell_network(problem.algorithm)
+        tell_network(problem)
     folder = given or new_folder(Path("runs"), f"{wanted.algorithm}-{wanted.data}")
     left = lambda: left_in(folder)
     with at_work_in(folder, left), progress([wanted.algorithm], wanted.rounds, quiet=as_json) as bars:
@@ -117,7 +117,7 @@ def compare(
     if as_json:
         return print_json(summaries)
     say(shared.describe())
-    tell_network(problems[0].algorithm)
+    tell_network(problems[0])
     console.print(comparison_table(summaries))
     if (measured := objective_table(summaries)) is not None:
         console.print(measured)
