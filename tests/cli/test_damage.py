@@ -8,6 +8,7 @@ import os
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -156,6 +157,29 @@ def test_a_checkpoint_with_impossible_facts_is_refused(copied, change):
     forge(copied / "checkpoint", change)
     polite("run", "--resume", copied)
     assert (copied / "metrics.jsonl").read_bytes() == before
+
+
+def test_foreign_samples_are_refused(copied, tmp_path):
+    """Archives that are cut, altered, of the wrong arrays, of objects, or no archives at all."""
+    path = tmp_path / "new.npz"
+    np.savez_compressed(path, x=np.zeros((50, 4)), y=np.array(["sick", "well"] * 25))
+    whole = path.read_bytes()
+    invoke("personalize", copied, "--data", path)
+    middle = len(whole) // 3
+    altered = whole[:middle] + bytes(byte ^ 0x5A for byte in whole[middle : middle + 20]) + whole[middle + 20 :]
+    for content in [*FOREIGN, whole[:-30], altered]:
+        path.write_bytes(content)
+        assert "new.npz is not a" in polite("personalize", copied, "--data", path)
+    for arrays, words in (
+        ({"x": np.array([None, {}]), "y": np.zeros(2)}, "not a readable .npz"),  # objects would be pickled
+        ({"z": np.zeros(3)}, "has no array 'x'"),
+        ({"x": np.zeros((3, 4))}, "has no array 'y'"),
+        ({"x": np.zeros((3, 5)), "y": np.array(["sick"] * 3)}, "must have shape"),
+        ({"x": np.full((3, 4), np.nan), "y": np.array(["sick"] * 3)}, "NaN or infinite"),
+        ({"x": np.zeros((3, 4)), "y": np.array(["odd"] * 3)}, "were not in the training data"),
+    ):
+        np.savez(path, **arrays)
+        assert words in polite("personalize", copied, "--data", path)
 
 
 def test_links_are_not_followed_out_of_a_run_folder(copied, tmp_path):

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import itertools
 import os
 import re
 import shutil
 import stat
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from majorant.app.files import check_writable
 
-LOCK = ".lock"
+LOCK, ATTEMPTS = ".lock", 5
 
 
 def new_folder(root: Path, label: str) -> Path:
@@ -134,16 +136,18 @@ def claimed(folder: Path) -> Iterator[None]:
 
 
 def opened_and_locked(path: Path) -> int:
-    """A descriptor of the file with its lock taken."""
-    while True:
+    """A descriptor of the file with its lock taken; a process that only looks (`in_use`) has it for a moment."""
+    for attempt in itertools.count(1):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
-        if not locked(descriptor):
-            owner = os.read(descriptor, 20).decode("ascii", "replace").strip() or "unknown"
-            os.close(descriptor)
-            raise ValueError(f"another process ({owner}) is writing to {path.parent}: wait until it ends")
-        if same_file(descriptor, path):
+        ours = locked(descriptor)
+        if ours and same_file(descriptor, path):  # which the last owner may have removed between our two steps
             return descriptor
-        os.close(descriptor)  # the last owner removed the file between our two steps
+        owner = os.read(descriptor, 20).decode("ascii", "replace").strip() or "unknown"
+        os.close(descriptor)
+        if not ours and attempt >= ATTEMPTS:
+            break
+        time.sleep(0.02)
+    raise ValueError(f"another process ({owner}) is writing to {path.parent}: wait until it ends")
 
 
 def locked(descriptor: int) -> bool:
