@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -91,6 +92,26 @@ def test_dry_run_shows_what_a_file_and_flags_make_together(tmp_path):
     assert "rounds = 9" in text
     assert "lr = 0.5" in text
     assert not (tmp_path / "runs").exists()
+
+
+def test_past_runs_fit_a_narrow_screen(place, tmp_path, monkeypatch):
+    """A run with long names, in a folder with a long name: rows of at most 80 letters, the whole path, the numbers."""
+    long = tmp_path / "runs" / f"20260102-030405-{'x' * 60}"
+    shutil.copytree(place / "run", long)
+    summary = json.loads((long / "summary.json").read_text())
+    summary |= {"dataset": "d" * 50, "algorithm": "a" * 50}
+    (long / "summary.json").write_text(json.dumps(summary))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = invoke("runs").splitlines()
+    assert max(map(len, lines)) <= 80
+    for number in (60, f"{100 * summary['test_accuracy']['mean']:.1f} %"):
+        assert str(number) in lines[1]
+    assert "".join(line.strip() for line in lines[2:]) == str(long.relative_to(tmp_path))
+    (found,) = json.loads(invoke("runs", "--json"))
+    assert found["mean"] == summary["test_accuracy"]["mean"]
+    assert found["bottom_decile"] == summary["test_accuracy"]["bottom_decile"]
+    assert found["bytes"] == summary["communication"]["bytes_up"] + summary["communication"]["bytes_down"]
 
 
 def test_lists_name_everything():
