@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import typer
 
+import majorant
 from majorant.app import catalogue
 from majorant.app.build import check_names
 from majorant.app.config import LocalConfig, RunConfig, make_config
@@ -25,14 +26,18 @@ from majorant.engines import population
 
 ROOT = Path(__file__).parents[1]
 METHODS = ROOT / "docs" / "methods"
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("reproductions/**/*.md")])
 SOLVERS = ("lsgd", "acd", "asvrcd", "ascd", "svrcd", "scd", "l2sgd+")
 PAGE_OF = (  # where a method's name is not its page's
     {"fedavg+": "fedavg-plus", "clustered": "clustered-fl"}
     | dict.fromkeys(SOLVERS, "unified-solvers")
     | dict.fromkeys(("afl", "q-ffl", "fedmgda+"), "fair")
 )
-SMALLER = {"clients=300": "clients=20", "rounds=200": "rounds=4"}  # the printed sizes, and those that are run here
+SMALLER = {
+    "clients=300": "clients=20",
+    "rounds=200": "rounds=4",
+    "rounds=100": "rounds=4",
+}  # the printed sizes, and those that are run here
 FENCE = re.compile(r"^(?P<mark><!-- not run -->\n)?```(?P<language>\w*)[^\n]*\n(?P<text>.*?)^```$", re.M | re.S)
 USAGE_ERROR = typer.BadParameter.__mro__[1]  # click's UsageError, wherever this version of typer keeps click
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -211,20 +216,50 @@ def test_every_method_has_a_page(method):
     options = [o.name for o in catalogue.algorithms.options(method) if o.name != "clients"]  # which the run knows
     undocumented(page, options, rows=True)
     for overview in (ROOT / "README.md", ROOT / "docs" / "index.md"):
-        linked = {(overview.parent / target).resolve() for target in LINK.findall(overview.read_text(encoding="utf-8"))}
-        assert page in linked, f"{overview.name} does not link to {page.name}"
+        assert page in links_of(overview), f"{overview.name} does not link to {page.name}"
+
+
+def links_of(page: Path) -> set[Path]:
+    targets = LINK.findall(page.read_text(encoding="utf-8"))
+    return {(page.parent / target.partition("#")[0]).resolve() for target in targets}
 
 
 def test_every_page_is_on_the_map():
-    index = ROOT / "docs" / "index.md"
-    linked = {(index.parent / target).resolve() for target in LINK.findall(index.read_text(encoding="utf-8"))}
-    assert set(ROOT.glob("docs/**/*.md")) - linked == {index}
+    index, reference = ROOT / "docs" / "index.md", ROOT / "docs" / "reference" / "index.md"
+    pages = {page for page in PAGES if page.parent != ROOT}
+    assert pages - links_of(index) - links_of(reference) == {index}
+
+
+def cited() -> set[tuple[str, str, str]]:
+    """Every paper that a docstring's list of references names: the file, the first author, and the year, if any."""
+    found, references = set(), re.compile(r'^ *References?[\w ]*: (.*?)(?=\. [A-Z]|\n *\n|""")', re.M | re.S)
+    for path in sorted(ROOT.glob("src/**/*.py")):
+        for text in references.findall(path.read_text(encoding="utf-8")):
+            for entry in " ".join(text.split()).split(";"):
+                author = re.search(r"\b[A-ZÀ-Ž][\w'\u2019-]+", entry)
+                year = re.search(r"\b(?:19|20)\d\d\b", entry)
+                if author and (year or "*" in entry):
+                    found.add((path.name, author[0], year[0] if year else ""))
+    return found
+
+
+def test_the_bibliography_has_every_paper_once():
+    text = (ROOT / "docs" / "bibliography.md").read_text(encoding="utf-8")
+    entries = [" ".join(entry.split()) for entry in re.findall(r"^- (.*?)(?=^$|^- |\Z)", text, re.M | re.S)]
+    titles = [re.search(r"\*(.+?)\*", entry)[1].lower() for entry in entries]
+    assert len(set(titles)) == len(titles)
+    for file, author, year in sorted(cited()):
+        assert any(entry.startswith(author) and year in entry for entry in entries), f"{file} cites {author} {year}"
 
 
 def test_every_setting_and_flag_is_documented():
     group = typer.main.get_command(app)
     flags = [flag for command in group.commands.values() for p in command.params for flag in p.opts if flag[:2] == "--"]
     undocumented(ROOT / "docs" / "command-line.md", [*RunConfig.model_fields, *LocalConfig.model_fields, *flags])
+
+
+def test_the_front_door_is_documented():
+    undocumented(ROOT / "docs" / "reference" / "index.md", majorant.__all__, rows=True)
 
 
 def test_every_field_of_the_record_is_documented():

@@ -128,7 +128,7 @@ def test_unknown_names_are_refused_before_training():
         with pytest.raises(ValueError, match=words):
             solve(until=until, optimum=None, on_evaluation=pytest.fail)
     data = problem()[0]
-    silent = mj.local(mj.models.linear(data))._replace(diagnosis=None)
+    silent = mj.local(mj.models.linear(data))._replace(diagnostics=mj.Diagnostics())
     with pytest.raises(ValueError, match="must be a finite number"):
         solve(optimum=float("nan"))
     with pytest.raises(ValueError, match="does not measure its objective"):

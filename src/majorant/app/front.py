@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from majorant.models.base import Model
     from majorant.tradeoffs.choice import Held
     from majorant.tradeoffs.criteria import Criterion
-    from majorant.tradeoffs.front import Front, Point
+    from majorant.tradeoffs.front import Front
+    from majorant.tradeoffs.judge import Point
 
 __all__ = ["FrontProblem", "build_front", "front_in_folder", "make_front_config"]
 

@@ -163,7 +163,7 @@ def _leaves(tree: Any) -> list[tuple[str, Any]]:
 def _array(path: str, leaf: Any) -> np.ndarray | None:
     if leaf is None:
         return None
-    if isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+    if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         raise TypeError(f"leaf {path!r} is a random key: save jax.random.key_data(key) in its place")
     if not isinstance(leaf, bool | int | float | np.ndarray | np.generic | jax.Array):
         raise TypeError(f"leaf {path!r} is a {type(leaf).__name__}: only arrays, numbers and None can be saved")
