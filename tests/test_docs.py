@@ -14,11 +14,13 @@ import typer
 
 import majorant
 from majorant.app import catalogue
-from majorant.app.config import LocalConfig, RunConfig, check_names, make_config
-from majorant.app.front import FrontConfig, make_front_config
+from majorant.app.build import check_names
+from majorant.app.config import LocalConfig, RunConfig, make_config
+from majorant.app.front_config import FrontConfig, make_front_config
 from majorant.app.reproduce import experiments
-from majorant.cli.main import app, resolve
-from majorant.cli.pareto import numbers
+from majorant.cli.main import app
+from majorant.cli.options import given_settings, settings_of
+from majorant.cli.train import resolve
 from majorant.core import Algorithm
 from majorant.engines import population
 
@@ -156,9 +158,9 @@ def check_command(words: list[str]) -> None:
         return check_pareto(context, values)
     if words[0] in ("run", "compare") and not values["config"] and not values.get("resume"):
         names = values.pop("algorithms", None) or [values["algorithm"]]
-        flags = {k: v for k, v in values.items() if k in RunConfig.model_fields or k in LocalConfig.model_fields}
+        flags = given_settings(settings_of(RunConfig), values)
         for name in names:
-            check_names(resolve(flags | {"algorithm": name}, None, None))
+            check_names(resolve(flags | ({"algorithm": name} if name else {}), None, None))
     if words[0] == "reproduce":
         assert values["experiment"] in experiments()
     if words[0] == "list":
@@ -173,10 +175,7 @@ def check_pareto(context, values: dict) -> None:
         context.command.commands[rest[0]].make_context(rest[0], rest[1:])
     if rest or values["config"]:
         return
-    flags = {k: v for k, v in values.items() if k in FrontConfig.model_fields or k in LocalConfig.model_fields}
-    flags["weights"] = numbers("weights", values["weights"])
-    flags["criteria_weights"] = tuple(numbers("criteria-weights", text) for text in values["criteria_weights"] or [])
-    make_front_config(**flags | {"criteria": tuple(values["criterion"] or ()), "drop": None})
+    make_front_config(**given_settings(settings_of(FrontConfig), values))
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ for _name, _help in {
     "top-k": "the largest coordinates, with error feedback",
     "identity": "everything as it is",
 }.items():
-    compressors.register(_name, f"majorant.exchange.compressors:{_name.replace('-', '_')}", _help)
+    compressors.register(_name, f"majorant.exchange.channel:{_name.replace('-', '_')}", _help)
 
 topologies = Registry("topology")
 for _name, _help in {
