@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from majorant.app.build import check_names, local_solver
+from majorant.app.build import build_exchange, check_names, local_solver
 from majorant.app.config import LocalConfig, RunConfig, load_config, make_config, to_toml
 from majorant.app.front_config import make_front_config
 
@@ -91,3 +91,15 @@ def test_files_that_are_no_settings_are_named(tmp_path: Path, content: bytes) ->
 def test_names_are_checked_before_anything_is_loaded() -> None:
     with pytest.raises(ValueError, match="scaling is about peers"):
         check_names(make_config({"algorithm": "fedavg", "scaling": "none"}))
+
+
+def test_stages_of_a_channel_come_in_order_and_compression_still_works():
+    several = make_config({"algorithm": "fedavg", "channel": ["clip:1.0", "quantized:4"]})
+    assert build_exchange(several)["channel"].name == "clip:1, quantized:4"
+    for key in ("channel", "compression"):  # the second is what version 0.1 called it
+        assert make_config({"algorithm": "fedavg", key: "quantized:8"}).channel == ("quantized:8",)
+    assert build_exchange(make_config({"algorithm": "fedavg"}))["channel"] is None
+    with pytest.raises(ValueError, match="give channel alone"):
+        make_config({"algorithm": "fedavg", "channel": "natural", "compression": "quantized:8"})
+    with pytest.raises(ValueError, match=r"unknown channel 'quantised'.*did you mean 'quantized'"):
+        check_names(make_config({"algorithm": "fedavg", "channel": "quantised:8"}))

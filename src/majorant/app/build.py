@@ -58,8 +58,8 @@ def check_names(config: RunConfig) -> None:
     catalogue.participations.make(config.participation)
     exact = parse(config.local.optimizer)[0] in catalogue.exact_solvers
     (catalogue.exact_solvers if exact else catalogue.optimizers).check(config.local.optimizer)
-    if config.compression is not None:
-        catalogue.compressors.make(config.compression)
+    for stage in config.channel:
+        catalogue.stages.make(stage)
     if config.topology is not None:
         catalogue.topologies.check(config.topology)
     elif config.scaling != "sizes":
@@ -152,15 +152,15 @@ def build_algorithm(config: RunConfig, problem: Any, data: FederatedData | int) 
 
 def build_exchange(config: RunConfig, topology: str | None = None) -> dict[str, Any]:
     """Who takes part, through which channel, and who combines; ``topology`` is in place of the configuration's."""
-    from majorant.exchange.gossip import gossip
+    from majorant.exchange import chain, gossip
 
     peers = None
     if config.topology is not None:
         peers = gossip(catalogue.topologies.make(topology or config.topology), scaling=config.scaling)
-    channel = catalogue.compressors.make(config.compression) if config.compression is not None else None
+    stages = [catalogue.stages.make(stage) for stage in config.channel]
     return {
         "participation": catalogue.participations.make(config.participation),
-        "channel": channel,
+        "channel": chain(*stages) if stages else None,
         "exchange": peers,
     }
 

@@ -91,8 +91,8 @@ class RunConfig(BaseModel):
     participation: Annotated[str, Flag("Exchange")] = Field(
         "full", description="who takes part in a round: full, uniform:0.2, bernoulli:0.2 or cyclic:0.2"
     )
-    compression: Annotated[str | None, Flag("Exchange")] = Field(
-        None, description="uploads in fewer bits: quantized:8, natural, random-k:0.1, top-k:0.1"
+    channel: Annotated[Texts, Flag("Exchange", "--channel", "--compression")] = Field(
+        (), description="what uploads pass through, in order: quantized:8, natural, random-k:0.1, top-k:0.1, clip:1.0"
     )
     topology: Annotated[str | None, Flag("Exchange")] = Field(
         None, description="no server, but peers on a network: ring, torus, erdos-renyi:0.5"
@@ -150,9 +150,22 @@ class RunConfig(BaseModel):
         kept = {k: v for k, v in parse(values["algorithm"])[1].items() if k not in moved}
         return values | {"algorithm": format_name(name, kept), "local": given}
 
-    @field_validator("until", mode="before")
+    @model_validator(mode="before")
     @classmethod
-    def one_bound_or_several(cls, value: Any) -> Any:
+    def compression_is_a_channel(cls, values: Any) -> Any:
+        """``compression``, as version 0.1 had it, is a channel of one stage."""
+        if not isinstance(values, dict) or "compression" not in values:
+            return values
+        rest = {key: value for key, value in values.items() if key != "compression"}
+        if values["compression"] is None:
+            return rest
+        if rest.get("channel"):
+            raise ValueError("compression is called channel now: give channel alone")
+        return rest | {"channel": values["compression"]}
+
+    @field_validator("until", "channel", mode="before")
+    @classmethod
+    def one_or_several(cls, value: Any) -> Any:
         """A single text stands for a list of one."""
         return (value,) if isinstance(value, str) else value
 

@@ -11,7 +11,7 @@ from majorant.app import catalogue
 from majorant.app.build import check_names, local_solver
 from majorant.app.config import Count, Flag, LocalConfig, RunConfig, Texts, read_settings, validated
 
-NOT_FOR_FRONTS = ("objective", "until", "seeds", "compression", "topology", "scaling", "diagnostics", "reference",
+NOT_FOR_FRONTS = ("objective", "until", "seeds", "channel", "topology", "scaling", "diagnostics", "reference",
                   "evaluate_every", "clients", "memory_budget")  # fmt: skip
 Numbers = Annotated[tuple[float, ...], Field(strict=False)]  # files have lists
 OF_SUMS = ("step", "agents")  # settings of one scalarization only
