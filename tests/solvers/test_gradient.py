@@ -188,8 +188,8 @@ def test_schedules_scale_the_learning_rate_by_the_progress_of_the_run():
         ({"lr": float("nan")}, "lr must be a finite number greater than 0, got nan"),
         ({"momentum": 1.0}, "momentum must be a finite number at least 0 and less than 1"),
         ({"weight_decay": -1.0}, "weight_decay must be a finite number at least 0"),
-        ({"epochs": 0}, "epochs must be a positive whole number, got 0"),
-        ({"batch_size": 2.5}, "batch_size must be a positive whole number, got 2.5"),
+        ({"epochs": 0}, "epochs must be None or a positive whole number, got 0"),
+        ({"batch_size": 2.5}, "batch_size must be None or a positive whole number, got 2.5"),
         ({"epochs": 1, "steps": 1}, "give epochs or steps, not both"),
     ],
 )

@@ -37,6 +37,7 @@ from majorant.core import (
     blockwise,
     masked_mean,
 )
+from majorant.math.checks import check_whole
 from majorant.methods import _convergence as convergence
 from majorant.methods.fedavg import counting_absent
 from majorant.models.base import Model
@@ -79,10 +80,8 @@ def fedem(
     >>> model.predict_proba(data.test.x[:4]).shape
     (4, 2)
     """
-    if components != int(components) or components < 1:
-        raise ValueError(f"components must be a positive whole number, got {components}")
-    if em_steps is not None and em_steps < 0:
-        raise ValueError(f"em_steps must be None (to convergence) or at least 0, got {em_steps}")
+    check_whole("components", components)
+    check_whole("em_steps", em_steps, least=0, optional=True)
     local = local or local_sgd()
     uniform = jnp.full(components, 1 / components)
     # Components go side by side, but one after the other where a model's intermediate results should stay in the cache.

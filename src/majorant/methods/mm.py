@@ -25,7 +25,7 @@ import numpy as np
 
 from majorant.core import ClientData, Key, Tree, as_hyper, blockwise, masked_mean, select
 from majorant.data.federated import FederatedData
-from majorant.math.checks import check_range
+from majorant.math.checks import check_range, check_whole
 from majorant.math.steps import StepSize, averaging
 from majorant.solvers import Batch, permutation
 from majorant.surrogates.inputs import samples_of
@@ -64,7 +64,7 @@ def mm(
     >>> bool((np.diff(found.values) <= 0).all())
     True
     """
-    check_count("iterations", iterations)
+    check_whole("iterations", iterations)
     check_range("tolerance", tolerance, least=0)
     if start is not None and statistic is not None:
         raise ValueError("give start (parameters) or statistic, not both")
@@ -134,9 +134,8 @@ def sa_ssmm(
     True
     """
     step = averaging() if step is None else step
-    check_count("batch_size", batch_size)
-    if iterations is not None:
-        check_count("iterations", iterations)
+    check_whole("batch_size", batch_size)
+    check_whole("iterations", iterations, optional=True)
     key = jax.random.key(seed)
     params = surrogate.init(key) if start is None else start
     if isinstance(data, Iterator | list):
@@ -215,9 +214,3 @@ def checked(surrogate: LinearSurrogate, data: ClientData) -> ClientData:
     if surrogate.check is not None:
         surrogate.check(np.asarray(data.x), np.asarray(data.y))
     return data
-
-
-def check_count(name: str, value: int) -> None:
-    """A positive whole number."""
-    if value != int(value) or value < 1:
-        raise ValueError(f"{name} must be a positive whole number, got {value}")

@@ -44,7 +44,7 @@ from majorant.core import (
     masked_mean,
     replace_by_mean,
 )
-from majorant.math.checks import check_range
+from majorant.math.checks import check_range, check_whole
 from majorant.methods import _convergence as convergence
 from majorant.methods._two_blocks import one_vote
 from majorant.methods.fedprox import pull_to_broadcast
@@ -82,8 +82,7 @@ def pfedme(
     """
     if variant not in ("released", "paper"):
         raise ValueError(f"variant must be 'released' or 'paper', got {variant!r}")
-    if inner_steps != int(inner_steps) or inner_steps < 1:
-        raise ValueError(f"inner_steps must be a positive whole number, got {inner_steps}")
+    check_whole("inner_steps", inner_steps)
     check_range("mu", mu, least=0)
     check_range("outer_lr", outer_lr, above=0)
     check_range("beta", beta, above=0)

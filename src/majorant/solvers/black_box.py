@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import optax
 
 from majorant.core import ClientData, Key, Tree, View, select, squared_norm
-from majorant.math.checks import check_range
+from majorant.math.checks import check_range, check_whole
 from majorant.models.base import Model
 from majorant.models.losses import squared
 from majorant.solvers.descent import Objective, lbfgs, least_squares, newton
@@ -102,8 +102,8 @@ def local_lbfgs(steps: int = 20, *, memory: int = 10, l2: float = 0.0, tolerance
     >>> local_lbfgs(steps=50, l2=1e-3).hyper
     {'l2': 0.001}
     """
-    _check_count("steps", steps)
-    _check_count("memory", memory)
+    check_whole("steps", steps)
+    check_whole("memory", memory)
     check_range("l2", l2, least=0)
     check_range("tolerance", tolerance, least=0)
     descend = lambda objective, params, hyper: lbfgs(objective, params, steps, memory, tolerance)
@@ -119,7 +119,7 @@ def local_newton(steps: int = 5, *, l2: float = 1e-6) -> BlackBox:
     >>> local_newton(steps=3).hyper
     {'l2': 1e-06}
     """
-    _check_count("steps", steps)
+    check_whole("steps", steps)
     check_range("l2", l2, least=0)
     return BlackBox({"l2": l2} if l2 else {}, lambda objective, params, hyper: newton(objective, params, steps))
 
@@ -154,8 +154,3 @@ def linear_in_params(model: Model) -> bool:
         p, q = (optax.tree.random_like(key, model.init(key)) for key in keys[1:])
         at = lambda a, b: model.apply(jax.tree.map(lambda p, q: a * p + b * q, p, q), x)
         return bool(jnp.allclose(at(1, 1) + at(0, 0), at(1, 0) + at(0, 1), rtol=1e-3, atol=1e-3))
-
-
-def _check_count(name: str, value: int) -> None:
-    if value != int(value) or value < 1:
-        raise ValueError(f"{name} must be a positive whole number, got {value}")

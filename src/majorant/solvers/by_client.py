@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from majorant.core import ClientData, Key, Tree, View
+from majorant.math.checks import check_whole
 from majorant.models.base import Model
 from majorant.solvers.minibatches import Batch
 from majorant.solvers.solver import Solved, Solver
@@ -120,10 +121,8 @@ def _distinct_names(solvers: tuple[Solver, ...]) -> tuple[dict[str, str], ...]:
 def _table(assignment: Any, count: int) -> tuple[int, ...]:
     given = dict(assignment.items()) if isinstance(assignment, Mapping) else dict(enumerate(np.asarray(assignment)))
     for id, index in given.items():
-        if int(id) != id or id < 0:
-            raise ValueError(f"client ids are whole numbers from 0, got {id!r} in the assignment")
-        if np.ndim(index) or int(index) != index or not 0 <= index < count:
-            raise ValueError(f"client {id} is assigned solver {index}; there are solvers 0 to {count - 1}")
+        check_whole("a client's id in the assignment", id, least=0)
+        check_whole(f"the solver of client {id}", index, least=0, most=count - 1)
     table = [0] * (1 + max((int(id) for id in given), default=0))
     for id, index in given.items():
         table[int(id)] = int(index)

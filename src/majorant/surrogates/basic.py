@@ -20,6 +20,7 @@ import numpy as np
 
 from majorant.core import ClientData, Tree
 from majorant.data.federated import FederatedData
+from majorant.math.checks import check_whole
 from majorant.solvers import whole
 from majorant.surrogates.inputs import samples_of
 from majorant.surrogates.partial import Coefficients, PartialSurrogate, minimizer
@@ -52,8 +53,7 @@ def minimize_by_surrogates(
     >>> bool(found.values[-1] < found.values[0])
     True
     """
-    if iterations != int(iterations) or iterations < 0:
-        raise ValueError(f"iterations must be a whole number, at least 0, got {iterations}")
+    check_whole("iterations", iterations, least=0)
     samples, key = samples_of(data), jax.random.key(seed)
     x, y = (np.concatenate(parts) for parts in zip(*samples, strict=True))
     pooled = ClientData(jnp.asarray(x), jnp.asarray(y), jnp.asarray(len(y)), jnp.asarray(0))

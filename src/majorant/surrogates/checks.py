@@ -25,6 +25,7 @@ from jax.flatten_util import ravel_pytree
 
 from majorant.core import ClientData, Key, Tree, select, squared_norm
 from majorant.data.federated import FederatedData
+from majorant.math.checks import check_whole
 from majorant.solvers import whole
 from majorant.surrogates.inputs import check_shapes, pad, samples_of
 from majorant.surrogates.linear.checks import check_linear_surrogate
@@ -83,8 +84,7 @@ def check_surrogate(
     >>> mj.surrogates.check_surrogate(mj.surrogates.quadratic_surrogate(model, smoothness=0.1), data).worst.name
     'majorization'
     """
-    if points < 2:
-        raise ValueError(f"points must be at least 2, so that the own v and random ones are tried; got {points}")
+    check_whole("points", points, least=2)  # the own v is tried, and random ones
     if isinstance(surrogate, LinearSurrogate):
         return check_linear_surrogate(surrogate, data, points=points, clients=clients, seed=seed, tolerance=tolerance)
     samples = samples_of(data, clients)

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 from jax.scipy.special import entr, xlogy
 
 from majorant.core import ClientData, Key, Tree, masked_mean
+from majorant.math.checks import check_whole
 from majorant.models.base import Model
 from majorant.solvers import Batch
 from majorant.surrogates.partial import Coefficients, PartialSurrogate, fixed_point, sample_losses, without_statistics
@@ -34,8 +35,7 @@ def em_surrogate(model: Model, components: int = 3) -> PartialSurrogate:
     >>> mj.surrogates.check_surrogate(mj.surrogates.em_surrogate(mj.models.linear(data), 2), data).ok
     True
     """
-    if components != int(components) or components < 1:
-        raise ValueError(f"components must be a positive whole number, got {components}")
+    check_whole("components", components)
     model = without_statistics(model)
     each = jax.vmap if model.at_once is None else lambda f: lambda a: jax.lax.map(f, a)
 

@@ -33,7 +33,6 @@ constraints*, (4.1); Mohri, Sivek, Suresh, *Agnostic federated learning*, ICML 2
 from __future__ import annotations
 
 from collections.abc import Sequence
-from numbers import Integral
 from typing import NamedTuple
 
 import jax
@@ -60,7 +59,7 @@ from majorant.core import (
     masked_mean,
     view_of,
 )
-from majorant.math.checks import check_range
+from majorant.math.checks import check_range, check_whole
 from majorant.methods._two_blocks import one_vote
 from majorant.methods.fedavg import shared_model
 from majorant.models.base import Model
@@ -121,8 +120,7 @@ def chebyshev(
     >>> run.server.state.rho.shape
     (5,)
     """
-    if not isinstance(clients, Integral) or clients < 1:
-        raise ValueError(f"clients must be a positive whole number, got {clients}")
+    check_whole("clients", clients)
     check_range("mirror_rate", mirror_rate, above=0)
     check_memory({"memory": memory})
     if output not in ("last", "average"):

@@ -22,14 +22,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from majorant.core import Key
-from majorant.math.checks import check_range
+from majorant.math.checks import check_range, check_whole
 from majorant.solvers import Batch
 from majorant.surrogates.linear.accelerated import EXACT, columns_in, solve_quadratic
 from majorant.surrogates.linear.lasso import lasso_codes
 from majorant.surrogates.linear.projections import positive_semidefinite
 from majorant.surrogates.linear.record import LinearSurrogate
 from majorant.surrogates.linear.symmetric import pack, unpack
-from majorant.surrogates.linear.validation import check_whole
 from majorant.surrogates.regularizers import constraint as infinite_outside
 
 CONSTRAINTS = (None, "unit-ball")

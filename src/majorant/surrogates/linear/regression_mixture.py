@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 
 from majorant.core import Key, Tree
-from majorant.math.checks import check_range
+from majorant.math.checks import check_range, check_whole
 from majorant.solvers import Batch
 from majorant.surrogates.linear.latent import (
     as_tree,
@@ -39,7 +39,6 @@ from majorant.surrogates.linear.least_squares import solve_normal, squared_error
 from majorant.surrogates.linear.projections import positive_semidefinite
 from majorant.surrogates.linear.record import LinearSurrogate
 from majorant.surrogates.linear.symmetric import pack, unpack
-from majorant.surrogates.linear.validation import check_whole
 
 
 def regression_mixture(
