@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from majorant.core import Tree
+from majorant.math.fista import fista
 from majorant.surrogates.linear.symmetric import pack, unpack
 
 
@@ -80,14 +81,7 @@ def in_metric(project: Callable[[Tree], Tree], metric: Callable[[Tree], Tree], p
     start = jnp.ones_like(flat) + jnp.linspace(0, 1, flat.size, dtype=flat.dtype)  # not orthogonal to the top one
     top = jax.lax.fori_loop(0, 50, power, start / jnp.linalg.norm(start))
     largest = 1.05 * jnp.linalg.norm(times(top))
-
-    def step(_: int, state: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
-        here, ahead, t = state
-        new = onto(ahead - times(ahead - flat) / largest)
-        wrong_way = jnp.vdot(ahead - new, new - here) > 0  # then momentum starts anew
-        later = jnp.where(wrong_way, 1.0, (1 + jnp.sqrt(1 + 4 * t * t)) / 2)
-        return new, jnp.where(wrong_way, new, new + (t - 1) / later * (new - here)), later
-
+    step = lambda ahead: onto(ahead - times(ahead - flat) / largest)
     first = onto(flat)
-    found = jax.lax.fori_loop(0, steps, step, (first, first, jnp.ones((), flat.dtype)))[0]
+    found = fista(step, first, steps=steps, moves=lambda new, ahead: (new != ahead).any())
     return unravel(jnp.where(jnp.allclose(first, flat, rtol=0, atol=0), flat, found))
