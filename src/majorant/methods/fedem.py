@@ -38,6 +38,7 @@ from majorant.core import (
     masked_mean,
 )
 from majorant.math.checks import check_whole
+from majorant.math.mixture_weights import fit_weights
 from majorant.methods import _convergence as convergence
 from majorant.methods.fedavg import counting_absent
 from majorant.models.base import Model
@@ -104,32 +105,17 @@ def fedem(
         one = lambda theta_m: blockwise(lambda x, y: model.losses(theta_m, x, y), data.x, data.y, at_once=model.at_once)
         return each(one)(theta).T  # (n, M)
 
-    def weights(q: jax.Array, pi: jax.Array, data: ClientData) -> jax.Array:
-        return jnp.where(data.size > 0, masked_mean(q, data), pi)
-
     def update(view: View, client: Client, data: ClientData, key: Key) -> tuple[Upload, Client]:
         theta, pi = view.value, client.pi
         q, loss = e_step(theta, pi, data)
-        pi = weights(q, pi, data)
+        pi = jnp.where(data.size > 0, masked_mean(q, data), pi)
         solve = lambda theta_m, moments, q_m: local.solve(model, view, theta_m, moments, data, key, weights=q_m)
         theta, moments, _ = each(solve)(theta, client.moments, q.T)
         upload = Upload(theta, data.size.astype(q.dtype), {"loss": masked_mean(loss, data)})
         return upload, Client(pi, moments)
 
     def join(view: View, data: ClientData, key: Key) -> Client:
-        losses = component_losses(view.value, data)
-
-        def step(pi: jax.Array) -> jax.Array:
-            return weights(jax.nn.softmax(jnp.log(pi) - losses, axis=1), pi, data)
-
-        def unfinished(state: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
-            k, pi, previous = state
-            return (k < (1000 if em_steps is None else em_steps)) & (
-                (em_steps is not None) | (jnp.abs(pi - previous).max() > 1e-6)
-            )
-
-        body = lambda state: (state[0] + 1, step(state[1]), state[1])
-        _, pi, _ = jax.lax.while_loop(unfinished, body, (jnp.asarray(0), uniform, jnp.full_like(uniform, -1)))
+        pi = fit_weights(component_losses(view.value, data), data, steps=em_steps)
         return Client(pi, jax.vmap(local.moments)(view.value))
 
     def predict(mixture: Mixture, x: jax.Array) -> jax.Array:

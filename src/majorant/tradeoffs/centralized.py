@@ -235,7 +235,7 @@ class Problem:
 
         @jax.jit
         def attempt(state: Descent, height: Any, slope: Any, steep: Any, lam: Any, weights: Any, samples: Tree) -> Any:
-            """A proximal step of length 1/steep, whether F's smooth part is below its quadratic bound there, how far."""
+            """A step of length 1/steep, whether F's smooth part is below its quadratic bound there; how far."""
             at = state.ahead
             new = self.prox(at - slope / steep, lam / steep, weights)
             bound = height + slope @ (new - at) + steep / 2 * jnp.square(new - at).sum()
