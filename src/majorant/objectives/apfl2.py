@@ -23,6 +23,7 @@ References: Hanzely, Zhao, Kolar, TMLR 2023, (14); Deng, Kamani, Mahdavi, *Adapt
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Unpack
 
 import jax
 import jax.numpy as jnp
@@ -31,25 +32,20 @@ import numpy as np
 from majorant.core import Tree
 from majorant.data.federated import FederatedData
 from majorant.math.checks import check_range
-from majorant.models.base import Model
 from majorant.objectives.base import Constants, Objective
-from majorant.objectives.base_model import Curvature, base_model
+from majorant.objectives.base_model import BaseOptions, Curvature, base_model, with_base_options
 from majorant.objectives.blocks import block_constants, scale_of, scaled, smoothness
-from majorant.objectives.losses import BaseLoss
 from majorant.solvers import Batch
 
 
+@with_base_options
 def apfl2(
     data: FederatedData,
     *,
     alpha: float | Sequence[float] = 0.5,
     relaxation: float = 1.0,
-    loss: str | BaseLoss | None = None,
-    l2: float = 1e-4,
     rescale: bool = True,
-    model: Model | None = None,
-    start: str | None = None,
-    bias: bool = True,
+    **options: Unpack[BaseOptions],
 ) -> Objective:
     """Blends of a personal and a shared model. ``alpha``: the shared one's part; ``relaxation``: Λ, its own weight.
 
@@ -62,7 +58,7 @@ def apfl2(
     """
     check_range("relaxation", relaxation, least=0)
     alphas = every_alpha(data, alpha)
-    base = base_model(data, model=model, loss=loss, l2=l2, start=start, bias=bias)
+    base = base_model(data, **options)
     s = scale_of(base.clients, rescale)
     trained = alphas[~data.unseen]
 
