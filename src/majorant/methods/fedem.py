@@ -42,7 +42,7 @@ from majorant.math.mixture_weights import fit_weights
 from majorant.methods import _convergence as convergence
 from majorant.methods.fedavg import counting_absent
 from majorant.models.base import Model
-from majorant.solvers import Solver, local_sgd
+from majorant.solvers import Solver, Task, local_sgd
 
 
 class Client(NamedTuple):
@@ -109,7 +109,7 @@ def fedem(
         theta, pi = view.value, client.pi
         q, loss = e_step(theta, pi, data)
         pi = jnp.where(data.size > 0, masked_mean(q, data), pi)
-        solve = lambda theta_m, moments, q_m: local.solve(model, view, theta_m, moments, data, key, weights=q_m)
+        solve = lambda theta_m, moments, q_m: local.solve(model, Task(view, data, key, q_m), theta_m, moments)
         theta, moments, _ = each(solve)(theta, client.moments, q.T)
         upload = Upload(theta, data.size.astype(q.dtype), {"loss": masked_mean(loss, data)})
         return upload, Client(pi, moments)

@@ -63,7 +63,7 @@ from majorant.math.checks import check_range, check_whole
 from majorant.methods._two_blocks import one_vote
 from majorant.methods.fedavg import shared_model
 from majorant.models.base import Model
-from majorant.solvers import LocalSolver, Solver, local_sgd
+from majorant.solvers import LocalSolver, Solver, Task, local_sgd
 from majorant.surrogates.partial import sample_losses
 from majorant.tradeoffs.criteria import Coordinator, Criterion, coordinate
 from majorant.tradeoffs.weighted_sum import check_weight, weight_of_round
@@ -172,7 +172,7 @@ def chebyshev(
 
     def train(view: View, moments: Tree, data: ClientData, key: Key) -> tuple[Upload, Tree]:
         loss = loss_of(view.value, data)
-        solved = local.solve(model, view, view.value, moments, data, key)
+        solved = local.solve(model, Task(view, data, key), view.value, moments)
         return Upload(Sent(solved.params, loss), one_vote(data), {"loss": loss}), solved.moments
 
     def preferred(hyper: dict[str, jax.Array]) -> jax.Array:
