@@ -53,10 +53,10 @@ from majorant.core import (
 )
 from majorant.data.federated import FederatedData
 from majorant.math.checks import check_range, check_whole
+from majorant.math.projections import in_metric
 from majorant.math.steps import StepSize, constant
 from majorant.models.base import Spec
 from majorant.solvers import Batch, permutation, whole
-from majorant.surrogates.linear.projections import in_metric
 from majorant.surrogates.linear.record import LinearSurrogate, in_parameter_space, mean_statistic, statistic_and_loss
 
 

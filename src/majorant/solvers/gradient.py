@@ -107,10 +107,10 @@ def sum_over_blocks(gradient: Callable, params: Tree, batch: Batch, at_once: int
     def add(total: tuple[Tree, jax.Array], block: tuple[jax.Array, ...]) -> tuple[tuple[Tree, jax.Array], None]:
         x, y, weight = block
         gradients, (loss, _) = gradient(params, Batch(x, y, weight, batch.size))
-        return jax.tree.map(jnp.add, total, (gradients, loss)), None
+        return optax.tree.add(total, (gradients, loss)), None
 
     weight = blocks(batch.weight, at_once, padding="constant")  # what fills the last block does not count
-    start = jax.tree.map(jnp.zeros_like, params), jnp.zeros((), batch.weight.dtype)
+    start = optax.tree.zeros_like(params), jnp.zeros((), batch.weight.dtype)
     return jax.lax.scan(add, start, (*blocks((batch.x, batch.y), at_once), weight))[0]
 
 
@@ -158,7 +158,7 @@ def local_sgd(
 
     return LocalSolver(
         hyper={"lr": lr} | {k: v for k, v in {"momentum": momentum, "weight_decay": weight_decay}.items() if v},
-        init=lambda params: jax.tree.map(jnp.zeros_like, params) if momentum else (),
+        init=lambda params: optax.tree.zeros_like(params) if momentum else (),
         step=step,
         plan=minibatches(epochs=epochs, steps=steps, batch_size=batch_size),
         schedule=schedule,

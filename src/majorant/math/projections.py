@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import optax
 from jax.flatten_util import ravel_pytree
 
 from majorant.core import Tree
 from majorant.math.fista import fista
-from majorant.surrogates.linear.symmetric import pack, unpack
+from majorant.math.symmetric import pack, unpack
 
 
 def positive_semidefinite(packed: jax.Array, floor: float = 0.0) -> jax.Array:
@@ -55,12 +56,7 @@ def simplex(vector: jax.Array, total: float = 1.0) -> jax.Array:
     >>> simplex(jnp.array([0.5, 0.75, -1.0]))
     Array([0.375, 0.625, 0.   ], dtype=float32)
     """
-    ordered = -jnp.sort(-vector, axis=-1)
-    excess = jnp.cumsum(ordered, axis=-1) - total
-    counts = jnp.arange(1, vector.shape[-1] + 1)
-    support = (ordered - excess / counts > 0).sum(axis=-1, keepdims=True)
-    shift = jnp.take_along_axis(excess, support - 1, axis=-1) / support
-    return jnp.maximum(vector - shift, 0)
+    return jnp.vectorize(lambda row: optax.projections.projection_simplex(row, total), signature="(n)->(n)")(vector)
 
 
 def in_metric(project: Callable[[Tree], Tree], metric: Callable[[Tree], Tree], point: Tree, steps: int = 500) -> Tree:
