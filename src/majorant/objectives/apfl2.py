@@ -70,7 +70,7 @@ def apfl2(
     def value(w: Tree, beta: Tree, batch: Batch, slot: jax.Array) -> jax.Array:
         return relaxation * base.value(scaled(w, s), batch) + base.value(blend(w, beta, slot), batch)
 
-    def constants_of(f: Curvature) -> Constants:
+    def constants(f: Curvature) -> Constants:
         forms = [
             [[f.mu * (relaxation + a**2), f.mu * a * (1 - a)], [f.mu * a * (1 - a), f.mu * (1 - a) ** 2]]
             for a in np.unique(trained)
@@ -80,16 +80,11 @@ def apfl2(
 
     return Objective(
         name="apfl2",
-        clients=base.clients,
         init=lambda key: scaled(base.init(key), 1 / s),
         init_personal=base.init,
         value=value,
         deploy=blend,
-        predict=base.predict,
-        constants=lambda data: constants_of(base.curvature(data)),
-        curvature=base.client_curvature,
-        constants_of=lambda largest: constants_of(largest.turned()),
-        convex=base.convex,
+        **base.fields(constants),
     )
 
 

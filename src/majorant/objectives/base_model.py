@@ -30,7 +30,7 @@ from majorant.data.federated import FederatedData
 from majorant.math.checks import check_range
 from majorant.models.base import Model, as_float
 from majorant.models.layers import dense, dense_init
-from majorant.objectives.base import Objective
+from majorant.objectives.base import Constants, Objective
 from majorant.objectives.losses import BaseLoss, base_loss
 from majorant.solvers import Batch
 
@@ -61,6 +61,17 @@ class BaseModel(NamedTuple):
     convex: bool
     features: int | None = None  # of a linear model: {"weight": (features, outputs), "bias": (outputs,)}
     bias: bool = True  # whether a linear model has one
+
+    def fields(self, constants: Callable[[Curvature], Constants]) -> dict[str, Any]:
+        """What an `Objective` takes from its models, and its ``constants``, given as a function of what holds of f'."""
+        return {
+            "clients": self.clients,
+            "predict": self.predict,
+            "constants": lambda data: constants(self.curvature(data)),
+            "curvature": self.client_curvature,
+            "constants_of": lambda largest: constants(largest.turned()),
+            "convex": self.convex,
+        }
 
 
 class BaseOptions(TypedDict, total=False):

@@ -31,20 +31,15 @@ def fully_personal(data: FederatedData, **options: Unpack[BaseOptions]) -> Objec
     """
     base = base_model(data, **options)
 
-    def constants_of(f: Curvature) -> Constants:
+    def constants(f: Curvature) -> Constants:
         mu, smooth, sample_smooth = f
         return Constants(mu / base.clients, 0.0, smooth / base.clients, 0.0, sample_smooth / base.clients)
 
     return Objective(
         name="fully-personal",
-        clients=base.clients,
         init=nothing,
         init_personal=base.init,
         value=lambda w, beta, batch, slot: base.value(beta, batch),
         deploy=lambda w, beta, slot: beta,
-        predict=base.predict,
-        constants=lambda data: constants_of(base.curvature(data)),
-        curvature=base.client_curvature,
-        constants_of=lambda largest: constants_of(largest.turned()),
-        convex=base.convex,
+        **base.fields(constants),
     )

@@ -53,21 +53,16 @@ def mixture(
         apart = squared_norm(jax.tree.map(lambda a, b: s * a - b, w, beta))
         return base.value(beta, batch) + lambda_ / 2 * apart
 
-    def constants_of(f: Curvature) -> Constants:
+    def constants(f: Curvature) -> Constants:
         form = [[lambda_, -lambda_], [-lambda_, f.mu + lambda_]]
         return block_constants(base.clients, rescale, [form], (lambda_, lambda_), smoothness(f, 1, lambda_))
 
     return Objective(
         name="mixture",
-        clients=base.clients,
         init=lambda key: scaled(base.init(key), 1 / s),
         init_personal=base.init,
         value=value,
         deploy=lambda w, beta, slot: beta,
-        predict=base.predict,
-        constants=lambda data: constants_of(base.curvature(data)),
-        curvature=base.client_curvature,
-        constants_of=lambda largest: constants_of(largest.turned()),
-        convex=base.convex,
         penalty=Penalty(lambda_, s, base.value),
+        **base.fields(constants),
     )

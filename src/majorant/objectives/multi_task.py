@@ -56,21 +56,16 @@ def multi_task(
         apart = squared_norm(jax.tree.map(lambda b, a: b - a, beta, shared))
         return relaxation * base.value(shared, batch) + base.value(beta, batch) + lambda_ / 2 * apart
 
-    def constants_of(f: Curvature) -> Constants:
+    def constants(f: Curvature) -> Constants:
         form = [[relaxation * f.mu + lambda_, -lambda_], [-lambda_, f.mu + lambda_]]
         w, beta = smoothness(f, relaxation, lambda_), smoothness(f, 1, lambda_)
         return block_constants(base.clients, rescale, [form], w, beta)
 
     return Objective(
         name="multi-task",
-        clients=base.clients,
         init=lambda key: scaled(base.init(key), 1 / s),
         init_personal=base.init,
         value=value,
         deploy=lambda w, beta, slot: beta,
-        predict=base.predict,
-        constants=lambda data: constants_of(base.curvature(data)),
-        curvature=base.client_curvature,
-        constants_of=lambda largest: constants_of(largest.turned()),
-        convex=base.convex,
+        **base.fields(constants),
     )

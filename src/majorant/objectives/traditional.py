@@ -31,20 +31,15 @@ def traditional(data: FederatedData, **options: Unpack[BaseOptions]) -> Objectiv
     """
     base = base_model(data, **options)
 
-    def constants_of(f: Curvature) -> Constants:
+    def constants(f: Curvature) -> Constants:
         mu, smooth, sample_smooth = f
         return Constants(mu, smooth, 0.0, sample_smooth, 0.0)
 
     return Objective(
         name="traditional",
-        clients=base.clients,
         init=base.init,
         init_personal=nothing,
         value=lambda w, beta, batch, slot: base.value(w, batch),
         deploy=lambda w, beta, slot: w,
-        predict=base.predict,
-        constants=lambda data: constants_of(base.curvature(data)),
-        curvature=base.client_curvature,
-        constants_of=lambda largest: constants_of(largest.turned()),
-        convex=base.convex,
+        **base.fields(constants),
     )

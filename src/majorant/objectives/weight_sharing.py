@@ -58,20 +58,15 @@ def weight_sharing(
     def merge(w: Tree, beta: Tree, slot: jax.Array | None = None) -> Tree:
         return split.merge(scaled(w, s), beta)
 
-    def constants_of(f: Curvature) -> Constants:
+    def constants(f: Curvature) -> Constants:
         form, both = [[f.mu, 0.0], [0.0, f.mu]], smoothness(f, 1)
         return block_constants(base.clients, rescale, [form], both, both)
 
     return Objective(
         name="weight-sharing",
-        clients=base.clients,
         init=lambda key: scaled(split.shared(base.init(key)), 1 / s),
         init_personal=lambda key: split.personal(base.init(key)),
         value=lambda w, beta, batch, slot: base.value(merge(w, beta), batch),
         deploy=merge,
-        predict=base.predict,
-        constants=lambda data: constants_of(base.curvature(data)),
-        curvature=base.client_curvature,
-        constants_of=lambda largest: constants_of(largest.turned()),
-        convex=base.convex,
+        **base.fields(constants),
     )
