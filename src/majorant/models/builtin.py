@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from numbers import Integral
 
 import jax
 import jax.numpy as jnp
 
+from majorant.math.checks import check_whole
 from majorant.models.base import HasSpec, Loss, Model, Spec, as_float, spec_of
 from majorant.models.convolution import Padding, conv2d
 from majorant.models.layers import Layer, conv_init, dense, dense_init, max_pool, relu
@@ -154,8 +154,8 @@ def _perceptron(spec: Spec, hidden: tuple[int, ...], loss: Loss, name: str) -> M
 
 
 def _widths(name: str, values: Sequence[int]) -> tuple[int, ...]:
-    if any(not isinstance(value, Integral) or value < 1 for value in values):
-        raise ValueError(f"{name} must be positive integers, not {values!r}")
+    for value in values:
+        check_whole(name, value)
     return tuple(int(value) for value in values)
 
 

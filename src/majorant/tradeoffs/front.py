@@ -30,7 +30,7 @@ from majorant.engines.run import Run
 from majorant.engines.simulator import simulate
 from majorant.exchange.federation import Federation
 from majorant.exchange.participation import Participation
-from majorant.math.checks import check_range
+from majorant.math.checks import check_range, check_whole
 from majorant.models.base import Model
 from majorant.solvers import Solver, local_sgd
 from majorant.tradeoffs import dominance
@@ -170,8 +170,7 @@ def pareto_front(
         check_range("every weight (λ)", float(value), least=0, below=1)
     if len(lambdas) < 2:
         raise ValueError(f"a front needs at least two different weights, got {lambdas.tolist()}")
-    if refine != int(refine) or refine < 0:
-        raise ValueError(f"refine must be a whole number of points, at least 0, got {refine}")
+    check_whole("refine", refine, least=0)
     if not isinstance(model, Model) or not isinstance(data, FederatedData):
         kinds = f"{type(model).__name__} and {type(data).__name__}"
         raise ValueError(f"a front is of a model and federated data, in this order, got {kinds}")

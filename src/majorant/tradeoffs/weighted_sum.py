@@ -72,7 +72,7 @@ from majorant.math.checks import check_range
 from majorant.methods._two_blocks import one_vote
 from majorant.methods.fedavg import shared_model
 from majorant.models.base import Model
-from majorant.solvers import LocalSolver, Solver, local_optax, local_sgd
+from majorant.solvers import LocalSolver, Solver, Task, local_optax, local_sgd
 from majorant.solvers.schedules import Schedule, constant
 from majorant.surrogates.partial import sample_losses
 from majorant.tradeoffs.criteria import Coordinator, Criterion, coordinate
@@ -156,7 +156,7 @@ def weighted_sum(
         agents_part = jnp.full(data.y.shape[0], 1 - lam)  # every sample's weight in the loss
         kept = start if implicit else moments
         needed = None if implicit and coordinator.all_have_prox else penalty
-        solved = solver.solve(model, view, start, kept, data, key, weights=agents_part, penalty=needed)
+        solved = solver.solve(model, Task(view, data, key, agents_part, needed), start, kept)
         loss = solved.loss / jnp.maximum(1 - lam, 1e-12)
         if implicit:  # what it kept is z
             return Upload(solved.moments, vote(data), {"loss": loss}), moments
