@@ -18,7 +18,6 @@ import zoo
 from majorant.engines import programs
 from majorant.estimators import FedEMClassifier, FedEMRegressor, mixture_training
 from majorant.estimators.base import encode_groups
-from majorant.estimators.fedem import fit_weights
 from majorant.estimators.step_size import stable_step
 
 CLIENTS, ROWS = 12, 60

@@ -240,7 +240,7 @@ class Simulation:
             if on_evaluation is not None:
                 on_evaluation([lines[-1] for lines in self.history], self.snapshot)
 
-    def block(self, count: int) -> Tally | None:
+    def block(self, count: int) -> Any:
         """Rounds in pieces whose messages can be counted."""
         most, total = rounds_that_count(self.federation, self.layout.training), None
         for begin in range(0, count, most):
@@ -259,7 +259,7 @@ class Simulation:
         self.seconds[what] += time.perf_counter() - begin - (self.seconds["compile"] - compiling)
         return result
 
-    def record(self, done: int, count: int, tally: Tally | None) -> None:
+    def record(self, done: int, count: int, tally: Any) -> None:
         """Evaluates and appends a line of history for every run."""
         self.scores = self.timed("evaluate", self.evaluate)
         noticed = self.timed("evaluate", self.diagnose)

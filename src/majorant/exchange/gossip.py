@@ -162,7 +162,7 @@ class Peers:
         if algorithm.setup is None:
             return server
         own = Answer(summed, own_weight, answers.largest)
-        new = self.each(lambda one: algorithm.setup.start(one, own), server)  # type: ignore[union-attr]
+        new = self.each(lambda one: algorithm.setup.start(one, own), server)
         return server._replace(value=new.value, state=new.state, hyper=row(new.hyper, 0))  # all know the same answers
 
     def broadcast(self, algorithm: Algorithm, server: Server, key: Key) -> View:

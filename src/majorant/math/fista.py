@@ -14,7 +14,7 @@ O'Donoghue, Candès, *Adaptive restart for accelerated gradient schemes*, FoCM 2
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -64,7 +64,7 @@ def fista(
         new = step(state.ahead)
         return onward(state, new, axis), moves(new, state.ahead)
 
-    def several(carry: tuple) -> tuple:
+    def several(carry: Any) -> Any:
         (state, moving), count = carry
         return jax.lax.fori_loop(0, every, iterate, (state, moving)), count + every
 
