@@ -308,7 +308,7 @@ def points_within(
     def step(algorithm: Algorithm, flat: jax.Array, own: dict, key: jax.Array, t: jax.Array) -> jax.Array:
         view = View(problem.unravel(flat), own, t, jnp.asarray(rounds))
         key = round_key(key, t + 1)
-        one = lambda client: algorithm.client_update(view, (), client, client_key(key, client.id))[0].value
+        one = lambda client: algorithm.client.update(view, (), client, client_key(key, client.id))[0].value
         return flattened(jax.vmap(one)(clients)).mean(axis=0)
 
     @jax.jit
