@@ -73,4 +73,5 @@ def network(problem: HasSpec | Spec, variant: str = "released") -> Model:
     """
     if variant not in ("paper", "released"):
         raise ValueError(f"variant must be 'paper' or 'released', got {variant!r}")
-    return mj.models.cnn(problem) if variant == "paper" else mj.models.cnn(problem, channels=(8, 16), hidden=64, kernel=5)
+    options: dict[str, Any] = {} if variant == "paper" else {"channels": (8, 16), "hidden": 64, "kernel": 5}
+    return mj.models.cnn(problem, **options)

@@ -301,7 +301,8 @@ def points_within(
     data, count = problem.data, problem.data.clients
     size = int(data.train.sizes[0])
     cut = lambda a: jnp.asarray(a).reshape(count, size, *a.shape[1:])
-    clients = ClientData(cut(data.train.x), cut(data.train.y), jnp.full(count, size), jnp.arange(count))
+    slots = jnp.arange(count)
+    clients = ClientData(cut(data.train.x), cut(data.train.y), jnp.full(count, size), slots, slots)
     values = {name: jnp.asarray(v) for name, v in hyper.items()}
     keys = jax.vmap(jax.random.key)(jnp.asarray(seeds, jnp.uint32))
 
