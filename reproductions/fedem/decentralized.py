@@ -213,8 +213,7 @@ def rates(context: Context) -> list[Result]:
     log-likelihood, smooth and bounded below, and gradients are unbiased. Every round is evaluated.
     """
     data = mixed_regressions(clients=16, samples=80, dimension=5)
-    longest = 32 if context.quick else 4096
-    lengths = [k for k in (16, 32, 64, 128, 256, 512, 1024, 2048, 4096) if k <= longest]
+    lengths = LENGTHS[:2] if context.quick else LENGTHS
     local = mj.local_sgd(1.0, steps=5, batch_size=8)
     em = mj.fedem(mj.models.linear(data), components=2, local=local)
     forms = {"FedEM (Theorem 3.2)": None, "D-FedEM on a ring (Theorem 3.3)": mj.gossip(mj.topology.ring())}
@@ -262,5 +261,6 @@ def mixed_regressions(clients: int, samples: int, dimension: int) -> FederatedDa
     return FederatedData.from_arrays(rows, y.ravel().astype(np.float32), owner, split=(0.8, 0.0, 0.2), name="mixed")
 
 
+LENGTHS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)  # values of K
 FITTED = 5  # the longest runs, on which a slope is fitted: the theorems are about large K
 A0 = 0.25  # small enough that the theorems' condition on the step, J η ≤ 1/(2√2 L), holds from about 50 rounds on
