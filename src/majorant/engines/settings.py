@@ -90,7 +90,7 @@ def hyper_after_setup(
         server = start_server(together, len(slots), key, {}, jnp.asarray(1))
         everyone = jnp.ones(len(slots), bool)
         answers = start_clients(together, server, key, clients, everyone, len(slots))[1]
-        return finish_start(together, server, [answers], [clients.slot], data.clients).hyper
+        return finish_start(together, server, [answers], [jnp.asarray(clients.slot)], data.clients).hyper
 
     clients = stack(data.train, slots, max(1, int(data.train.sizes[slots].max())))
     return {name: float(value) for name, value in jax.jit(found)(jax.random.key(0), clients).items()}
