@@ -300,7 +300,7 @@ def empty_tally(shapes: tuple[Upload, View, Tree]) -> Tally:
     upload, view, _ = shapes
     zero = jnp.asarray(0)
     info = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), upload.info)
-    leaves = lambda tree: jnp.zeros(len(jax.tree.leaves(tree)), zero.dtype)
+    leaves = lambda tree: jnp.zeros(len(jax.tree.leaves(tree)), jnp.int32)
     return Tally(info, jnp.zeros(()), zero, zero, zero, zero, leaves(upload.value), leaves(view.value))
 
 
