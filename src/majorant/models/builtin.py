@@ -118,24 +118,6 @@ def cnn(
     return Model(init, apply, loss, spec, "cnn", block=CACHED_IMAGES)
 
 
-def coordination_cnn(problem: HasSpec | Spec, *, variant: str = "released") -> Model:
-    """The network of the experiments with agents and a coordinator (Morales, Biccari).
-
-    "paper" is their Table 1, the default of `cnn`: 3×3 convolutions of 32 and 64 channels, 128 dense units. "released"
-    is the smaller one of the authors' notebooks: 5×5 convolutions of 8 and 16, 64 dense units; here with zero padding
-    as in Table 1.
-
-    >>> model = coordination_cnn(Spec((28, 28), classes=10))
-    >>> [layer["weight"].shape for layer in model.init(jax.random.key(0))["convolutions"]]
-    [(5, 5, 1, 8), (5, 5, 8, 16)]
-    """
-    if variant == "paper":
-        return cnn(problem)
-    if variant != "released":
-        raise ValueError(f"variant must be 'paper' or 'released', got {variant!r}")
-    return cnn(problem, channels=(8, 16), hidden=64, kernel=5)
-
-
 def _perceptron(spec: Spec, hidden: tuple[int, ...], loss: Loss, name: str) -> Model:
     """Dense layers with relu between them; without hidden layers, a linear map."""
     widths = (math.prod(spec.features), *hidden, loss.outputs(spec.classes))

@@ -148,7 +148,7 @@ def pareto_front(
     which λ rises from 0, a quarter unless given; 0 is a cold start.
 
     With ``scalarization`` "weighted-sum" points are measured by the agents' mean loss, and ``method`` goes to
-    `weighted_sum`: ``local``, ``step`` (by default implicit where a criterion has a kink), ``agents``, ``variant``.
+    `weighted_sum`: ``local``, ``step`` (by default implicit where a criterion has a kink), ``agents``.
 
     With "chebyshev" they are measured by the worst agent's loss, and ``method`` goes to `chebyshev`: ``local``,
     ``reference``, ``preferences``, ``mirror_rate`` (2 unless given), ``memory`` (0.9), ``output``, ``criteria_lr``
@@ -253,7 +253,7 @@ def scalarized(
     options: dict[str, Any] = {"weights": shares, "ramp": RAMP if ramp is None else ramp}
     if kind == "weighted-sum":
         return weighted_sum(model, criteria, **options | {"step": step_for(criteria)} | method)
-    foreign = [name for name in ("step", "agents", "variant", "setting") if name in method]
+    foreign = [name for name in ("step", "agents") if name in method]
     if foreign:
         raise ValueError(f"{foreign[0]} is of weighted sums: leave it out for chebyshev")
     local = method.get("local") or local_sgd()
