@@ -6,10 +6,10 @@ it. A bug is put into a temporary copy of the tree, its tests run there, and it 
     killed        a test failed, as it should
     survived      its tests passed all the same: one is missing
     unfinished    the time limit came first: name quicker tests
-    broken        pytest could not run the tests
+    broken        pytest could not run the tests, or they fail without the bug as well
     not there     the text to change does not occur exactly once: the list must follow the code
 
-The tests are run once without any bug before, as a test that fails anyway kills nothing. Outcomes are kept in
+Tests are run once without any bug before, as one that fails anyway kills nothing. Outcomes are kept in
 ``build/mutants.json`` and count as long as the bug, its file and the files of its tests stay the same: a run that was
 stopped resumes. Patterns choose bugs by their ids (``'solvers.*'``), or by a part of them (``padding``).
 """
@@ -39,6 +39,7 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("src", "tests", "pyproject.toml")
 LIMIT = 240.0  # seconds that the tests of one bug may take
+UNTRIED = ("broken", "not there")
 PASSED, FAILED = 0, 1  # pytest's exit codes; with all others it could not run the tests
 
 
@@ -118,11 +119,13 @@ def with_bug(bug: Bug, tree: Path) -> Iterator[None]:
         compiled.unlink(missing_ok=True)
 
 
-def run_tests(tests: Sequence[str], tree: Path, limit: float | None, cache: Path) -> tuple[int | None, str]:
+def run_tests(
+    tests: Sequence[str], tree: Path, cache: Path, *options: str, limit: float | None = None
+) -> tuple[int | None, str]:
     """pytest's exit code (None: the time was up) and its output, for some tests of a tree."""
     path = os.pathsep.join([str(tree / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {"MAJORANT_COMPILATION_CACHE": str(cache)} | os.environ | {"PYTHONPATH": path}
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, *tests]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     with subprocess.Popen(command, cwd=tree, env=environment, start_new_session=True, **pipes) as process:
         try:
@@ -142,19 +145,18 @@ def outcome_of(bug: Bug, tree: Path, limit: float, cache: Path) -> Outcome:
         return Outcome("not there", gone)
     begin = time.perf_counter()
     with with_bug(bug, tree):
-        code, output = run_tests(bug.tests, tree, limit, cache)
+        code, output = run_tests(bug.tests, tree, cache, "-x", limit=limit)
     seconds = round(time.perf_counter() - begin, 1)
     if code == FAILED:
-        return Outcome("killed", failed_test(output), seconds)
+        return Outcome("killed", *failed_tests(output)[:1], seconds=seconds)
     if code is None:
         return Outcome("unfinished", f"after {limit:g} seconds", seconds)
     return Outcome("survived", "", seconds) if code == PASSED else Outcome("broken", last_line(output), seconds)
 
 
-def failed_test(output: str) -> str:
-    """The test that failed first, from pytest's output."""
-    named = re.search(r"^(?:FAILED|ERROR) (\S+)", output, re.MULTILINE)
-    return named[1] if named else last_line(output)
+def failed_tests(output: str) -> list[str]:
+    """The tests that failed, and the files that could not be read, from pytest's output."""
+    return re.findall(r"^(?:FAILED|ERROR) (\S+)", output, re.MULTILINE)
 
 
 def last_line(output: str) -> str:
@@ -187,23 +189,23 @@ class Record:
     def outcome(self, bug: Bug) -> Outcome | None:
         """The outcome of a bug, if it was found before and still counts."""
         known = self.found["bugs"].get(bug.id)
-        if known is None or known["digest"] != self.digest(bug):
+        if known is None or known["digest"] != self.digest(bug) or known["status"] in UNTRIED:
             return None
         return Outcome(known["status"], known["by"], known["seconds"])
 
-    def add(self, bug: Bug, outcome: Outcome) -> None:
-        """Writes an outcome down."""
-        about = {"file": bug.file, "wrong": bug.wrong, "digest": self.digest(bug)}
+    def add(self, bug: Bug, outcome: Outcome, digest: str) -> None:
+        """Writes an outcome down, with the digest of what was tried."""
+        about = {"file": bug.file, "wrong": bug.wrong, "digest": digest}
         self.found["bugs"][bug.id] = outcome._asdict() | about
         self.write()
 
-    def passing(self) -> set[str]:
-        """The tests that passed without a bug in the tree as it is."""
-        return set(self.found["clean"].get(self.tree_digest(), []))
+    def clean(self) -> dict[str, str]:
+        """By test, the one that fails without any bug in the tree as it is, or an empty text."""
+        return self.found["clean"].get(self.tree_digest(), {})
 
-    def add_passing(self, tests: set[str]) -> None:
-        """Writes down that tests passed without a bug."""
-        self.found["clean"] = {self.tree_digest(): sorted(self.passing() | tests)}
+    def add_clean(self, tests: dict[str, str]) -> None:
+        """Writes down which tests pass and which fail without a bug."""
+        self.found["clean"] = {self.tree_digest(): self.clean() | tests}
         self.write()
 
     def tree_digest(self) -> str:
@@ -219,21 +221,29 @@ class Record:
 
 
 def run(bugs: Sequence[Bug], root: Path, record: Record, limit: float = LIMIT) -> dict[str, Outcome]:
-    """The outcomes of bugs, those that are known already included; nothing is planted where tests fail without bugs."""
+    """The outcomes of bugs, those that are known already included."""
     cache = root / ".pytest_cache" / "xla"
     found = {bug.id: record.outcome(bug) for bug in bugs}
     waiting = [bug for bug in bugs if found[bug.id] is None]
+    digests = {bug.id: record.digest(bug) for bug in waiting}  # files may change while it runs
     with copy_of(root) as tree:
-        clean = {test for bug in waiting if not missing(bug, tree) for test in bug.tests} - record.passing()
-        if clean:
-            print(f"{len(clean)} tests or files of tests without any bug ...", flush=True)
-            code, output = run_tests(sorted(clean), tree, None, cache)
-            if code != PASSED:
-                raise SystemExit(f"without any bug, too, pytest complains: {failed_test(output)}")
-            record.add_passing(clean)
+        named = {test for bug in waiting if not missing(bug, tree) for test in bug.tests} - record.clean().keys()
+        if named:
+            print(f"{len(named)} tests, or files of tests, without any bug ...", flush=True)
+            code, output = run_tests(sorted(named), tree, cache, "--continue-on-collection-errors")
+            failed = failed_tests(output)
+            if code != PASSED and not failed:
+                raise SystemExit(f"pytest cannot run the tests: {last_line(output)}")
+            own = lambda test, id: id == test or id.startswith((f"{test}::", f"{test}["))
+            record.add_clean({test: next((id for id in failed if own(test, id)), "") for test in named})
+        anyway = record.clean()
         for place, bug in enumerate(waiting, 1):
-            outcome = found[bug.id] = outcome_of(bug, tree, limit, cache)
-            record.add(bug, outcome)
+            wrong = next((anyway[test] for test in bug.tests if anyway.get(test)), "")
+            outcome = (
+                Outcome("broken", f"fails without the bug: {wrong}") if wrong else outcome_of(bug, tree, limit, cache)
+            )
+            found[bug.id] = outcome
+            record.add(bug, outcome, digests[bug.id])
             told = f"{outcome.status} {outcome.by} ({outcome.seconds:.0f} s)"
             print(f"{place}/{len(waiting)} {bug.id}: {told}", flush=True)
     return {id: outcome for id, outcome in found.items() if outcome is not None}
