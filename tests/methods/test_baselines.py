@@ -176,6 +176,12 @@ def test_the_server_of_pfedme_moves_by_beta():
     assert_close(half.server.value, jax.tree.map(lambda a, b: (a + b) / 2, start, whole.server.value))
 
 
+def test_the_mean_of_pfedme_as_printed_counts_every_client_once():
+    """With η μ = 1 a client sends the model that it deploys."""
+    run = simulate(mj.pfedme(MODEL, mu=2.0, local=FULL, variant="paper", outer_lr=0.5), rounds=1)
+    assert_close(run.server.value, jax.tree.map(lambda theta: theta[0].mean(axis=0), run.snapshot.clients.theta))
+
+
 # APFL
 
 

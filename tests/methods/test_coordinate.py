@@ -227,6 +227,34 @@ def test_the_gradient_estimator_is_unbiased(monkeypatch):
     np.testing.assert_allclose(expected_beta, truth[1], rtol=1e-9)
 
 
+def test_those_who_are_heard_make_up_for_the_others():
+    """With probability q of being heard, g_w has 1/q times the clients' sum, and so has g_β where absences replay."""
+    p = two_block_problem.make("logistic", sizes=(3, 3))
+    algorithm = asvrcd(p.objective, constants=p.constants, rho=0.1, p_w=0.3, lr=0.2, gamma=0.1, theta_1=0.4,
+                       nu=0.9, absent="replay")  # fmt: skip
+    data = jax.tree.map(lambda a: a[0], p.data)
+    server = algorithm.server.init(jax.random.key(0))
+    view = algorithm.server.broadcast(server, jax.random.key(0))
+    client = algorithm.client.init(view, data, jax.random.key(0))
+    away = client._replace(v=jax.tree.map(lambda a: a + 1.0, client.v))  # so that ∇f(x) − ∇f(v) is not 0
+    beta_step = Coins(jnp.asarray(0), jnp.asarray(False), jnp.asarray(False), view.shared.coins.sample)
+
+    @jax.jit
+    def moves(q):
+        terms = Terms(inclusion=q)
+        seen = view._replace(shared=view.shared._replace(coins=beta_step), terms=terms)
+        beta = algorithm.client.update(seen, away, data, jax.random.key(1))[1].beta.y
+        message = coordinate.Message(jnp.ones(2), jnp.zeros(2))
+        heard = lambda size: mj.Uploads(jax.tree.map(lambda a: size * a, message), jnp.asarray(1.0))
+        w = lambda size: algorithm.server.update(server._replace(terms=terms), seen, heard(size)).value.w.y
+        return w(1.0) - w(0.0), beta
+
+    (w_all, beta_all), (w_half, beta_half), (_, beta_many) = (moves(q) for q in (1.0, 0.5, 1e12))
+    np.testing.assert_allclose(w_half, 2 * w_all, rtol=1e-9)
+    np.testing.assert_allclose(beta_half - beta_many, 2 * (beta_all - beta_many), rtol=1e-6)
+    assert float(jnp.abs(beta_all - beta_many).max()) > 1e-3
+
+
 def test_coins_are_those_of_single_iterations():
     """Rounds drawn at once have the frequencies of iterations drawn one by one."""
     p_w, rho, rounds = 0.3, 0.1, 20_000

@@ -36,6 +36,27 @@ def test_all_clients_and_full_steps_are_the_centralized_algorithm():
     )
 
 
+def test_steps_that_fall_begin_with_the_first():
+    """Ŝ_{t+1} = Ŝ_t + γ_{t+1} (S̄(T(Ŝ_t)) − Ŝ_t), in rounds and, after a first oracle, on all samples in one place."""
+    surrogate, data = sparse_regression()
+    statistic = functools.partial(mj.methods.initial_statistic, surrogate, data)
+
+    def moved(s, numbers):
+        for gamma in 1 / np.sqrt(1 + np.array(numbers)):
+            step = functools.partial(lambda gamma, old, new: old + gamma * (new - old), gamma)
+            s = surrogate.project(jax.tree.map(step, s, statistic(params=surrogate.minimize(s))))
+        return s
+
+    start = surrogate.init(jax.random.fold_in(jax.random.fold_in(jax.random.key(3), 0), jnp.uint32(0xFFFF_FFFF)))
+    options = {"step": mj.steps.square_root(1.0)}
+    run = mj.simulate(mj.fedmm(surrogate, data, **options), data, rounds=3, seed=3)
+    rows = int(data.train.sizes[~data.unseen].sum())
+    central = mj.methods.sa_ssmm(surrogate, data, iterations=3, batch_size=rows, start=start, **options)
+    close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    jax.tree.map(close, run.server.value.statistic, moved(statistic(params=start), (1, 2, 3)))
+    jax.tree.map(close, central.statistic, moved(statistic(params=start), (2, 3)))
+
+
 @pytest.mark.parametrize("name", cases())
 def test_every_surrogate_is_its_centralized_algorithm_step_by_step(name):
     far, rise = distance(cases()[name], rounds=3)

@@ -85,6 +85,12 @@ def test_shared_slopes_and_personal_intercepts():
     np.testing.assert_allclose(found.beta["bias"][:, 0], expected[3:], atol=1e-8)
 
 
+def test_a_quadratic_takes_one_newton_step():
+    data = small_problems.problem()
+    found = reference_solution(mixture(data, lambda_=0.5, loss="least_squares", l2=L2), data, steps=2)  # and rounding
+    assert found.gradient_norm <= 1e-10
+
+
 @pytest.mark.parametrize("loss", ["huber", "squared_hinge", "poisson"])
 def test_losses_without_smooth_curvature(loss):
     """Newton's method reaches the minimum also where the second derivative jumps or has no bound."""

@@ -51,6 +51,14 @@ def test_steps_draw_full_batches_of_real_samples_with_replacement():
     assert (seen[7:] == 0).all()
 
 
+@pytest.mark.parametrize("plan", [Minibatches(4, None, 1), Minibatches(None, 40, 1)], ids=["epochs", "steps"])
+def test_every_epoch_and_every_step_draws_anew(plan):
+    numbered = client(10)._replace(y=jnp.arange(10))
+    step = lambda carry, batch: (carry[0].at[carry[1]].set(batch.y[0]), carry[1] + 1)
+    order, _ = run_minibatches(plan, step, (jnp.zeros(40, jnp.int32), jnp.asarray(0)), numbered, jax.random.key(0))
+    assert len({tuple(part) for part in np.asarray(order).reshape(4, 10).tolist()}) == 4
+
+
 def test_a_client_without_samples_takes_no_step():
     for plan in (Minibatches(2, None, 4), Minibatches(None, 5, 4), Minibatches(2, None, None)):
         seen, counts = visits(plan, client(0, padded=6), jax.random.key(0))
