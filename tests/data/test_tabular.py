@@ -9,7 +9,7 @@ import pyarrow.parquet
 import pytest
 from sklearn.preprocessing import StandardScaler
 
-from majorant.data.federated import draw_unseen
+from majorant.data.splitting import draw_unseen
 from majorant.data.tabular import Encoding, encode_table, from_table
 
 pytestmark = pytest.mark.filterwarnings("ignore:label column")  # targets of other scales, many classes

@@ -47,7 +47,8 @@ class LocalConfig(BaseModel):
 
     def build(self) -> Solver:
         """The local solver."""
-        from majorant.solvers import check_range, local_optax, local_sgd
+        from majorant.math.checks import check_range
+        from majorant.solvers import local_optax, local_sgd
 
         schedule = catalogue.schedules.make(self.schedule)
         plan: dict[str, Any] = {

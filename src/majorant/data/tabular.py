@@ -17,7 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from majorant.data.federated import FederatedData, Ragged, draw_unseen, encode_labels, split_rows, warn_thin_clients
+from majorant.data.federated import FederatedData, Ragged, warn_thin_clients
+from majorant.data.labels import encode_labels
+from majorant.data.splitting import draw_unseen, split_rows
 from majorant.data.tables import check_columns, feature_columns, read_table, values_of
 
 

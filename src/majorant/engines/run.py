@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from majorant.core import Algorithm, Server
-from majorant.data.federated import PARTS, FederatedData
+from majorant.data.federated import PARTS, FederatedData, aligned
 from majorant.engines.deployment import PersonalModel, Trained, precision_of
 from majorant.engines.stopping import number_of
 from majorant.exchange.federation import Federation
@@ -284,8 +284,7 @@ class Run:
         """The scores of clients that join now: each fits its model to its own training samples."""
         from majorant.engines.simulator import evaluate_joining
 
-        if data.spec != self.data.spec:
-            raise ValueError(f"the new clients' samples have {data.spec}, training had {self.data.spec}")
+        data = aligned(data, self.data)
         with precision_of(self.server):
             return evaluate_joining(self.federation, self.server, self.settings[0]["seed"], data)
 
