@@ -183,12 +183,15 @@ def aligned(data: FederatedData, like: FederatedData) -> FederatedData:
         raise ValueError(
             f"the new clients have classes {unknown[:5]}, which training did not know: {like.classes[:10]}"
         )
-    moved = {}
-    for part in PARTS:
-        ragged: Ragged = getattr(data, part)
-        y = label_codes(data.label_values(ragged.y), like.classes, like.target_scale)
-        moved[part] = ragged._replace(y=y.astype(ragged.y.dtype, copy=False))
-    return replace(data, **moved, classes=like.classes, target_scale=like.target_scale)
+
+    def moved(part: Ragged) -> Ragged:
+        y = label_codes(data.label_values(part.y), like.classes, like.target_scale)
+        return part._replace(y=y.astype(part.y.dtype, copy=False))
+
+    train, validation, test = map(moved, (data.train, data.validation, data.test))
+    return replace(
+        data, train=train, validation=validation, test=test, classes=like.classes, target_scale=like.target_scale
+    )
 
 
 def warn_thin_clients(data: FederatedData, *, few: int = 5) -> None:

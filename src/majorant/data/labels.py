@@ -26,9 +26,7 @@ class TargetScale(NamedTuple):
 
     def original(self, y: np.ndarray) -> np.ndarray:
         """Targets or predictions as training sees them in original units."""
-        y = np.asarray(y)
-        kind = y.dtype if np.issubdtype(y.dtype, np.floating) else np.float32
-        return (y.astype(np.float64) * self.scale + self.mean).astype(kind)
+        return np.asarray(y, np.float64) * self.scale + self.mean
 
 
 def encode_labels(y: np.ndarray, task: str = "auto") -> tuple[np.ndarray, tuple[Any, ...]]:
