@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from majorant.app import catalogue
 from majorant.app.names import format_name, parse, parse_raw
+from majorant.app.table_settings import TableSettings, check_roles, is_table, table_options
 
 if TYPE_CHECKING:
     from majorant.core import Algorithm
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from majorant.solvers import Solver
 
 Kind = TypeVar("Kind", bound="RunConfig")
-TABLES = (".csv", ".csv.gz", ".parquet", ".pq")
 
 
 class LocalConfig(BaseModel):
@@ -66,7 +66,7 @@ class LocalConfig(BaseModel):
         return local_optax(catalogue.optimizers.make(self.optimizer, self.lr), **plan)
 
 
-class RunConfig(BaseModel):
+class RunConfig(TableSettings):
     """One run: an algorithm on data, for some rounds, from one or more seeds."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -143,7 +143,7 @@ class RunConfig(BaseModel):
     @property
     def is_table(self) -> bool:
         """Whether the data is a file rather than a name."""
-        return self.data.endswith(TABLES)
+        return is_table(self.data)
 
     def differences(self, other: RunConfig) -> list[str]:
         """The settings in which two configurations differ, in words."""
@@ -191,9 +191,7 @@ def check_names(config: RunConfig) -> None:
         raise ValueError("scaling is about peers: give --topology as well")
     config.local.build()
     if config.is_table:
-        for column in ("client_column", "label_column"):
-            if getattr(config, column) is None:
-                raise ValueError(f"a table needs {column}: give --{column.replace('_', '-')} NAME")
+        check_roles(config.model_dump())
     else:
         catalogue.datasets.check(config.data)
         for column in ("client_column", "label_column"):
@@ -206,16 +204,7 @@ def load_data(config: RunConfig) -> tuple[FederatedData, Encoding | None]:
     if config.is_table:
         from majorant.data import from_table
 
-        assert config.client_column is not None
-        assert config.label_column is not None
-        data, encoding = from_table(
-            config.data,
-            client_column=config.client_column,
-            label_column=config.label_column,
-            task=config.task,
-            drop=config.drop,
-            unseen=config.unseen or 0.0,
-        )
+        data, encoding = from_table(config.data, **table_options(config.model_dump()))
         return in_precision(data, config.precision), encoding
     data = catalogue.datasets.make(config.data)
     data = data if config.unseen is None else data.with_unseen(config.unseen)

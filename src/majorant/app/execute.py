@@ -183,6 +183,7 @@ def model_meta(config: RunConfig, data: FederatedData, encoding: Encoding | None
         "clients": data.clients,
         "nodes": int((~data.unseen).sum()),
         "seed": seed,
+        "target_scale": data.target_scale,
         "encoding": encoding.to_dict() if encoding else None,
     }
 
@@ -201,6 +202,7 @@ def load_deployment(folder: Path) -> tuple[Deployment, Encoding | None]:
     """The trained server of a run folder, ready to give models to clients."""
     import jax
 
+    from majorant.data.labels import TargetScale
     from majorant.data.tabular import Encoding
     from majorant.engines.deployment import Deployment
     from majorant.models.base import Spec
@@ -217,6 +219,7 @@ def load_deployment(folder: Path) -> tuple[Deployment, Encoding | None]:
         spec = Spec(tuple(meta["spec"][0]), meta["spec"][1])
         classes, clients, seed = tuple(meta["classes"]), meta["clients"], meta["seed"]
         nodes = meta.get("nodes", clients)
+        target = TargetScale(*meta["target_scale"]) if meta.get("target_scale") else None
         encoding = Encoding.from_dict(meta["encoding"]) if meta["encoding"] else None
     except (KeyError, TypeError, IndexError) as error:
         raise DamagedFile(f"{folder / 'model'} lacks what a model of this library has ({error})") from None
@@ -225,7 +228,7 @@ def load_deployment(folder: Path) -> tuple[Deployment, Encoding | None]:
         number = jax.ShapeDtypeStruct((), "int32")
         like = jax.eval_shape(algorithm.init, jax.random.key(0))._replace(round=number, rounds=number)
         server, _ = load_tree(folder / "model", like)
-    return Deployment(algorithm, server, seed, classes, spec.features, clients), encoding
+    return Deployment(algorithm, server, seed, classes, spec.features, clients, target), encoding
 
 
 def new_folder(root: Path, label: str) -> Path:

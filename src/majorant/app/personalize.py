@@ -11,7 +11,7 @@ import numpy as np
 
 from majorant.app.execute import load_deployment
 from majorant.app.storage import atomic_write_text
-from majorant.engines.run import labels
+from majorant.data.labels import label_values
 
 if TYPE_CHECKING:
     from majorant.data.tabular import Encoding
@@ -61,7 +61,7 @@ def read_samples(path: Path, encoding: Encoding | None, *, labelled: bool) -> tu
     from majorant.data import encode_table
 
     x, codes = encode_table(path, encoding, require_labels=labelled)
-    return x, None if codes is None else labels(codes, encoding.classes)
+    return x, None if codes is None else label_values(codes, encoding.classes, encoding.target_scale)
 
 
 def predictions_csv(predicted: np.ndarray, probabilities: np.ndarray | None, classes: tuple[Any, ...]) -> str:

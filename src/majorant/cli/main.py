@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from majorant.cli.check import check
 from majorant.cli.flags import (
     BatchSize,
     ClientColumn,
@@ -69,6 +70,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(pareto, name="pareto")
+app.command()(check)
 
 
 @app.callback()
@@ -122,6 +124,10 @@ def run(
     """Train one method and evaluate every client's own model."""
     flags = {k: v for k, v in locals().items() if k not in NOT_SETTINGS}
     with friendly_errors():
+        from majorant.app.table_settings import check_table
+
+        if not dry_run:
+            check_table(flags, config)
         from majorant.app.config import build, check_names
         from majorant.app.execute import point_last_at, run_in_folder
 
@@ -188,6 +194,10 @@ def compare(
     """Run several methods on the same data and seeds, and print a table of mean ± standard deviation over seeds."""
     flags = {k: v for k, v in locals().items() if k not in NOT_SETTINGS}
     with friendly_errors():
+        from majorant.app.table_settings import check_table
+
+        if not dry_run:
+            check_table(flags, config)
         from majorant.app.config import build, check_names, load_data
         from majorant.app.execute import point_last_at, run_in_folder, slug
 

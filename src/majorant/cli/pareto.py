@@ -126,6 +126,10 @@ def sweep(
         return
     flags = {k: v for k, v in locals().items() if k not in NOT_SETTINGS}
     with friendly_errors(interrupted="nothing of the front is kept"):
+        from majorant.app.table_settings import check_table
+
+        if not dry_run:
+            check_table(flags, config)
         from majorant.app.config import to_toml
         from majorant.app.execute import new_folder, point_last_at
         from majorant.app.front import build_front, front_in_folder, make_front_config

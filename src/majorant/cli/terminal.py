@@ -165,7 +165,6 @@ def friendly_errors(
     interrupted: str = "the run can be continued with --resume if it has a checkpoint",
 ) -> Iterator[None]:
     """Complaints as one message and exit status 2; warnings as one line each; ``interrupted`` is said on Ctrl-C."""
-    from majorant.app.storage import explain_os_error
 
     def show(message: Any, category: Any, filename: str, lineno: int, file: Any = None, line: Any = None) -> None:
         errors.print(f"[yellow]warning:[/] {escaped(str(message))}", highlight=False)
@@ -183,6 +182,8 @@ def friendly_errors(
     except FileExistsError as error:
         fail(str(error))
     except OSError as error:
+        from majorant.app.storage import explain_os_error
+
         fail(explain_os_error(error, error.filename or "the run folder"))
     except (ValueError, ImportError) as error:
         fail(str(error))
