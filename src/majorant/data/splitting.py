@@ -61,11 +61,12 @@ def split_groups(
     >>> sorted(sorted(rows.tolist()) for rows, _ in parts)
     [[0, 1], [2, 3], [4, 5]]
     """
-    pairs, which = np.unique(np.stack([owner, np.unique(group, return_inverse=True)[1]]), axis=1, return_inverse=True)
-    part_of_pair = np.empty(pairs.shape[1], np.int64)
-    for part, (chosen, _) in enumerate(split_rows(pairs[0], names, split, seed)):
+    groups, number = np.unique(group, return_inverse=True)
+    pairs, which = np.unique(owner * len(groups) + number, return_inverse=True)  # a group of a client
+    part_of_pair = np.empty(len(pairs), np.int64)
+    for part, (chosen, _) in enumerate(split_rows(pairs // len(groups), names, split, seed)):
         part_of_pair[chosen] = part
-    return split_as_told(part_of_pair[which.ravel()], owner, len(names))
+    return split_as_told(part_of_pair[which], owner, len(names))
 
 
 def split_as_told(part: np.ndarray, owner: np.ndarray, clients: int) -> Parts:

@@ -22,16 +22,18 @@ def left_out(column: Column, owner: np.ndarray | None, options: TableOptions, as
     """Why a column cannot be a feature, if so; ``asked``: its owner says that it is a category."""
     if column.kind == "empty":
         return "it has no values"
-    known = ~column.absent
-    rows, values = int(known.sum()), column.values[known]
-    distinct = len(np.unique(values))
-    if asked or distinct < LEAST_IDS:
+    if asked or not (column.kind == "category" or column.whole):
         return None
-    pairs = distinct if owner is None else np.unique(np.stack([owner[known], values]), axis=1).shape[1]
+    known = ~column.absent
+    different, which = np.unique(column.values[known], return_inverse=True)
+    rows, values, distinct = len(which), column.values[known], len(different)
+    if distinct < LEAST_IDS:
+        return None
+    pairs = distinct if owner is None else len(np.unique(owner[known] * distinct + which))
     single = pairs > 0.95 * rows  # a value stands for one row of a client
     if column.kind == "category" and (2 * distinct > rows or (single and distinct > options.max_categories)):
         return f"an id or free text: {distinct} different values in {rows} rows"
-    if column.kind == "number" and column.whole and single:
+    if column.whole and single:
         if is_id_name(column.name):
             return f"an id: {distinct} different whole numbers in {rows} rows, and named like one"
         if distinct == rows and values.max() - values.min() < 1.1 * rows:  # a few may have been taken away

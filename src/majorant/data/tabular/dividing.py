@@ -71,7 +71,8 @@ def parts_of(found: Survey, rows: np.ndarray, owner: np.ndarray) -> Parts | None
         group = found.text_column(options.group_column, "group")
         if group is None:
             return None
-        counted = np.unique(np.stack([owner, group.values[rows]]), axis=1)[0]
+        groups = len(group.levels)
+        counted = np.unique(owner * groups + group.values[rows]) // groups
         if too_small(found, counted, "groups"):
             return None
         return split_groups(group.values[rows], owner, names, options.split, options.seed)
