@@ -4,20 +4,41 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUN_MAJORANT = $(BIN)/majorant
 
-.PHONY: demo test format check unit install install-dev benchmark clean
+.PHONY: demo test format check unit coverage docs dist install install-dev benchmark clean
 
 demo: $(VENV)/.installed  ## train FedEM, FedAvg and Local on the synthetic data and show the comparison
 	$(RUN_MAJORANT) compare fedem fedavg local --data synthetic
 
-test: $(VENV)/.installed-dev check unit  ## formatting, linting, types, tests
+test: $(VENV)/.installed-dev check unit  ## formatting, linting, types, tests (one of them builds the documentation site)
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
 
 unit: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+coverage: $(VENV)/.installed-dev  ## which lines and branches the tests reach: a table, and pages in coverage/
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage html --quiet
+	$(BIN)/coverage report
+
+docs: $(VENV)/.installed-dev  ## the documentation as a site, in site/; a broken link is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open site/index.html; to search in it: $(BIN)/python -m http.server --directory site"
+
+dist: $(VENV)/.installed-dev  ## wheel and source archive in dist/; the wheel runs the demo in an empty environment
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist .
+	set -e; folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
+	$(PYTHON) -m venv "$$folder/venv"; \
+	"$$folder/venv/bin/pip" install --quiet --disable-pip-version-check -c constraints.txt dist/majorant-*.whl; \
+	cd "$$folder"; venv/bin/majorant --version; \
+	venv/bin/majorant compare fedem fedavg local --data synthetic:clients=30,dimension=20 --rounds 20
 
 format: $(VENV)/.installed-dev  ## put the code into the project's format
 	$(BIN)/ruff format .
@@ -42,4 +63,4 @@ $(VENV)/.installed-dev: pyproject.toml reproductions/pyproject.toml constraints.
 	touch $@ $(VENV)/.installed
 
 clean:
-	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) build dist site coverage .coverage* src/*.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -34,13 +34,13 @@ def flat_problem(
         init=lambda key: w,
         init_personal=lambda key: beta if beta.size else (),
         value=lambda w, beta, batch, id: objective.value(tree_w(w), tree_beta(jnp.asarray(beta)), batch, id),
-        deploy=lambda w, beta, id: (w, beta),
+        deploy=lambda w, beta, slot: (w, beta),
     )
     if objective.penalty is not None:
         base = objective.penalty.value
         flat = flat._replace(penalty=objective.penalty._replace(value=lambda x, batch: base(tree_beta(x), batch)))
     batches, ids = reference.training_batches(data)
-    clients = ClientData(batches.x, batches.y, batches.size, ids)
+    clients = ClientData(batches.x, batches.y, batches.size, ids, ids)
     best = reference.reference_solution(objective, data)
     betas = np.zeros((len(ids), 0)) if not beta.size else jax.vmap(lambda b: ravel_pytree(b)[0])(best.beta)
     return two_block_problem.Problem(

@@ -12,25 +12,32 @@ import numpy as np
 import pytest
 import typer
 
+import majorant
 from majorant.app import catalogue
-from majorant.app.config import LocalConfig, RunConfig, check_names, make_config
-from majorant.app.front import FrontConfig, make_front_config
-from majorant.app.reproduce import EXPERIMENTS
-from majorant.cli.main import app, resolve
-from majorant.cli.pareto import numbers
+from majorant.app.build import check_names
+from majorant.app.config import LocalConfig, RunConfig, make_config
+from majorant.app.front_config import FrontConfig, make_front_config
+from majorant.app.reproduce import experiments
+from majorant.cli.main import app
+from majorant.cli.options import given_settings, settings_of
+from majorant.cli.train import resolve
 from majorant.core import Algorithm
 from majorant.engines import population
 
 ROOT = Path(__file__).parents[1]
 METHODS = ROOT / "docs" / "methods"
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("reproductions/**/*.md")])
 SOLVERS = ("lsgd", "acd", "asvrcd", "ascd", "svrcd", "scd", "l2sgd+")
 PAGE_OF = (  # where a method's name is not its page's
     {"fedavg+": "fedavg-plus", "clustered": "clustered-fl"}
     | dict.fromkeys(SOLVERS, "unified-solvers")
     | dict.fromkeys(("afl", "q-ffl", "fedmgda+"), "fair")
 )
-SMALLER = {"clients=300": "clients=20", "rounds=200": "rounds=4"}  # the printed sizes, and those that are run here
+SMALLER = {
+    "clients=300": "clients=20",
+    "rounds=200": "rounds=4",
+    "rounds=100": "rounds=4",
+}  # the printed sizes, and those that are run here
 FENCE = re.compile(r"^(?P<mark><!-- not run -->\n)?```(?P<language>\w*)[^\n]*\n(?P<text>.*?)^```$", re.M | re.S)
 USAGE_ERROR = typer.BadParameter.__mro__[1]  # click's UsageError, wherever this version of typer keeps click
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -151,11 +158,11 @@ def check_command(words: list[str]) -> None:
         return check_pareto(context, values)
     if words[0] in ("run", "compare") and not values["config"] and not values.get("resume"):
         names = values.pop("algorithms", None) or [values["algorithm"]]
-        flags = {k: v for k, v in values.items() if k in RunConfig.model_fields or k in LocalConfig.model_fields}
+        flags = given_settings(settings_of(RunConfig), values)
         for name in names:
-            check_names(resolve(flags | {"algorithm": name}, None, None))
+            check_names(resolve(flags | ({"algorithm": name} if name else {}), None, None))
     if words[0] == "reproduce":
-        assert values["experiment"] in EXPERIMENTS
+        assert values["experiment"] in experiments()
     if words[0] == "list":
         assert values["kind"] in (None, "experiments", *catalogue.KINDS)
 
@@ -168,10 +175,7 @@ def check_pareto(context, values: dict) -> None:
         context.command.commands[rest[0]].make_context(rest[0], rest[1:])
     if rest or values["config"]:
         return
-    flags = {k: v for k, v in values.items() if k in FrontConfig.model_fields or k in LocalConfig.model_fields}
-    flags["weights"] = numbers("weights", values["weights"])
-    flags["criteria_weights"] = tuple(numbers("criteria-weights", text) for text in values["criteria_weights"] or [])
-    make_front_config(**flags | {"criteria": tuple(values["criterion"] or ()), "drop": None})
+    make_front_config(**given_settings(settings_of(FrontConfig), values))
 
 
 @pytest.mark.parametrize(
@@ -212,20 +216,50 @@ def test_every_method_has_a_page(method):
     options = [o.name for o in catalogue.algorithms.options(method) if o.name != "clients"]  # which the run knows
     undocumented(page, options, rows=True)
     for overview in (ROOT / "README.md", ROOT / "docs" / "index.md"):
-        linked = {(overview.parent / target).resolve() for target in LINK.findall(overview.read_text(encoding="utf-8"))}
-        assert page in linked, f"{overview.name} does not link to {page.name}"
+        assert page in links_of(overview), f"{overview.name} does not link to {page.name}"
+
+
+def links_of(page: Path) -> set[Path]:
+    targets = LINK.findall(page.read_text(encoding="utf-8"))
+    return {(page.parent / target.partition("#")[0]).resolve() for target in targets}
 
 
 def test_every_page_is_on_the_map():
-    index = ROOT / "docs" / "index.md"
-    linked = {(index.parent / target).resolve() for target in LINK.findall(index.read_text(encoding="utf-8"))}
-    assert set(ROOT.glob("docs/**/*.md")) - linked == {index}
+    index, reference = ROOT / "docs" / "index.md", ROOT / "docs" / "reference" / "index.md"
+    pages = {page for page in PAGES if page.parent != ROOT}
+    assert pages - links_of(index) - links_of(reference) == {index}
+
+
+def cited() -> set[tuple[str, str, str]]:
+    """Every paper that a docstring's list of references names: the file, the first author, and the year, if any."""
+    found, references = set(), re.compile(r'^ *References?[\w ]*: (.*?)(?=\. [A-Z]|\n *\n|""")', re.M | re.S)
+    for path in sorted(ROOT.glob("src/**/*.py")):
+        for text in references.findall(path.read_text(encoding="utf-8")):
+            for entry in " ".join(text.split()).split(";"):
+                author = re.search(r"\b[A-ZÀ-Ž][\w'\u2019-]+", entry)
+                year = re.search(r"\b(?:19|20)\d\d\b", entry)
+                if author and (year or "*" in entry):
+                    found.add((path.name, author[0], year[0] if year else ""))
+    return found
+
+
+def test_the_bibliography_has_every_paper_once():
+    text = (ROOT / "docs" / "bibliography.md").read_text(encoding="utf-8")
+    entries = [" ".join(entry.split()) for entry in re.findall(r"^- (.*?)(?=^$|^- |\Z)", text, re.M | re.S)]
+    titles = [re.search(r"\*(.+?)\*", entry)[1].lower() for entry in entries]
+    assert len(set(titles)) == len(titles)
+    for file, author, year in sorted(cited()):
+        assert any(entry.startswith(author) and year in entry for entry in entries), f"{file} cites {author} {year}"
 
 
 def test_every_setting_and_flag_is_documented():
     group = typer.main.get_command(app)
     flags = [flag for command in group.commands.values() for p in command.params for flag in p.opts if flag[:2] == "--"]
     undocumented(ROOT / "docs" / "command-line.md", [*RunConfig.model_fields, *LocalConfig.model_fields, *flags])
+
+
+def test_the_front_door_is_documented():
+    undocumented(ROOT / "docs" / "reference" / "index.md", majorant.__all__, rows=True)
 
 
 def test_every_field_of_the_record_is_documented():

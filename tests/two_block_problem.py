@@ -18,6 +18,8 @@ from compiling import quickly
 from majorant.core import Algorithm, ClientData, Server
 from majorant.engines import rounds as pure
 from majorant.engines.memory import message_shapes
+from majorant.exchange.federation import Federation
+from majorant.exchange.participation import Participation, bernoulli, full
 from majorant.objectives.base import Constants, Objective
 from majorant.solvers import whole
 
@@ -48,10 +50,10 @@ def make(
     x = rng.normal(size=(clients, longest, shared + personal))
     y = (x.sum(axis=2) + rng.normal(size=(clients, longest)) > 0).astype(float)
     ids = jnp.arange(clients)
-    data = ClientData(jnp.asarray(x), jnp.asarray(y), jnp.asarray(sizes), ids)
+    data = ClientData(jnp.asarray(x), jnp.asarray(y), jnp.asarray(sizes), ids, ids)
     per_sample, curvature = LOSSES[loss]
 
-    def value(w, beta, batch, id):
+    def value(w, beta, batch, slot):
         z = batch.x[:, :shared] @ w / clients**0.5
         z = z + batch.x[:, shared:] @ beta if personal else z
         own = jnp.sum(beta**2) if personal else 0.0
@@ -81,7 +83,7 @@ def make(
         init=lambda key: jnp.ones(shared),
         init_personal=lambda key: jnp.ones(personal) if personal else (),
         value=value,
-        deploy=lambda w, beta, id: (w, beta),
+        deploy=lambda w, beta, slot: (w, beta),
         predict=lambda model, x: x[:, :shared] @ model[0] + x[:, shared:] @ model[1],
         constants=lambda data: constants,
     )
@@ -91,7 +93,7 @@ def make(
 
 def total(problem: Problem, w: jax.Array, beta: Any) -> jax.Array:
     """F(w, β)."""
-    each = jax.vmap(lambda beta, data: problem.objective.value(w, beta, whole(data), data.id))
+    each = jax.vmap(lambda beta, data: problem.objective.value(w, beta, whole(data), data.slot))
     return each(beta, problem.data).mean()
 
 
@@ -128,28 +130,45 @@ def play(
     return _play(algorithm, rounds, problem.data, jax.random.key(seed), given, inclusion)
 
 
-@partial(quickly, static_argnums=(0, 1))
+def taking_part(inclusion: float) -> Participation:
+    """Clients take part on their own; the same object for the same probability, as programs are remembered by it."""
+    return full() if inclusion == 1 else bernoulli(inclusion)
+
+
+@partial(quickly, static_argnums=(0, 1, 5))
 def _play(algorithm: Algorithm, rounds: int, data: ClientData, key: jax.Array, hyper: dict, inclusion: float) -> Path:
     count = data.id.shape[0]
-    everyone = jnp.ones(count, bool)
-    server = pure.start_server(algorithm, key, hyper, jnp.asarray(rounds))
-    clients, sums = pure.start_clients(algorithm, server, key, data, everyone, count)
-    server = pure.finish_start(algorithm, server, [sums])
-    tally = pure.empty_tally(message_shapes(algorithm, jax.tree.map(lambda a: a[0], data))[0].info)
+    together = Federation(algorithm, taking_part(inclusion))
+    server, clients = start(together, data, key, hyper, rounds)
+    tally = pure.empty_tally(message_shapes(together, jax.tree.map(lambda a: a[0], data)))
 
     def step(state, _):
         server, clients = state
-        view, round_key = pure.begin_round(algorithm, server, key)
+        view, round_key = pure.begin_round(together, server, key)
         active = jax.random.bernoulli(jax.random.fold_in(round_key, 99), inclusion, (count,))
         sums, clients, _ = pure.bucket_pass(
-            algorithm, view, round_key, clients, data, active, chunk=count, everyone=True
+            together, view, round_key, clients, data, active, chunk=count, everyone=True
         )
-        server, _ = pure.end_round(algorithm, server, sums, None, tally, inclusion)
-        seen = algorithm.broadcast(server, key)
-        w, beta = jax.vmap(lambda client: algorithm.personalize(seen, client))(clients)
+        server, _ = pure.end_round(together, server, view, round_key, sums, None, tally)
+        seen = algorithm.release(server, key)
+        deploy = lambda state, data: algorithm.deploy(seen, state, data, key)
+        w, beta = jax.vmap(deploy)(clients.state, data)
         return (server, clients), Path(w[0], beta, server)
 
     return jax.lax.scan(step, (server, clients), None, rounds)[1]
+
+
+def start(together: Federation, data: ClientData, key: jax.Array, hyper: dict, rounds: int = 1):
+    """Server and clients after the set-up question."""
+    count = data.id.shape[0]
+    server = pure.start_server(together, count, key, hyper, jnp.asarray(rounds))
+    clients, answers = pure.start_clients(together, server, key, data, jnp.ones(count, bool), count)
+    return pure.finish_start(together, server, [answers], [data.slot], count), clients
+
+
+def hyper_of(algorithm: Algorithm, problem: Problem, inclusion: float = 1.0) -> dict[str, jax.Array]:
+    """The hyperparameters that theory finds for the problem."""
+    return start(Federation(algorithm, taking_part(inclusion)), problem.data, jax.random.key(0), {})[0].hyper
 
 
 def gap(problem: Problem, path: Path) -> np.ndarray:

@@ -21,13 +21,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from majorant.exchange.compressors import Compressor, identity, quantized
 
 import majorant as mj
 from majorant.app.reproduce import Context, Result
 from majorant.core import Algorithm, ClientData, Tree, squared_norm
 from majorant.data.federated import FederatedData
 from majorant.engines.run import Run
-from majorant.exchange.compressors import Compressor, identity, quantized
 from majorant.methods.mm import pool
 from majorant.surrogates.linear import LinearSurrogate, mean_statistic
 

@@ -21,12 +21,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from majorant.exchange.compressors import quantized
 
 import majorant as mj
 from majorant.app.reproduce import Context, Result
 from majorant.core import ClientData, Tree, squared_norm
 from majorant.data.federated import FederatedData
-from majorant.exchange.compressors import quantized
 from majorant.methods.mm import pool
 from majorant.solvers import Batch
 from majorant.surrogates.linear import LinearSurrogate, mean_statistic

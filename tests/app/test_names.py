@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 import pytest
 
-from majorant.app.names import REQUIRED, Registry, UnknownName, format_name, parse, parse_value
+from majorant.app._syntax import parse_value
+from majorant.app.names import REQUIRED, Registry, UnknownName, format_name, parse
 
 
 def network(
@@ -60,6 +61,14 @@ def test_numbers_written_with_a_plus_are_numbers() -> None:
     assert parse_value("+5") == 5
 
 
+def test_what_is_no_number_stays_text() -> None:
+    """The largest whole numbers are those of 64 bits; other scripts' digits and underscores are letters."""
+    assert parse_value(str(2**63 - 1)) == 2**63 - 1
+    assert parse_value(str(-(2**63))) == -(2**63)
+    for text in (str(2**63), "１２", "1_000", "0x10", "1e", "infinity", "9" * 5000):
+        assert parse_value(text) == text
+
+
 @pytest.mark.parametrize("text", ["", ":a=1", "  ", "x:", "x:a=1,", "x:,a=1", "x:=1", "x:a=1,a=2", "x:a=1,5", "x:a='1"])
 def test_malformed_texts_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"expected|twice|needs a key|not closed"):
@@ -75,6 +84,7 @@ def test_options_bind_to_parameters(models: Registry) -> None:
     assert (made["lambda_"], made["batch_size"], made["kind"]) == (0.01, None, "tanh")
     assert (made["bias"], made["title"]) == (False, "007")
     assert models.make("network:hidden=8", 5)["hidden"] == (8,)
+    assert models.make("network:title=1_000", 5)["title"] == "1_000"
 
 
 def test_lambda_also_means_lam() -> None:
@@ -116,7 +126,22 @@ def test_unknown_names_come_with_a_suggestion(models: Registry, text: str, messa
         ("network:batch-size=true", "must be a whole number"),
         ("network:bias=1", "must be true or false"),
         ("network:kind=gelu", "must be one of 'relu', 'tanh'"),
-        ("network:hidden=64+x", "must be a whole number, got 'x'"),
+        ("network:hidden=64+x", r"must be values joined by \+ \(each a whole number\), got '64\+x'"),
+        (
+            "network:batch-size=１２",
+            "must be a whole number or none, got '１２': numbers are written with the digits 0",
+        ),
+        (
+            "network:batch-size=1_000",
+            "must be a whole number or none, got '1_000': numbers are written with the digits",
+        ),
+        ("network:rate=٣", "digits 0 to 9 alone"),
+        ("network:hidden=64+1_0", "digits 0 to 9 alone"),
+        ("network:batch-size=9223372036854775808", "whole numbers have at most 64 bits"),
+        ("network:batch-size=-" + "9" * 5000, "got '-9{58}…': whole numbers have at most 64 bits"),
+        ("network:rate=nan", "must be a number, got 'nan': numbers are finite"),
+        ("network:rate=-inf", "numbers are finite"),
+        ("network:rate=1e999", "numbers are finite"),
         ("network:lambda=1,lambda_=2", "given twice"),
         ("network:8,hidden=9", "given twice"),
         ("network:title='x", "not closed"),

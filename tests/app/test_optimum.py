@@ -7,7 +7,8 @@ import json
 import pytest
 
 from majorant.app import optimum
-from majorant.app.config import build, load_config, make_config, to_toml
+from majorant.app.build import build
+from majorant.app.config import load_config, make_config, to_toml
 from majorant.app.execute import run_in_folder
 from majorant.app.optimum import find_optimum
 

@@ -60,7 +60,7 @@ def test_json_is_the_report(table):
     ("arguments", "complaint"),
     [
         (["--label-column", "outcome"], "a table needs client_column"),
-        ([*OPTIONS, "--split", "a,b"], "--split takes three shares"),
+        ([*OPTIONS, "--split", "a,b"], "--split takes numbers between commas"),
         ([*OPTIONS, "--split", "0.5,0.5"], "split must be three shares"),
         ([*OPTIONS, "--dates", "age"], "as in visit=%d/%m/%Y"),
         ([*OPTIONS, "--missing", "guess"], "missing must be one of"),

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
+from commands import invoke, refused
 from made_tables import lines
-from majorant.cli.main import app
 
 MEAN, SCALE = 5000.0, 800.0
 HEADER = "shop;size;when;kind;ticket;price"
-
-
-def invoke(*arguments: object) -> str:
-    result = CliRunner().invoke(app, [str(a) for a in arguments])
-    assert result.exit_code == 0, (result.output, result.exception)
-    return result.output
 
 
 def sales(shops: list[str], seed: int, count: int = 30) -> list[str]:
@@ -70,7 +65,27 @@ def test_a_run_on_a_messy_table_speaks_in_the_units_of_its_labels(place, tmp_pat
     )  # fmt: skip
     fit = float(json.loads(text)["fit"].split()[1])
     assert 0.02 * SCALE < fit < 0.9 * SCALE
+    saved = json.loads((tmp_path / "run" / "model" / "manifest.json").read_text())["meta"]
+    mean, scale = saved["target_scale"]
+    assert abs(mean - MEAN) < SCALE
+    assert 0.5 * SCALE < scale < 2 * SCALE
     with (tmp_path / "p.csv").open() as file:
         predicted = [float(row["prediction"]) for row in csv.DictReader(file)]
     truth = [float(row.rpartition(";")[2]) for row in sales(["new"], 6)]
     assert np.sqrt(np.mean((np.array(predicted) - truth) ** 2)) < 0.9 * SCALE
+
+
+@pytest.mark.filterwarnings("ignore::majorant.data.TableNotice")
+@pytest.mark.parametrize("forged", [None, [0.0, 1.0], [MEAN, 0.0], [MEAN, -SCALE], [MEAN], "units"])
+def test_other_units_than_those_of_the_table_are_refused(place, tmp_path, forged):
+    if not (place / "short").exists():
+        invoke("run", "--config", place / "study.toml", "--rounds", "1", "--out", place / "short")
+    folder = Path(shutil.copytree(place / "short", tmp_path / "run"))
+    path = folder / "model" / "manifest.json"
+    content = json.loads(path.read_text())
+    del content["check"]
+    content["meta"]["target_scale"] = forged
+    check = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    path.write_text(json.dumps(content | {"check": check}))
+    new = lines(tmp_path / "new.csv", HEADER, sales(["new"], 5))
+    assert "manifest.json was altered" in refused("personalize", folder, "--data", new)

@@ -15,6 +15,7 @@ from majorant.core import blockwise
 from majorant.data.federated import FederatedData
 from majorant.engines import population, programs, resident, streamed
 from majorant.engines.population import bucket_edges, build_buckets
+from majorant.exchange.federation import Federation
 from majorant.metrics.scores import across_clients, bottom_decile
 from majorant.solvers import permutation
 
@@ -78,9 +79,9 @@ def test_parameters_that_are_constants_are_read_correctly(shape, classes):
 def test_programs_that_start_clients_are_known_to_make_parameters():
     """A set-up round measures losses at initial parameters, which may all be 0, within the program that makes them."""
     layout = programs.Layout((4,), (4,), (), 4, 4, 2, everyone=True)
-    algorithm = mj.fedavg(mj.models.linear(problem()))
-    assert resident.programs(algorithm, mj.participation.full(), layout).start.makes_parameters
-    assert streamed.programs(algorithm, mj.participation.full(), layout).start_clients.makes_parameters
+    together = Federation(mj.fedavg(mj.models.linear(problem())))
+    assert resident.programs(together, layout).start.makes_parameters
+    assert streamed.programs(together, layout).start_clients.makes_parameters
 
 
 def test_there_are_several_buckets():

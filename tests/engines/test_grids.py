@@ -13,6 +13,7 @@ from majorant.engines.memory import runs_in_turn
 from majorant.engines.programs import RUNS, SEEDS, Layout, over_runs
 from majorant.engines.settings import run_settings
 from majorant.engines.simulator import Simulation
+from majorant.exchange.federation import federation
 from majorant.models.base import Spec
 
 POINTS, DRAWN = [0.1, 0.2, 0.4], (5,)
@@ -46,10 +47,10 @@ def test_runs_are_points_of_a_grid_times_seeds(seeds, in_turn):
     runs = [(rate, seed) for rate in POINTS for seed in seeds]
     keys = jnp.stack([jax.random.key(seed) for _, seed in runs])
     count, rates = len(runs), jnp.asarray([rate for rate, _ in runs])
-    servers = Server((), {"lr": rates}, (), jnp.full(count, 3), jnp.full(count, 9))
+    servers = Server((), {"lr": rates}, (), jnp.full(count, 3), jnp.full(count, 9), ())
     layout = Layout((), (), (), 0, 0, 0, True, seeds=len(seeds), in_turn=in_turn)
     program = over_runs(noisy, layout, RUNS, SEEDS)
-    expected = [noisy(Server((), {"lr": jnp.float32(rate)}, (), 3, 9), jax.random.key(seed)) for rate, seed in runs]
+    expected = [noisy(Server((), {"lr": jnp.float32(rate)}, (), 3, 9, ()), jax.random.key(seed)) for rate, seed in runs]
     np.testing.assert_allclose(program(servers, keys), expected, rtol=1e-6)
     if not in_turn:
         assert drawn_in(program, servers, keys) == [len(seeds) * DRAWN[0]]
@@ -61,8 +62,8 @@ def simulation(points: list[float], **options) -> Simulation:
     algorithm = mj.fedavg(mj.models.linear(data), local=mj.local_sgd(epochs=2, batch_size=8))
     settings = run_settings(algorithm, 0, 2, None, {"lr": points})
     options = {"memory_budget": None, "state_folder": None} | options
-    some = mj.participation.bernoulli(0.5)
-    return Simulation(algorithm, data, some, settings, 5, "auto", extra_padding=0, **options)
+    some = federation(algorithm, training=np.arange(6), participation=mj.participation.bernoulli(0.5))
+    return Simulation(some, data, settings, 5, "auto", extra_padding=0, **options)
 
 
 def drawn_in_a_round(points: list[float], tmp_path=None) -> list[int]:

@@ -132,9 +132,15 @@ def test_what_cannot_run_together_is_refused(options, message):
         mj.simulate(fedem()[1], given.pop("data"), **given)
 
 
-def test_networks_and_different_methods_are_refused():
-    peers = mj.gossip(fedem()[1], mj.topology.ring(), data_sets()[0])
-    with pytest.raises(ValueError, match="network of one data set"):
-        mj.simulate(peers, data_sets(), rounds=1)
+def test_replicas_gossip_on_networks_of_their_own():
+    """Data sets of one shape have the same network: each run is the run alone."""
+    options = {"rounds": 2, "exchange": mj.gossip(mj.topology.ring())}
+    both = mj.simulate(fedem()[1], data_sets(), seeds=[3, 4], **options)
+    for index, one in enumerate(data_sets()):
+        alone = mj.simulate(fedem()[1], one, seed=3 + index, **options)
+        assert_same(both[index].snapshot.server.value, alone.snapshot.server.value, 1e-5)
+
+
+def test_different_methods_are_refused():
     with pytest.raises(ValueError, match="are not one algorithm"):
         with_own_hyper([fedem()[1], stochastic()[1]])

@@ -10,6 +10,7 @@ import pytest
 
 import majorant as mj
 from majorant.engines.stopping import Bound, Target, needs_diagnostics, number_of, parse_bounds
+from majorant.exchange.federation import Federation
 from majorant.methods import acd
 from majorant.objectives import mixture, reference_solution
 
@@ -110,7 +111,7 @@ def test_every_number_of_the_history_can_be_named(whole):
     data, algorithm, _ = problem()
     names = {*whole.history[-1], "gradient_norm", "gradients"}
     needed = lambda names, known: needs_diagnostics(
-        tuple(Bound(name, "<", 0.0) for name in names), algorithm, data, optimum_known=known
+        tuple(Bound(name, "<", 0.0) for name in names), Federation(algorithm), data, optimum_known=known
     )
     assert needed(names, known=True)
     assert np.isfinite([number_of(whole.history[-1], name) for name in names]).all()
@@ -122,13 +123,13 @@ def test_every_number_of_the_history_can_be_named(whole):
 def test_unknown_names_are_refused_before_training():
     for until, words in (
         ("gradnorm < 1", "did you mean 'gradient_norm'"),
-        ("loss < 1", "acd-pfl does not log: .*known are bytes_down"),
+        ("loss < 1", "acd does not log: .*known are bytes_down"),
         ("suboptimality < 1", "needs the minimum of the objective"),
     ):
         with pytest.raises(ValueError, match=words):
             solve(until=until, optimum=None, on_evaluation=pytest.fail)
     data = problem()[0]
-    silent = mj.local(mj.models.linear(data))._replace(diagnosis=None)
+    silent = mj.local(mj.models.linear(data))._replace(diagnostics=mj.Diagnostics())
     with pytest.raises(ValueError, match="must be a finite number"):
         solve(optimum=float("nan"))
     with pytest.raises(ValueError, match="does not measure its objective"):

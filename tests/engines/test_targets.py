@@ -55,6 +55,30 @@ def test_a_new_client_speaks_in_original_units(table, trained):
     assert mine.values["test_score"].min() > 0.01 * SCALE
 
 
+def test_the_labels_of_a_new_table_go_straight_to_personalize(table, trained):
+    _, encoding, run = trained
+    x, y = encode_table(table, encoding)
+    assert (y == table["price"].to_numpy()).all()
+    assert np.sqrt(np.mean((run.personalize((x, y)).predict(x) - y) ** 2)) < 0.3 * SCALE
+
+
+@pytest.mark.parametrize("names", [("well", "sick"), (3, 1), (True, False)])
+def test_labels_in_labels_out(table, names):
+    """A new client's table holds labels of the table's own kind, and the model predicts such."""
+    sick = table["price"].to_numpy() < MEAN
+    labels = [names[int(value)] for value in sick]
+    patients = table.drop_columns("price").append_column("state", pa.array(labels))
+    data, encoding = from_table(patients, client_column="shop", label_column="state")
+    algorithm = mj.fedem(mj.models.linear(data), components=2, local=mj.local_sgd(0.5, epochs=1, batch_size=None))
+    run = mj.simulate(algorithm, data, rounds=20, seed=0, evaluate_every=20)
+    x, y = encode_table(patients, encoding)
+    assert y.tolist() == labels
+    predicted = run.personalize((x, y)).predict(x)
+    assert np.mean(predicted == np.array(labels)) > 0.8
+    none = run.personalize(encode_table(patients.slice(0, 0), encoding))  # a client that has no samples yet
+    assert set(none.predict(x).tolist()) <= set(names)
+
+
 def pets(*labels):
     rng = np.random.default_rng(1)
     return FederatedData.from_arrays(rng.normal(size=(36, 2)), np.resize(np.array(labels), 36), np.arange(36) // 12)

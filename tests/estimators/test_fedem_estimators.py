@@ -6,7 +6,6 @@ import pickle
 import numpy as np
 import pytest
 import sklearn
-from majorant.estimators.fedem import fit_weights
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, GroupKFold, KFold
@@ -19,6 +18,7 @@ import zoo
 from majorant.engines import programs
 from majorant.estimators import FedEMClassifier, FedEMRegressor, mixture_training
 from majorant.estimators.base import encode_groups
+from majorant.estimators.fedem import fit_weights
 from majorant.estimators.step_size import stable_step
 
 CLIENTS, ROWS = 12, 60

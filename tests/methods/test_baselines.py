@@ -40,7 +40,7 @@ def client(index=0):
 
 def start_of(algorithm, **hyper):
     """Server value and view before round 1."""
-    server = algorithm.init(jax.random.key(0))
+    server = algorithm.server.init(jax.random.key(0))
     return server.value, View(server.value, server.hyper | as_hyper(hyper), 0, 1)
 
 
@@ -61,7 +61,7 @@ def test_fedprox_solves_the_proximal_problem():
     """∇f(θ) + μ (θ − θ_broadcast) = 0 after many steps."""
     algorithm = mj.fedprox(MODEL, mu=2.0, local=mj.local_sgd(0.2, steps=300, batch_size=None))
     origin, view = start_of(algorithm)
-    upload, _ = algorithm.client_update(view, (), client(), jax.random.key(0))
+    upload, _ = algorithm.client.update(view, (), client(), jax.random.key(0))
     residual = jax.tree.map(lambda g, t, o: g + 2.0 * (t - o), slope(upload.value, client()), upload.value, origin)
     assert_close(residual, jax.tree.map(jnp.zeros_like, residual), 1e-5)
 
@@ -82,7 +82,7 @@ def test_fedavg_plus_trains_as_fedavg_and_then_tunes(fedavg):
 def test_fedavg_plus_passes_once_over_the_clients_own_samples(fedavg):
     """At the full learning rate, whatever the schedule has come to (a hundredth at the end), and with new moments."""
     algorithm = mj.fedavg_plus(MODEL, local=LOCAL._replace(plan=mj.local_sgd(epochs=3, batch_size=4).plan))
-    view = algorithm.broadcast(jax.tree.map(jnp.asarray, fedavg.server), jax.random.key(0))
+    view = algorithm.server.broadcast(jax.tree.map(jnp.asarray, fedavg.server), jax.random.key(0))
     key, data = jax.random.key(5), client(0)
     moments = jax.tree.map(lambda a: jnp.full_like(a, 7.0), LOCAL.moments(view.value))
     once = mj.local_sgd(0.1, epochs=1, batch_size=4, momentum=0.5)
@@ -95,7 +95,7 @@ def test_fedavg_plus_passes_once_over_the_clients_own_samples(fedavg):
 
 def test_tuning_with_a_solver_of_its_own_has_hyperparameters_of_its_own(fedavg):
     algorithm = mj.fedavg_plus(MODEL, local=LOCAL, tuning=mj.local_sgd(0.5, epochs=2, batch_size=None))
-    assert {"lr", "tuning_lr"} <= algorithm.init(jax.random.key(0)).hyper.keys()
+    assert {"lr", "tuning_lr"} <= algorithm.server.init(jax.random.key(0)).hyper.keys()
     none = simulate(algorithm, hyper={"tuning_lr": 0.0})
     assert_close(none.server.value, fedavg.server.value)
     assert_close(none.scores[0].values, fedavg.scores[0].values)
@@ -106,7 +106,7 @@ def test_tuning_with_a_solver_of_its_own_has_hyperparameters_of_its_own(fedavg):
 
 def test_local_training_sends_nothing_and_is_one_solver_per_client(alone, fedavg):
     assert alone.communication[0] == {"rounds": 3, "bytes_up": 0, "bytes_down": 0}
-    start = mj.fedavg(MODEL).init(stream_key(round_key(jax.random.key(0), 0), SERVER_STREAM)).value
+    start = mj.fedavg(MODEL).server.init(stream_key(round_key(jax.random.key(0), 0), SERVER_STREAM)).value
     theta, moments, data = start, LOCAL.moments(start), client(0)
     for k in range(3):
         view = View((), as_hyper(LOCAL.hyper), k, 3)
@@ -118,14 +118,14 @@ def test_local_training_sends_nothing_and_is_one_solver_per_client(alone, fedavg
 
 def test_a_newcomer_to_local_training_trains_for_as_many_rounds_as_the_others():
     algorithm = mj.local(MODEL, local=FULL)
-    view = algorithm.broadcast(algorithm.init(jax.random.key(0)), jax.random.key(0))
+    view = algorithm.server.broadcast(algorithm.server.init(jax.random.key(0)), jax.random.key(0))
     data, key = client(zoo.UNSEEN), jax.random.key(4)
-    theta = algorithm.init_client(view, data, key).theta
+    theta = algorithm.client.init(view, data, key).theta
     for _ in range(5):
         theta, _, _ = FULL.solve(MODEL, view, theta, (), data, key)
     found = algorithm.join(view._replace(round=5, rounds=10), data, key)
     assert_close(found.theta, theta)
-    assert_close(algorithm.join(view, data, key).theta, algorithm.init_client(view, data, key).theta)
+    assert_close(algorithm.join(view, data, key).theta, algorithm.client.init(view, data, key).theta)
 
 
 # pFedMe
@@ -157,8 +157,8 @@ def test_pfedme_as_printed_descends_the_moreau_envelope():
     solver = mj.local_sgd(0.3, epochs=1, batch_size=None)
     algorithm = mj.pfedme(MODEL, mu=2.0, local=solver, variant="paper", inner_steps=200, outer_lr=0.05)
     w, view = start_of(algorithm)
-    upload, state = algorithm.client_update(
-        view, algorithm.init_client(view, client(), None), client(), jax.random.key(0)
+    upload, state = algorithm.client.update(
+        view, algorithm.client.init(view, client(), None), client(), jax.random.key(0)
     )
     residual = jax.tree.map(lambda g, t, w: g + 2.0 * (t - w), slope(state.theta, client()), state.theta, w)
     assert_close(residual, jax.tree.map(jnp.zeros_like, w), 1e-5)
@@ -172,7 +172,7 @@ def test_pfedme_as_printed_descends_the_moreau_envelope():
 
 def test_the_server_of_pfedme_moves_by_beta():
     half, whole = (simulate(mj.pfedme(MODEL, local=FULL, variant="paper", beta=beta), rounds=1) for beta in (0.5, 1.0))
-    start = mj.fedavg(MODEL).init(stream_key(round_key(jax.random.key(0), 0), SERVER_STREAM)).value
+    start = mj.fedavg(MODEL).server.init(stream_key(round_key(jax.random.key(0), 0), SERVER_STREAM)).value
     assert_close(half.server.value, jax.tree.map(lambda a, b: (a + b) / 2, start, whole.server.value))
 
 
@@ -202,10 +202,10 @@ def test_apfl_takes_all_three_gradients_at_the_same_point():
     )
     w, view = start_of(algorithm)
     v = jax.tree.map(lambda a: a + 0.5, w)
-    state = algorithm.init_client(view, client(), None)._replace(v=v)
+    state = algorithm.client.init(view, client(), None)._replace(v=v)
     mix = jax.tree.map(lambda v, w: 0.3 * v + 0.7 * w, v, w)
     at_mix = slope(mix, client())
-    upload, state = algorithm.client_update(view, state, client(), jax.random.key(0))
+    upload, state = algorithm.client.update(view, state, client(), jax.random.key(0))
     assert_close(upload.value, jax.tree.map(lambda w, g: w - 0.5 * g, w, slope(w, client())))
     assert_close(state.v, jax.tree.map(lambda v, g: v - 0.5 * 0.3 * g, v, at_mix))
     inner = sum(float((0.5 * g).sum()) for g in jax.tree.leaves(at_mix))  # ⟨v − w, ∇f(v̄)⟩

@@ -113,9 +113,9 @@ def test_a_newcomer_takes_the_model_that_fits_its_samples_best(split_run):
 def test_a_client_is_sent_its_own_clusters_model_only(split_run):
     _, run = split_run
     server = jax.tree.map(jnp.asarray, run.server)
-    view = run.algorithm.broadcast(server, jax.random.key(0))
+    view = run.algorithm.server.broadcast(server, jax.random.key(0))
     for client in range(CLIENTS):
-        own = run.algorithm.address(view, jnp.int32(client)).value
+        own = run.algorithm.server.address(view, jnp.int32(client)).value
         expected = jax.tree.map(lambda a, client=client: a[server.value.label[client]], server.value.theta)
         jax.tree.map(np.testing.assert_array_equal, own, expected)
 

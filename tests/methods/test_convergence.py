@@ -27,13 +27,13 @@ def client(index, length=15):
 def measured(algorithm, view, state, clients):
     """The diagnosis over clients, weighted by their sizes."""
     data = [client(t) for t in clients]
-    measure = quickly(algorithm.diagnosis.measure)
+    measure = quickly(algorithm.diagnostics.measure)
     found = [measure(view, state, d, KEY) for d in data]
     sizes = np.array([int(d.size) for d in data])
     mean = jax.tree.map(
         lambda *leaves: sum(n * leaf for n, leaf in zip(sizes, leaves, strict=True)) / sizes.sum(), *found
     )
-    return algorithm.diagnosis.conclude(None, mean)
+    return algorithm.diagnostics.conclude(None, mean)
 
 
 def test_a_shared_model_is_measured_by_the_gradient_over_all_samples():
@@ -56,7 +56,7 @@ def test_pfedme_is_measured_by_its_objective(variant):
     local = mj.local_sgd(0.1, steps=3, batch_size=4)
     algorithm = mj.pfedme(model, mu=0.3, variant=variant, inner_steps=2, outer_lr=0.5, local=local)
     run = mj.simulate(algorithm, data, rounds=3, evaluate_every=3, diagnostics=True)
-    start = jax.tree.leaves(algorithm.init(KEY).value)
+    start = jax.tree.leaves(algorithm.server.init(KEY).value)
     assert not any(leaf.any() for leaf in start)
     w, thetas = (jax.tree.map(lambda a: a[0], t) for t in (run.snapshot.server.value[0], run.snapshot.clients.theta[0]))
     if variant == "paper":
@@ -74,8 +74,8 @@ def test_pfedme_is_measured_by_its_objective(variant):
 
 def test_a_mixture_is_measured_by_its_likelihood():
     algorithm, clients = mj.fedem(MODEL, components=2), (0, 4)
-    view = View(algorithm.init(KEY).value, as_hyper(mj.local_sgd().hyper), 0, 1)
-    state = algorithm.init_client(view, client(0), KEY)._replace(pi=jnp.array([0.3, 0.7]))
+    view = View(algorithm.server.init(KEY).value, as_hyper(mj.local_sgd().hyper), 0, 1)
+    state = algorithm.client.init(view, client(0), KEY)._replace(pi=jnp.array([0.3, 0.7]))
 
     @partial(jax.jit, static_argnums=1)
     def likelihoods(theta, t, pi):

@@ -11,11 +11,12 @@ import pytest
 
 import majorant as mj
 import two_block_problem
-from majorant.core import Server, client_key, round_key
-from majorant.exchange import gossip, participation, topology
-from majorant.methods import acd, ascd, asvrcd, coordinate, scd, svrcd
-from majorant.methods._two_blocks import DRAWN, Coins, coins_of, combine, draw_samples, one_sample
-from two_block_problem import Path, Problem, distance, gap, play
+from majorant.core import SERVER_STREAM, Terms, client_key, round_key, stream_key
+from majorant.exchange import federation, gossip, participation, topology
+from majorant.methods import _coordinate as coordinate
+from majorant.methods import acd, ascd, asvrcd, scd, svrcd
+from majorant.methods._two_blocks import DRAWN, Coins, combine, draw_coins, draw_samples, one_sample
+from two_block_problem import Path, Problem, distance, gap, hyper_of, play
 
 STOCHASTIC = {"asvrcd": asvrcd, "svrcd": svrcd, "ascd": ascd, "scd": scd}
 
@@ -36,13 +37,11 @@ def made(name: str, **options):
     p = problem()
     if name == "acd":
         return acd(p.objective, constants=p.constants, **options)
-    return STOCHASTIC[name](p.objective, constants=p.constants, sizes=p.sizes, **options)
+    return STOCHASTIC[name](p.objective, constants=p.constants, **options)
 
 
 @functools.cache
 def run(name: str, rounds: int, seed: int = 0, inclusion: float = 1.0, **options) -> Path:
-    if inclusion < 1:
-        options["inclusion"] = inclusion
     return play(made(name, **options), problem(), rounds, seed=seed, inclusion=inclusion)
 
 
@@ -57,13 +56,17 @@ def test_half_of_the_clients_at_a_time_reach_the_same_minimiser(name, absent):
 
 
 def test_the_probability_of_taking_part_shortens_steps():
-    full, half = (hyper_of(made("asvrcd", inclusion=q)) for q in (1.0, 0.5))
+    """There is one source for it, the engine: with absent="replay" and full participation, steps are the usual ones."""
+    full, half = (hyper_of(made("asvrcd"), problem(), q) for q in (1.0, 0.5))
     c = problem().constants
     p_w = c.sample_smooth_w / 0.5 / (c.sample_smooth_w / 0.5 + c.sample_smooth_beta)
     assert float(half["p_w"]) == pytest.approx(p_w)
     assert float(half["lr"]) == pytest.approx(p_w / (8 * c.sample_smooth_w / 0.5))
-    replaying = hyper_of(made("asvrcd", inclusion=0.5, absent="replay"))
-    assert float(replaying["lr"]) == pytest.approx(float(full["lr"]) / 2)
+    replaying = made("asvrcd", absent="replay")
+    assert float(hyper_of(replaying, problem(), 0.5)["lr"]) == pytest.approx(float(full["lr"]) / 2)
+    jax.tree.map(np.testing.assert_array_equal, hyper_of(replaying, problem()), full)
+    everybody, resting = (run("asvrcd", 40, absent=absent) for absent in ("replay", "rest"))
+    np.testing.assert_allclose(everybody.w, resting.w, rtol=1e-9)
 
 
 def test_a_warm_start_goes_from_ascd_to_asvrcd():
@@ -113,16 +116,13 @@ def test_variance_reduction_converges_linearly(name, rounds):
 
 @pytest.mark.parametrize("name", ["scd", "ascd"])
 def test_without_control_variates_a_noise_level_remains_that_shrinks_with_the_step(name):
-    default = hyper_of(made(name))
-    smaller = {key: float(value) for key, value in hyper_of(made(name, lr=float(default["lr"]) / 16)).items()}
+    default = hyper_of(made(name), problem())
+    slower = made(name, lr=float(default["lr"]) / 16)
+    smaller = {key: float(value) for key, value in hyper_of(slower, problem()).items()}
     level = lambda hyper: gap(problem(), play(made(name), problem(), 6000, hyper=hyper))[3000:].mean()
     coarse, fine = level(default), level(smaller)
     assert coarse > 1e-4
     assert fine < coarse / 2
-
-
-def hyper_of(algorithm) -> dict[str, float]:
-    return algorithm.init(jax.random.key(0)).hyper
 
 
 def test_acd_without_a_personal_block_is_nesterovs_method():
@@ -140,29 +140,29 @@ def test_acd_without_a_personal_block_is_nesterovs_method():
     assert path.server.state.counts.iterations.tolist() == list(range(1, 21))
 
 
-def coins_in_use(algorithm, server: Server, path: Path, k: int) -> Coins:
-    """The coins of round k + 1, from the server's own key."""
+def coins_in_use(path: Path, k: int) -> Coins:
+    """The coins of round k + 1, from the round's key for the server."""
     hyper = {name: value[0] for name, value in path.server.hyper.items()}
-    return coins_of(server._replace(round=k), path.server.state.coins[0], hyper["p_w"], hyper.get("rho", 0.0))
+    key = stream_key(round_key(jax.random.key(0), k + 1), SERVER_STREAM)
+    return draw_coins(key, hyper["p_w"], hyper.get("rho", 0.0))
 
 
 @pytest.mark.parametrize("name", list(STOCHASTIC))
 def test_rounds_are_the_iterations_of_the_paper(name):
     """The corrected Algorithm 4 in one place, with everybody's gradients, coins and samples at hand."""
     p, rounds = problem(), 40
-    algorithm, path = made(name), run(name, 40)
+    path = run(name, 40)
     hyper = {key: float(value[0]) for key, value in path.server.hyper.items()}
     controlled, m = name in ("asvrcd", "svrcd"), p.clients
     theta_1, theta_2 = hyper.get("theta_1", 0.0), hyper.get("theta_2", 0.0)
     gradient = jax.jit(jax.vmap(jax.grad(p.objective.value, argnums=(0, 1)), (None, 0, 0, 0)))
     whole = jax.vmap(lambda data: two_block_problem.whole(data))(p.data)
     draw = jax.jit(jax.vmap(draw_samples, (0, 0, None)))
-    at = lambda u, batch: gradient(*u, batch, p.data.id)
+    at = lambda u, batch: gradient(*u, batch, p.data.slot)
     y = z = v = (jnp.ones(2), jnp.ones((m, 2)))
-    server = algorithm.init(jax.random.key(0))
     kinds = set()
     for k in range(rounds):
-        coins = coins_in_use(algorithm, server, path, k)
+        coins = coins_in_use(path, k)
         keys = jax.vmap(client_key, (None, 0))(round_key(jax.random.key(0), k + 1), jnp.arange(m))
         for i in range(int(coins.silent) + 1):
             last = i == int(coins.silent)
@@ -190,12 +190,12 @@ def test_rounds_are_the_iterations_of_the_paper(name):
 def test_the_gradient_estimator_is_unbiased(monkeypatch):
     """Its mean over both blocks and all samples, one round with given coins each, is ∇F."""
     p = two_block_problem.make("logistic", sizes=(3, 3))
-    algorithm = svrcd(p.objective, constants=p.constants, sizes=p.sizes, rho=0.1, p_w=0.3, sampling="shared")
+    algorithm = svrcd(p.objective, constants=p.constants, rho=0.1, p_w=0.3, lr=0.2, sampling="shared")
     v = coordinate.Blocks(jnp.ones(2), jnp.zeros(2))
     beta = coordinate.Iterates(jnp.array([0.3, -0.2]), ())
-    state = coordinate.Client(beta, v, None, jnp.asarray(True), jnp.asarray(0), 0)
-    slopes = jax.vmap(lambda data: coordinate.gradient(p.objective, v, coordinate.whole(data), data.id))(p.data)
-    server = algorithm.init(jax.random.key(0))
+    state = coordinate.Client(beta, v, None, jnp.asarray(True), jnp.asarray(0))
+    slopes = jax.vmap(lambda data: coordinate.gradient(p.objective, v, coordinate.whole(data), data.slot))(p.data)
+    server = algorithm.server.init(jax.random.key(0))._replace(terms=Terms())
     y = jnp.array([-0.5, 0.4])
     value = coordinate.Shared(coordinate.Iterates(y, ()), (), slopes.w.mean(axis=0))
     server = server._replace(value=value)
@@ -205,14 +205,14 @@ def test_the_gradient_estimator_is_unbiased(monkeypatch):
 
     @jax.jit
     def estimate(coins: Coins) -> tuple[jax.Array, jax.Array]:
-        monkeypatch.setattr(coordinate, "coins_of", lambda *_: coins)
-        view = algorithm.broadcast(server, jax.random.key(0))
-        update = lambda data, slope: algorithm.client_update(
-            view, state._replace(gradient=slope, id=data.id), data, jax.random.key(0)
+        monkeypatch.setattr(coordinate, "draw_coins", lambda *_: coins)
+        view = algorithm.server.broadcast(server, jax.random.key(0))
+        update = lambda data, slope: algorithm.client.update(
+            view, state._replace(gradient=slope), data, jax.random.key(0)
         )
         uploads, clients = jax.vmap(update)(p.data, slopes)
-        total = coordinate.Total(jax.tree.map(lambda a: a.sum(axis=0), uploads.value), jnp.asarray(2.0))
-        moved = algorithm.server_update(server, total).value.w.y
+        total = mj.Uploads(jax.tree.map(lambda a: a.sum(axis=0), uploads.value), jnp.asarray(2.0))
+        moved = algorithm.server.update(server, view, total).value.w.y
         return (y - moved) / server.hyper["lr"], (state.beta.y - clients.beta.y) / server.hyper["lr"]
 
     expected_w, expected_beta = jnp.zeros(2), jnp.zeros((2, 2))
@@ -230,9 +230,8 @@ def test_the_gradient_estimator_is_unbiased(monkeypatch):
 def test_coins_are_those_of_single_iterations():
     """Rounds drawn at once have the frequencies of iterations drawn one by one."""
     p_w, rho, rounds = 0.3, 0.1, 20_000
-    key = jax.random.key_data(jax.random.key(0))
-    draw = lambda k: coins_of(Server((), {}, round=k), key, jnp.asarray(p_w), jnp.asarray(rho))
-    coins = jax.vmap(draw)(jnp.arange(rounds))
+    draw = lambda key: draw_coins(key, jnp.asarray(p_w), jnp.asarray(rho))
+    coins = jax.vmap(draw)(jax.random.split(jax.random.key(0), rounds))
     iterations = float((coins.silent + 1).sum())
     tolerance = 4 / rounds**0.5
     assert float(coins.w_step.sum()) / iterations == pytest.approx(p_w, abs=tolerance)
@@ -244,11 +243,11 @@ def test_coins_are_those_of_single_iterations():
 def test_gradients_are_counted():
     p, path = problem(), run("acd", 150)
     algorithm, end = made("acd"), jax.tree.map(lambda a: a[-1], path.server)
-    told = algorithm.log(end)
+    told = algorithm.diagnostics.log(end)
     assert float(told["gradients_w"]) == 150 * p.sizes.mean()
     assert float(told["gradients_beta"]) == (float(told["iterations"]) - 150) * p.sizes.mean()
     path = run("asvrcd", 2500)
-    told = made("asvrcd").log(jax.tree.map(lambda a: a[-1], path.server))
+    told = made("asvrcd").diagnostics.log(jax.tree.map(lambda a: a[-1], path.server))
     counts = jax.tree.map(lambda a: int(a[-1]), path.server.state.counts)
     assert counts.sample_w + counts.sample_beta == 2 * counts.iterations
     assert counts.full_w == counts.full_beta > 1  # the first one is that of the set-up round
@@ -268,22 +267,23 @@ def test_what_cannot_work_is_refused():
             made("svrcd", rho=wrong)
     with pytest.raises(ValueError, match="lr must be"):
         made("scd", lr=0.0)
-    with pytest.raises(ValueError, match="give sizes"):
-        asvrcd(p.objective, constants=p.constants)
-    with pytest.raises(ValueError, match="equal sizes, but they go from 5 to 7"):
-        made("asvrcd", sampling="shared")
+    with pytest.raises(ValueError, match="takes its steps from constants, which weight sharing has not"):
+        asvrcd(p.objective)
+    with pytest.raises(ValueError, match="sampling must be"):
+        made("asvrcd", sampling="both")
     with pytest.raises(ValueError, match="finite constants"):
         scd(p.objective, constants=p.constants._replace(sample_smooth_w=float("inf")))
     with pytest.raises(ValueError, match="rule must be"):
         made("ascd", rule="best")
     with pytest.raises(ValueError, match="do not send points"):
-        gossip.gossip(made("acd"), topology.ring(), 3)
+        federation(made("acd"), training=np.arange(3), exchange=gossip(topology.ring()))
     with pytest.warns(UserWarning, match="LSGD-PFL still applies"):
-        svrcd(p.objective._replace(convex=False), constants=flat, sizes=p.sizes)
+        svrcd(p.objective._replace(convex=False), constants=flat)
 
 
 def test_the_rule_of_the_papers_experiments():
-    paper, theorem, reduced = (hyper_of(a) for a in (made("ascd", rule="paper"), made("ascd"), made("asvrcd")))
+    made_by = (made("ascd", rule="paper"), made("ascd"), made("asvrcd"))
+    paper, theorem, reduced = (hyper_of(algorithm, problem()) for algorithm in made_by)
     assert float(paper["theta_1"]) == pytest.approx(min(0.8, 1 / float(paper["lr"])))
     assert float(theorem["theta_1"]) == float(reduced["theta_1"])
     assert float(paper["gamma"]) == float(theorem["gamma"]) == float(reduced["gamma"])
@@ -293,14 +293,42 @@ def test_only_what_a_round_needs_is_billed():
     """A w-step sends one vector, a refresh another; w_y and w_z come down, and ∇_w F(v) where it is new."""
     data = mj.data.heterogeneous_logistic(clients=4, samples=20, dimension=3)
     objective = mj.objectives.mixture(data, lambda_=1.0, l2=0.1)
-    algorithm = asvrcd(objective, constants=objective.constants(data), sizes=data.train.sizes, rho=0.3)
+    algorithm = asvrcd(objective, rho=0.3)
     vector = 4 * 4 * 8  # clients, numbers, bytes
+    told = 7 * 8 + 4 * 8 + 2 * 4  # hyperparameters, terms, the number of the round and of all rounds
+    coins = 4 + 1 + 1 + 8 + 4 + 4  # silent, which, whether, the key of shared samples, iterations before, phase
     path = mj.simulate(algorithm, data, rounds=25)
     counts = jax.tree.map(lambda a: int(a[0]), path.snapshot.server.state.counts)
     w_steps, refreshes = counts.sample_w // 2, counts.full_w - 1
     assert 0 < refreshes < 25 < w_steps + refreshes
     last = bool(path.snapshot.server.state.fresh[0])
-    assert path.communication[0]["bytes_up"] == vector * (w_steps + refreshes)
-    assert path.communication[0]["bytes_down"] == vector * (2 * 25 + 1 + refreshes - last)
+    assert path.communication[0]["bytes_up"] == vector * (w_steps + refreshes) + 4 * 25 * 8  # and a weight
+    rest = 4 * 25 * (told + coins)
+    assert path.communication[0]["bytes_down"] == vector * (2 * 25 + 1 + refreshes - last) + rest
     half = mj.simulate(algorithm, data, rounds=25, participation=participation.uniform(0.5))
-    assert half.communication[0]["bytes_down"] == vector // 2 * 4 * 25
+    assert half.communication[0]["bytes_down"] == vector // 2 * 4 * 25 + rest // 2
+
+
+def test_shared_samples_need_clients_of_equal_sizes():
+    data = mj.data.synthetic_mixture(clients=4, dimension=3, seed=0)
+    objective = mj.objectives.mixture(data, lambda_=1.0, l2=0.1)
+    with jax.enable_x64(False), pytest.raises(ValueError, match="equal sizes, but they go from"):
+        mj.simulate(asvrcd(objective, sampling="shared"), data, rounds=1)
+
+
+@pytest.mark.parametrize("method", [asvrcd, acd, scd])
+def test_constants_are_found_by_the_clients(method):
+    """The largest over clients of their own constants: those of all data in one place, which nobody has."""
+    data = mj.data.heterogeneous_logistic(clients=4, samples=20, dimension=3)
+    for family in (mj.objectives.mixture, mj.objectives.multi_task, mj.objectives.residual):
+        objective = family(data, l2=0.1)
+        given = mj.simulate(method(objective, constants=objective.constants(data)), data, rounds=3)
+        found = mj.simulate(method(objective), data, rounds=3)
+        for name, value in given.server.hyper.items():
+            np.testing.assert_allclose(found.server.hyper[name], value, rtol=1e-6, err_msg=name)  # samples are float32
+
+
+def test_an_accelerated_method_without_strong_convexity_is_refused():
+    data = mj.data.heterogeneous_logistic(clients=4, samples=20, dimension=3)
+    with pytest.raises(ValueError, match="needs μ > 0"):
+        mj.simulate(asvrcd(mj.objectives.mixture(data, l2=0.0)), data, rounds=1)

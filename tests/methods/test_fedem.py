@@ -89,8 +89,8 @@ def test_the_e_step_is_bayes_rule_in_log_space(scale):
     algorithm = mj.fedem(mj.models.linear(mj.models.Spec((2,), 2)), components=3)
     view = view_of(theta)
     pi = np.array([0.5, 0.2, 0.3])
-    start = algorithm.init_client(view, client(x, y), None)._replace(pi=jnp.asarray(pi, jnp.float32))
-    upload, updated = algorithm.client_update(view, start, client(x, y), jax.random.key(0))
+    start = algorithm.client.init(view, client(x, y), None)._replace(pi=jnp.asarray(pi, jnp.float32))
+    upload, updated = algorithm.client.update(view, start, client(x, y), jax.random.key(0))
     losses = sample_losses(theta, x, y)
     np.testing.assert_allclose(updated.pi, responsibilities(pi, losses).mean(axis=0), atol=2e-5)
     least = losses.min(axis=1, keepdims=True)
@@ -108,14 +108,14 @@ def newcomer(n=60):
 
 def joined(theta, x, y, **options):
     algorithm = mj.fedem(mj.models.linear(mj.models.Spec((2,), 2)), components=2, **options)
-    return np.asarray(algorithm.onboard(view_of(theta), client(x, y), jax.random.key(0)).pi, np.float64)
+    return np.asarray(algorithm.deployment.join(view_of(theta), client(x, y), jax.random.key(0)).pi, np.float64)
 
 
 def test_a_newcomer_without_samples_has_uniform_weights():
     theta, x, y = newcomer()
     algorithm = mj.fedem(mj.models.linear(mj.models.Spec((2,), 2)), components=2)
     empty = client(x, y)._replace(size=jnp.int32(0))
-    np.testing.assert_allclose(algorithm.onboard(view_of(theta), empty, jax.random.key(0)).pi, 0.5)
+    np.testing.assert_allclose(algorithm.deployment.join(view_of(theta), empty, jax.random.key(0)).pi, 0.5)
 
 
 def test_a_newcomers_weights_maximise_the_concave_likelihood():
@@ -140,10 +140,10 @@ def test_one_em_step_is_one_e_step_from_uniform_weights():
 def test_a_client_mixes_probabilities_not_logits():
     theta, x, _ = newcomer()
     algorithm = mj.fedem(mj.models.linear(mj.models.Spec((2,), 2)), components=2)
-    state = algorithm.init_client(view_of(theta), client(x, x[:, 0]), None)._replace(pi=jnp.array([0.25, 0.75]))
-    deployed = algorithm.personalize(view_of(theta), state)
+    state = algorithm.client.init(view_of(theta), client(x, x[:, 0]), None)._replace(pi=jnp.array([0.25, 0.75]))
+    deployed = algorithm.deployment.personalize(view_of(theta), state, client(x, x[:, 0]), None)
     probability = 1 / (1 + np.exp(-x @ DIRECTIONS.T))
-    np.testing.assert_allclose(algorithm.predict(deployed, x)[:, 1], probability @ [0.25, 0.75], atol=1e-6)
+    np.testing.assert_allclose(algorithm.deployment.predict(deployed, x)[:, 1], probability @ [0.25, 0.75], atol=1e-6)
 
 
 @pytest.mark.parametrize("options", [{"components": 0}, {"components": 1.5}, {"em_steps": -1}, {"absent": "ignored"}])
@@ -153,6 +153,8 @@ def test_impossible_settings_are_refused(options):
 
 
 def test_components_start_at_different_points():
-    server = mj.fedem(mj.models.linear(mj.models.Spec((2,), 2)), components=2).init(round_key(jax.random.key(0), 0))
+    server = mj.fedem(mj.models.linear(mj.models.Spec((2,), 2)), components=2).server.init(
+        round_key(jax.random.key(0), 0)
+    )
     (layer,) = server.value
     assert float(jnp.abs(layer["weight"][0] - layer["weight"][1]).max()) > 1e-3

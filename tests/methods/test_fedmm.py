@@ -11,9 +11,10 @@ import pytest
 from majorant_reproductions.fedmm.equivalence import cases, distance, federated, remark_1, rounds_of
 
 import majorant as mj
-from majorant.core import Total, client_key, round_key
-from majorant.exchange.compression import COMPRESSION_STREAM
-from majorant.exchange.compressors import Compressor, quantized, random_k, sometimes, top_k
+from majorant.core import Answer, client_key, round_key
+from majorant.exchange._stage import CHANNEL_STREAM
+from majorant.exchange.channel import chain, clip, error_feedback, quantized, random_k, sometimes, top_k
+from majorant.exchange.federation import federation
 from majorant.exchange.participation import Participation
 from small_surrogates import SIZES, positive_numbers, sparse_regression
 
@@ -70,8 +71,8 @@ def noisy_algorithm():
 
 
 def test_the_servers_variate_is_the_mean_of_the_clients_after_every_round():
-    run = partial(mj.compressed(noisy_algorithm(), quantized(4)), evaluate_every=1)
-    own = [np.abs(leaf).max() for leaf in jax.tree.leaves(run.snapshot.clients.variate)]
+    run = partial(noisy_algorithm(), channel=quantized(4), evaluate_every=1)
+    own = [np.abs(leaf).max() for leaf in jax.tree.leaves(run.snapshot.clients)]
     assert max(own) > 0.05
     assert max(line["variates_apart"] for line in run.history) < 1e-5
 
@@ -82,7 +83,7 @@ def test_an_absent_client_is_a_compressor_that_sends_nothing():
     algorithm = mj.fedmm(surrogate, data, step=mj.steps.constant(0.2), batch_size=4, alpha=0.3)
 
     def coin(id, number):
-        own = jax.random.fold_in(client_key(round_key(jax.random.key(seed), number), id), COMPRESSION_STREAM)
+        own = jax.random.fold_in(client_key(round_key(jax.random.key(seed), number), id), CHANNEL_STREAM)
         return jax.random.bernoulli(jax.random.fold_in(own, 1), probability)
 
     same_coins = Participation(
@@ -91,9 +92,9 @@ def test_an_absent_client_is_a_compressor_that_sends_nothing():
         lambda clients: probability,
     )
     options = {"rounds": 25, "seed": seed}
-    absent = mj.simulate(mj.compressed(algorithm, quantized(8)), data, participation=same_coins, **options)
-    silent = mj.simulate(mj.compressed(algorithm, sometimes(probability, quantized(8))), data, **options)
-    pick = lambda run: (run.snapshot.server.value, run.snapshot.server.state.variate, run.snapshot.clients.variate)
+    absent = mj.simulate(algorithm, data, channel=quantized(8), participation=same_coins, **options)
+    silent = mj.simulate(algorithm, data, channel=sometimes(probability, quantized(8)), **options)
+    pick = lambda run: (run.snapshot.server.value, run.snapshot.server.state.variate, run.snapshot.clients)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5), pick(absent), pick(silent))
     assert absent.history[-1]["participants"] < 3  # and some rounds were empty:
     takes = np.array([[coin(c, t) for c in range(3)] for t in range(1, 26)])
@@ -103,21 +104,37 @@ def test_an_absent_client_is_a_compressor_that_sends_nothing():
 def test_alpha_is_the_theorems_unless_given():
     surrogate, data = sparse_regression()
 
-    def rate(algorithm, inclusion):
-        """α/p, as clients are sent it."""
-        server = algorithm.init(jax.random.key(0))
-        server = algorithm.setup_server(server, Total(server.value.statistic, jnp.ones(()), inclusion))
-        return float(algorithm.broadcast(server, jax.random.key(0)).coins)
+    def rate(algorithm, inclusion, channel=None):
+        """α/p: how far a client's V_i moves along what was delivered."""
+        some = Participation("some", None, lambda clients: inclusion)
+        together = federation(algorithm, training=np.arange(3), participation=some, channel=channel)
+        server = algorithm.server.init(jax.random.key(0))._replace(terms=together.terms(3))
+        view = algorithm.server.broadcast(server, jax.random.key(0))
+        ones = jax.tree.map(jnp.ones_like, view.value.statistic)
+        moved = algorithm.client.delivered(view, jax.tree.map(jnp.zeros_like, ones), mj.Upload(ones, jnp.ones(())))
+        return float(jax.tree.leaves(moved)[0].ravel()[0])
 
     plain = mj.fedmm(surrogate, data)
-    numbers = sum(leaf.size for leaf in jax.tree.leaves(plain.init(jax.random.key(0)).value.statistic))
+    numbers = sum(leaf.size for leaf in jax.tree.leaves(plain.server.init(jax.random.key(0)).value.statistic))
     omega = quantized(2).omega(numbers)
     with_absences = omega + (1 + omega) * (1 - 0.4) / 0.4
     assert rate(plain, 1.0) == 1
     assert rate(plain, 0.5) == pytest.approx(1 / (1 + (1 - 0.5) / 0.5) / 0.5)
-    assert rate(mj.compressed(plain, quantized(2)), 0.4) == pytest.approx(1 / (1 + with_absences) / 0.4)
-    given = mj.compressed(mj.fedmm(surrogate, data, alpha=0.01), quantized(2))
-    assert rate(given, 0.5) == pytest.approx(0.02)
+    assert rate(plain, 0.4, quantized(2)) == pytest.approx(1 / (1 + with_absences) / 0.4)
+    assert rate(mj.fedmm(surrogate, data, alpha=0.01), 0.5, quantized(2)) == pytest.approx(0.02)
+    assert rate(plain, 1.0, top_k(0.2)) == 0  # no control variates beside the memory
+
+
+def test_a_client_that_comes_late_leaves_the_servers_variate_right():
+    """V = Σ μ_i V_i with the newcomer's samples, whose V_i is 0 at first."""
+    surrogate, data = sparse_regression()
+    algorithm = mj.fedmm(surrogate, data)
+    server = algorithm.server.init(jax.random.key(0))
+    variate = jax.tree.map(jnp.ones_like, server.state.variate)
+    server = server._replace(state=server.state._replace(variate=variate, samples=jnp.asarray(30.0)))
+    after = algorithm.setup.late(server, Answer(server.value.statistic, jnp.asarray(10.0)), jnp.asarray(3)).state
+    assert float(after.samples) == 40
+    jax.tree.map(lambda v: np.testing.assert_allclose(v, 0.75, rtol=1e-6), after.variate)
 
 
 def test_initial_variates_may_be_the_local_fields():
@@ -126,7 +143,7 @@ def test_initial_variates_may_be_the_local_fields():
     algorithm = mj.fedmm(surrogate, data, start=start, variates="local", step=mj.steps.constant(0.1))
     seen = []
     run = mj.simulate(algorithm, data, rounds=1, resume=lambda fresh: seen.append(fresh) or fresh, diagnostics=True)
-    own = jax.tree.map(np.asarray, seen[0].clients.variate)
+    own = jax.tree.map(np.asarray, seen[0].clients)
     shares = np.array(SIZES) / sum(SIZES)
     params = surrogate.minimize(start)
     pooled = mj.methods.initial_statistic(surrogate, data, params=params)
@@ -159,9 +176,10 @@ def test_samples_of_a_stream_and_of_a_data_set():
 def test_wrong_input_is_refused():
     surrogate, data = sparse_regression()
     algorithm = mj.fedmm(surrogate, data)
+    unknown = quantized(8)._replace(name="own", omega=lambda d: np.nan)
     for message, call in {
-        "biased": lambda: mj.compressed(algorithm, top_k(0.2)),
-        "not known": lambda: mj.compressed(algorithm, Compressor("own", lambda k, x: x, lambda d: np.nan, lambda d: d)),
+        "biased": lambda: mj.simulate(algorithm, data, rounds=1, channel=chain(clip(1.0), quantized(8))),
+        "not known": lambda: mj.simulate(algorithm, data, rounds=1, channel=unknown),
         "at most 1": lambda: mj.steps.constant(1.5),
         "beta": lambda: mj.steps.square_root(0),
         "alpha": lambda: mj.fedmm(surrogate, data, alpha=2),
@@ -177,13 +195,7 @@ def test_wrong_input_is_refused():
     }.items():
         with pytest.raises(ValueError, match=message):
             call()
-    biased = mj.compressed(algorithm, top_k(0.2), error_feedback=True)
-    assert "top-k" in biased.name
-    server = biased.init(jax.random.key(0))
-    assert float(biased.broadcast(server, jax.random.key(0)).coins) == 0  # no control variates beside the memory
-    with pytest.raises(ValueError, match="already"):
-        mj.compressed(mj.compressed(algorithm, quantized(8)), quantized(4))
     with pytest.raises(ValueError, match="more noise"):
-        mj.compressed(mj.fedavg(mj.models.linear(data)), random_k(0.1), error_feedback=True)
-    unknown = Compressor("own", quantized(8).compress, lambda d: np.nan, lambda d: d)
-    assert "own" in mj.compressed(mj.fedmm(surrogate, data, alpha=0.1, step=0.5), unknown).name
+        mj.simulate(algorithm, data, rounds=1, channel=error_feedback(random_k(0.1)))
+    run = mj.simulate(mj.fedmm(surrogate, data, alpha=0.1, step=0.5), data, rounds=1, channel=unknown)
+    assert run.summary()["algorithm"].endswith(", own")

@@ -12,13 +12,13 @@ import pytest
 import flat_objectives
 import two_block_problem
 from compiling import quickly
-from majorant.core import client_key, round_key
-from majorant.exchange import gossip, topology
+from majorant.core import as_hyper, client_key, round_key
+from majorant.exchange import federation, gossip, topology
 from majorant.methods import l2sgd_plus as method
-from majorant.methods.l2sgd_plus import base_constants
+from majorant.methods.l2sgd_plus import base_constants, step_and_probability
 from majorant.objectives import Constants, mixture, multi_task, traditional
 from majorant.solvers import Batch
-from two_block_problem import Path, Problem, distance, gap, play
+from two_block_problem import Path, Problem, distance, gap, hyper_of, play
 
 LAMBDA, L2, ROUNDS = 0.4, 0.1, 600
 
@@ -37,11 +37,11 @@ def problem() -> Problem:
 
 @functools.cache
 def algorithm():
-    return method(problem().objective, constants=problem().constants, sizes=problem().sizes)
+    return method(problem().objective, constants=problem().constants)
 
 
 def theory() -> dict[str, float]:
-    return {name: float(value) for name, value in algorithm().init(jax.random.key(0)).hyper.items()}
+    return {name: float(value) for name, value in hyper_of(algorithm(), problem()).items()}
 
 
 def of_the_coordinate_methods() -> dict[str, float]:
@@ -115,9 +115,10 @@ def test_steps_are_unbiased():
     @quickly
     def moved(x, table, psi, mean, steps, seed):
         """The clients after an averaging step with ``mean`` and some gradient steps."""
-        view = made.broadcast(made.init(key), key)._replace(value=mean, coins=steps)
-        fresh = jax.vmap(lambda data: made.init_client(view, data, key))(p.data)
-        update = lambda client, data: made.client_update(view, client, data, jax.random.key(seed))[1]
+        server = made.server.init(key)._replace(hyper=as_hyper(hyper))
+        view = made.server.broadcast(server, key)._replace(value=mean, shared=steps)
+        fresh = jax.vmap(lambda data: made.client.init(view, data, key))(p.data)
+        update = lambda client, data: made.client.update(view, client, data, jax.random.key(seed))[1]
         return jax.vmap(update)(fresh._replace(x=x, table=table, psi=psi), p.data)
 
     after = moved(x, table, psi, x.mean(axis=0), 0, 0)  # where gradient steps start from
@@ -156,7 +157,7 @@ def test_rounds_are_the_iterations_of_the_paper():
 
 def test_counts():
     server = jax.tree.map(lambda a: a[-1], run().server)
-    told = {name: float(value) for name, value in algorithm().log(server).items()}
+    told = {name: float(value) for name, value in algorithm().diagnostics.log(server).items()}
     assert told["gradients_w"] == ROUNDS
     assert told["gradients_beta"] == told["iterations"] - ROUNDS
     assert told["iterations"] * theory()["p_w"] == pytest.approx(ROUNDS, rel=0.2)
@@ -169,27 +170,25 @@ def test_constants_of_the_base_problem_are_found_again(rescale):
     mu, smooth = base_constants(objective, objective.penalty, objective.constants(data))
     longest = np.square(np.hstack([data.train.x, np.ones((len(data.train.y), 1))])).sum(axis=1).max()
     np.testing.assert_allclose([mu, smooth], [L2, longest / 4 + L2], rtol=1e-6)
-    made = method(objective, constants=Constants(1.0, 1.0, 1.0, 1.0, 1.0), sizes=[5])  # a guess gives numbers too
-    assert 0 < made.init(jax.random.key(0)).hyper["p_w"] < 1
+    guess = Constants(1.0, 1.0, 1.0, 1.0, 1.0)  # gives numbers too
+    assert 0 < float(step_and_probability(objective, objective.penalty, guess, 5.0)["p_w"]) < 1
 
 
 def test_bad_input():
     p, data = problem(), flat_objectives.samples()
     for other in (multi_task(data), traditional(data)):
         with pytest.raises(ValueError, match=f"minimises the mixture objective.* not {other.name}"):
-            method(other, constants=p.constants, sizes=p.sizes)
+            method(other, constants=p.constants)
     with pytest.raises(ValueError, match="needs lambda_ > 0"):
-        method(mixture(data, lambda_=0.0), constants=p.constants, sizes=p.sizes)
-    with pytest.raises(ValueError, match="give sizes"):
-        method(p.objective, constants=p.constants, lr=0.1)
+        method(mixture(data, lambda_=0.0), constants=p.constants)
     for wrong in (0.0, 1.0, -1.0, float("nan")):
         with pytest.raises(ValueError, match="p_w must be"):
-            method(p.objective, constants=p.constants, sizes=p.sizes, p_w=wrong)
+            method(p.objective, constants=p.constants, p_w=wrong)
     with pytest.raises(ValueError, match="lr must be"):
-        method(p.objective, constants=p.constants, sizes=p.sizes, lr=0.0)
+        method(p.objective, constants=p.constants, lr=0.0)
     with pytest.raises(ValueError, match="finite constants"):
-        method(p.objective, constants=p.constants._replace(sample_smooth_beta=float("inf")), sizes=p.sizes)
+        method(p.objective, constants=p.constants._replace(sample_smooth_beta=float("inf")))
     with pytest.raises(ValueError, match="do not send points"):
-        gossip.gossip(algorithm(), topology.ring(), 3)
+        federation(algorithm(), training=np.arange(3), exchange=gossip(topology.ring()))
     with pytest.warns(UserWarning, match="LSGD-PFL still applies"):
-        method(p.objective._replace(convex=False), constants=p.constants, sizes=p.sizes)
+        method(p.objective._replace(convex=False), constants=p.constants)

@@ -14,13 +14,13 @@ import pytest
 import majorant as mj
 import two_block_problem
 import zoo
-from majorant.core import Total
+from majorant.core import Terms, Uploads
 from majorant.data.federated import FederatedData
 from majorant.methods import lsgd
 from majorant.methods._two_blocks import Blocks, gradient
 from majorant.objectives import mixture, multi_task, weight_sharing
 from majorant.solvers import whole
-from two_block_problem import Problem, gap, play
+from two_block_problem import Problem, gap, hyper_of, play
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +56,7 @@ def test_one_full_step_goes_down_the_gradient_of_both_blocks():
 def test_the_step_of_the_theorem_converges_up_to_a_noise_level_that_shrinks_with_it():
     p = problem()
     algorithm = lsgd(p.objective, constants=p.constants)
-    lr = float(algorithm.init(jax.random.key(0)).hyper["lr"])
+    lr = float(hyper_of(algorithm, p)["lr"])
     c = p.constants
     assert lr == pytest.approx(
         min(1 / (4 * max(c.smooth_w, c.smooth_beta)), 1 / (8 * math.sqrt(3 * math.e) * 4 * c.smooth_w))
@@ -87,13 +87,13 @@ def test_weights_that_would_overflow_do_not():
 def test_a_part_of_the_clients_moves_the_server_on_average_as_all_of_them():
     p = problem()
     algorithm = lsgd(p.objective, lr=0.5)
-    server = algorithm.init(jax.random.key(0))
+    server = algorithm.server.init(jax.random.key(0))
     points = jnp.asarray(np.random.default_rng(0).normal(size=(p.clients, 2)))
-    step = lambda who, share: (
-        algorithm.server_update(
-            server, Total(points[jnp.array(who)].sum(axis=0), jnp.asarray(float(len(who))), share)
-        ).value
-    )
+
+    def step(who, share):
+        uploads = Uploads(points[jnp.array(who)].sum(axis=0), jnp.asarray(float(len(who))))
+        return algorithm.server.update(server._replace(terms=Terms(inclusion=share)), None, uploads).value
+
     everybody = step([0, 1, 2], 1.0)
     np.testing.assert_allclose(everybody, points.mean(axis=0), rtol=1e-12)
     pairs = [step(who, 2 / 3) for who in itertools.combinations(range(3), 2)]
@@ -106,7 +106,7 @@ def test_gossip_on_the_complete_graph_is_the_server():
     with jax.enable_x64(False):
         algorithm, data = zoo.algorithm("lsgd"), zoo.problem()
         served = mj.simulate(algorithm, data, rounds=3, evaluate_every=3)
-        peers = mj.simulate(mj.gossip(algorithm, mj.topology.complete(), data), data, rounds=3, evaluate_every=3)
+        peers = mj.simulate(algorithm, data, rounds=3, evaluate_every=3, exchange=mj.gossip(mj.topology.complete()))
     seen = ~data.unseen  # those that join later meet a few peers, not the server
     for name in ("train_loss", "train_score"):
         np.testing.assert_allclose(
@@ -117,9 +117,9 @@ def test_gossip_on_the_complete_graph_is_the_server():
 def test_a_client_that_joins_fits_its_own_block():
     p = problem()
     algorithm = lsgd(p.objective, lr=1.0)
-    view = algorithm.broadcast(algorithm.init(jax.random.key(0)), jax.random.key(0))
+    view = algorithm.release(algorithm.server.init(jax.random.key(0)), jax.random.key(0))
     data = jax.tree.map(lambda a: a[1], p.data)
-    slope = lambda beta: jnp.abs(gradient(p.objective, Blocks(view.value, beta), whole(data), data.id).beta).max()
+    slope = lambda beta: jnp.abs(gradient(p.objective, Blocks(view.value, beta), whole(data), data.slot).beta).max()
     joined = algorithm.join(view, data, jax.random.key(1))
     assert slope(joined.beta) < 0.1 * slope(jnp.ones(2))
 
@@ -149,7 +149,7 @@ def test_neural_networks_train(make, travels):
     assert end["loss"] < half["loss"] / 2
     assert end["train_accuracy"]["mean"] > 0.9
     assert end["test_accuracy"]["mean"] > 0.7
-    assert run.communication[0]["bytes_up"] == 60 * 5 * 4 * travels
+    assert run.communication[0]["bytes_up"] == 60 * 5 * 4 * (travels + 2)  # with a weight, and the loss
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_neural_networks_train(make, travels):
         *(({"lr": 0.1, "tau": tau}, "tau must be a positive whole number") for tau in (0, -1, 0.5, 2.5)),
         ({"lr": 0.0}, "lr must be"),
         ({"lr": 0.1, "batch_size": 0}, "batch_size must be"),
-        ({}, "give lr, or constants"),
+        ({}, "give lr: weight sharing has no constants"),
         ({"lr": 0.1, "mu": -1.0}, "mu must be"),
         ({"lr": 0.1, "output": "best"}, "output must be"),
     ],

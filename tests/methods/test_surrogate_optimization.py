@@ -19,9 +19,9 @@ def client(t=0, padding=0):
 
 def start(algorithm, data):
     key = jax.random.key(3)
-    server = algorithm.init(key)
+    server = algorithm.server.init(key)
     view = View(server.value, server.hyper, 0, 1)
-    return view, algorithm.init_client(view, data, key)
+    return view, algorithm.client.init(view, data, key)
 
 
 def em():
@@ -46,11 +46,11 @@ def test_diagnosis_measures_gradient_gain_and_distance():
     clients, sizes = [client(0), client(1)], np.array([zoo.SIZES[0], zoo.SIZES[1]])
     view, _ = start(algorithm, clients[0])
     states = [start(algorithm, c)[1]._replace(v=jnp.array([0.3, 0.7])) for c in clients]
-    measure = quickly(algorithm.diagnosis.measure)
+    measure = quickly(algorithm.diagnostics.measure)
     measured = [measure(view, s, c, jax.random.key(0)) for s, c in zip(states, clients, strict=True)]
     weights = sizes / sizes.sum()
     mean = jax.tree.map(lambda *leaves: sum(w * leaf for w, leaf in zip(weights, leaves, strict=True)), *measured)
-    concluded = algorithm.diagnosis.conclude(None, mean)
+    concluded = algorithm.diagnostics.conclude(None, mean)
 
     @jax.jit
     def likelihood(theta, pi, c):
@@ -82,10 +82,10 @@ def test_alpha_is_known_for_the_quadratic_surrogate():
         local = mj.local_sgd(share / 4.0, epochs=1, batch_size=None)
         algorithm = mj.surrogate_optimization(surrogate, local=local)
         data = client(padding=3)
-        alpha = quickly(algorithm.diagnosis.probe)(*start(algorithm, data), data, jax.random.key(0))["alpha"]
+        alpha = quickly(algorithm.diagnostics.probe)(*start(algorithm, data), data, jax.random.key(0))["alpha"]
         np.testing.assert_allclose(alpha, (1 - share) ** 2, atol=1e-4)
     exact = mj.surrogate_optimization(surrogate)
-    assert float(quickly(exact.diagnosis.probe)(*start(exact, data), data, jax.random.key(0))["alpha"]) < 1e-4
+    assert float(quickly(exact.diagnostics.probe)(*start(exact, data), data, jax.random.key(0))["alpha"]) < 1e-4
 
 
 def test_more_local_steps_solve_better():
@@ -93,7 +93,7 @@ def test_more_local_steps_solve_better():
     for steps in (1, 10, 100):
         algorithm = mj.surrogate_optimization(em(), local=mj.local_sgd(0.5, steps=steps, batch_size=None))
         data = client()
-        probe = quickly(algorithm.diagnosis.probe)
+        probe = quickly(algorithm.diagnostics.probe)
         alphas.append(float(probe(*start(algorithm, data), data, jax.random.key(0))["alpha"]))
     assert 1 > alphas[0] > alphas[1] > alphas[2] >= 0
 
@@ -122,7 +122,7 @@ def test_a_client_without_samples_sends_the_broadcast_with_weight_0():
         algorithm = mj.surrogate_optimization(surrogate, local=local)
         data = client()._replace(size=jnp.int32(0))
         view, state = start(algorithm, data)
-        upload, after = quickly(algorithm.client_update)(view, state, data, jax.random.key(0))
+        upload, after = quickly(algorithm.client.update)(view, state, data, jax.random.key(0))
         jax.tree.map(np.testing.assert_array_equal, (upload.value, after.v), (view.value, state.v))
         assert upload.weight == 0
         assert np.isfinite(upload.info["loss"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import warnings
 
 import pytest
@@ -14,9 +13,8 @@ from majorant.objectives import Constants, fully_personal, maml, mixture
 
 DATA = flat_objectives.samples()
 CONSTANTS = Constants(0.1, 1.0, 1.0, 2.0, 2.0)
-SIZES = DATA.train.sizes
 SAMPLED = {"asvrcd": asvrcd, "svrcd": svrcd, "ascd": ascd, "scd": scd, "l2sgd+": l2sgd_plus}
-COIN = {"acd": acd} | {name: functools.partial(method, sizes=SIZES) for name, method in SAMPLED.items()}
+COIN = {"acd": acd} | SAMPLED
 outside = pytest.mark.parametrize("wrong", [-0.1, 0.0, 1.0, 1.5, float("nan")])
 
 
@@ -69,5 +67,7 @@ def test_constants_are_numbers(method, wrong):
 
 @pytest.mark.parametrize("method", COIN.values(), ids=COIN)
 def test_steps_need_constants(method):
-    with pytest.raises(ValueError, match="takes its steps from constants"):
-        method(mixture(DATA), constants=None)
+    """A network has none, and clients cannot find them either."""
+    network = mixture(DATA, model=mj.models.mlp(DATA, hidden=(4,)))._replace(convex=True)
+    with pytest.raises(ValueError, match="takes its steps from constants, which mixture has not"):
+        method(network)

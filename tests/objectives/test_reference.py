@@ -7,8 +7,10 @@ import small_problems
 from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
 from sklearn.svm import LinearSVC
 
+import majorant as mj
 from majorant import models
 from majorant.objectives import (
+    apfl2,
     custom,
     fully_personal,
     global_value,
@@ -175,3 +177,29 @@ def test_an_objective_serves_in_both_precisions(make):
 def both(objective):
     """A start of both blocks."""
     return objective.init(jax.random.key(0)), objective.init_personal(jax.random.key(0))
+
+
+def test_a_client_is_handed_its_own_slot():
+    """Blends with shares of their own: at the minimum every client deploys its fully personal model, whatever α is."""
+    data = mj.data.synthetic_mixture(clients=3, dimension=3, seed=0)
+    objective = apfl2(data, alpha=[0.2, 0.5, 0.7], l2=L2)
+    found = reference_solution(objective, data)
+    alone = reference_solution(fully_personal(data, l2=L2), data)
+    for m in range(3):
+        with jax.enable_x64(True):
+            beta, own = jax.tree.map(lambda leaf, m=m: leaf[m], (found.beta, alone.beta))
+            deployed = objective.deploy(found.w, beta, np.asarray(m))
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), deployed, own)
+
+
+def test_an_objective_of_your_own_is_convex_only_if_you_say_so():
+    data = mj.data.synthetic_mixture(clients=3, dimension=3, seed=0)
+    mine = custom(
+        data,
+        lambda w, beta, batch, slot: batch.mean(batch.y * (batch.x @ w)),
+        init=lambda key: np.zeros(3),
+        predict=lambda model, x: x @ model[0],
+    )
+    assert not mine.convex
+    with pytest.raises(ValueError, match="not convex"):
+        reference_solution(mine, data)

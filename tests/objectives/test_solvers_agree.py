@@ -26,7 +26,7 @@ from majorant.objectives import (
     traditional,
     weight_sharing,
 )
-from two_block_problem import Problem, distance, play
+from two_block_problem import Problem, distance, hyper_of, play
 
 L2, LONGEST, APART = 0.3, 3, 100  # numbers in a block at most; ids of one objective and the next
 DATA = flat_objectives.samples()
@@ -66,8 +66,8 @@ SOLVERS = {
         p.objective, lr=1 / max(p.constants.smooth_w, p.constants.smooth_beta), tau=1, batch_size=None
     ),
     "acd": lambda p: acd(p.objective, constants=p.constants),
-    "asvrcd": lambda p: asvrcd(p.objective, constants=p.constants, sizes=p.sizes),
-    "svrcd": lambda p: svrcd(p.objective, constants=p.constants, sizes=p.sizes),
+    "asvrcd": lambda p: asvrcd(p.objective, constants=p.constants),
+    "svrcd": lambda p: svrcd(p.objective, constants=p.constants),
 }
 ROUNDS = {"lsgd": 400, "acd": 100, "asvrcd": 2000, "svrcd": 5000}
 
@@ -98,7 +98,7 @@ def joint_problem() -> Problem:
     objective = parts[0].objective._replace(
         init=start,
         init_personal=start,
-        value=lambda w, beta, batch, id: jax.lax.switch(id // APART, branches, w, beta, batch, id),
+        value=lambda w, beta, batch, slot: jax.lax.switch(slot // APART, branches, w, beta, batch, slot),
     )
     return parts[0]._replace(objective=objective)
 
@@ -112,8 +112,8 @@ def joint_solver(solver: str):
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_every_solver_finds_the_reference_solution(name, solver):
     mine, place = problem(name), list(OBJECTIVES).index(name)
-    data = mine.data._replace(id=mine.data.id + APART * place)
-    hyper = SOLVERS[solver](mine).init(jax.random.key(0)).hyper
+    data = mine.data._replace(slot=mine.data.slot + APART * place)
+    hyper = hyper_of(SOLVERS[solver](mine), mine)
     path = play(joint_solver(solver), joint_problem()._replace(data=data), ROUNDS[solver], hyper=hyper)
     (w, beta), (best_w, best_beta) = (path.w[-1], path.beta[-1]), mine.best
     np.testing.assert_allclose(w, np.pad(best_w, (0, LONGEST - best_w.size)), rtol=0, atol=1e-8)

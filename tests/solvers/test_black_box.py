@@ -193,6 +193,6 @@ def test_alpha_of_a_gradient_step_is_known(lr):
 
 
 def probe(algorithm, data):
-    server = algorithm.init(KEY)
-    view = algorithm.broadcast(server, KEY)
-    return algorithm.diagnosis.probe(view, algorithm.init_client(view, data, KEY), data, KEY)
+    server = algorithm.server.init(KEY)
+    view = algorithm.server.broadcast(server, KEY)
+    return algorithm.diagnostics.probe(view, algorithm.client.init(view, data, KEY), data, KEY)

@@ -69,15 +69,17 @@ participations.register("uniform", "majorant.exchange.participation:uniform", "a
 participations.register("bernoulli", "majorant.exchange.participation:bernoulli", "each with a probability")
 participations.register("cyclic", "majorant.exchange.participation:cyclic", "groups that take turns")
 
-compressors = Registry("compression")
+stages = Registry("channel")
 for _name, _help in {
     "quantized": "stochastic quantization: 8 bits a coordinate, or fewer",
     "natural": "powers of two: 9 bits a coordinate",
     "random-k": "some coordinates, drawn at random",
     "top-k": "the largest coordinates, with error feedback",
+    "clip": "displacements of at most a length",
+    "lossy": "messages that are lost with a probability",
     "identity": "everything as it is",
 }.items():
-    compressors.register(_name, f"majorant.exchange.compressors:{_name.replace('-', '_')}", _help)
+    stages.register(_name, f"majorant.exchange.channel:{_name.replace('-', '_')}", _help)
 
 topologies = Registry("topology")
 for _name, _help in {
@@ -128,7 +130,7 @@ KINDS = {
     "data": datasets,
     "models": models,
     "participation": participations,
-    "compression": compressors,
+    "channel": stages,
     "topologies": topologies,
     "criteria": criteria,
     "schedules": schedules,

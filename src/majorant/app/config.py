@@ -1,105 +1,106 @@
 """The configuration of a run: everything that decides its numbers, in one record that TOML files hold.
 
-``build`` turns it into data, model and algorithm, and raises every complaint about it before any compute is spent.
+A setting is described once, in a line here (those about data in `table_settings`): its type and range, the panel of the
+help that shows its flag, its default, and what it means. Flags (`majorant.cli.options`), files and complaints are made
+from these lines. A setting without `Flag` is for files only.
 """
 
 from __future__ import annotations
 
 import contextlib
+import difflib
 import tomllib
-import warnings
-import zlib
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+import tomli_w
+from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
 from majorant.app import catalogue
+from majorant.app._flags import STRICT, Count, Flag, Texts
+from majorant.app._kinds import fit, shortened
 from majorant.app.names import format_name, parse, parse_raw
-from majorant.app.table_settings import TableSettings, check_roles, is_table, table_options
+from majorant.app.table_settings import TableSettings
 
-if TYPE_CHECKING:
-    from majorant.core import Algorithm
-    from majorant.data.federated import FederatedData
-    from majorant.data.tabular import Encoding
-    from majorant.exchange.participation import Participation
-    from majorant.models.base import Model
-    from majorant.solvers import Solver
-
-Kind = TypeVar("Kind", bound="RunConfig")
+Kind = TypeVar("Kind", bound=TableSettings)
 
 
 class LocalConfig(BaseModel):
     """What a client does between two communications; the defaults are the FedEM authors' released settings."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = STRICT
 
-    lr: float = Field(0.1, description="learning rate of the clients")
-    epochs: int | None = Field(None, description="passes over a client's samples in a round (default 1)")
-    steps: int | None = Field(None, description="minibatches in a round, drawn with replacement, instead of epochs")
-    batch_size: int | None = Field(128, description="samples in a minibatch; 0 for all at once")
-    momentum: float = Field(0.9, description="momentum of SGD")
-    weight_decay: float = Field(5e-4, description="weight decay of SGD")
-    schedule: str = Field("multi-step", description="learning rate over the rounds: constant, multi-step, cosine")
-    optimizer: str = Field("sgd", description="sgd, an optax optimizer by name, or lbfgs, newton, least-squares")
+    lr: Annotated[float, Flag("Training")] = Field(0.1, description="learning rate of the clients")
+    epochs: Annotated[Count | None, Flag("Training", default="1")] = Field(
+        None, description="passes over a client's samples in a round"
+    )
+    steps: Annotated[Count | None, Flag("Training")] = Field(
+        None, description="minibatches in a round, drawn with replacement, instead of epochs"
+    )
+    batch_size: Annotated[int | None, Flag("Training")] = Field(
+        128, ge=0, lt=1 << 31, description="samples in a minibatch; 0 for all at once"
+    )
+    momentum: Annotated[float, Flag("Training")] = Field(0.9, description="momentum of SGD")
+    weight_decay: Annotated[float, Flag("Training")] = Field(5e-4, description="weight decay of SGD")
+    schedule: Annotated[str, Flag("Training")] = Field(
+        "multi-step", description="learning rate over the rounds: constant, multi-step or cosine"
+    )
+    optimizer: Annotated[str, Flag("Training")] = Field(
+        "sgd", description="local solver: sgd, an optax optimizer (adam), lbfgs, newton or least-squares"
+    )
     keep_moments: bool = Field(True, description="whether momentum stays with the client between rounds")
 
-    def build(self) -> Solver:
-        """The local solver."""
-        from majorant.math.checks import check_range
-        from majorant.solvers import local_optax, local_sgd
-
-        schedule = catalogue.schedules.make(self.schedule)
-        plan: dict[str, Any] = {
-            "epochs": self.epochs,
-            "steps": self.steps,
-            "batch_size": self.batch_size or None,
-            "schedule": schedule,
-            "keep_moments": self.keep_moments,
-        }
-        check_range("lr", self.lr, above=0)
-        if parse(self.optimizer)[0] in catalogue.exact_solvers:
-            return catalogue.exact_solvers.make(self.optimizer)
-        if parse(self.optimizer)[0] == "sgd":
-            return local_sgd(self.lr, momentum=self.momentum, weight_decay=self.weight_decay, **plan)
-        return local_optax(catalogue.optimizers.make(self.optimizer, self.lr), **plan)
+    @field_validator("batch_size", mode="before")
+    @classmethod
+    def all_at_once(cls, value: Any) -> Any:
+        """None and 0 mean the same, and files can say 0 only."""
+        return 0 if value is None else value
 
 
 class RunConfig(TableSettings):
     """One run: an algorithm on data, for some rounds, from one or more seeds."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     algorithm: str = Field(description="algorithm, with options after a colon: fedem:components=3")
-    data: str = Field("synthetic", description="named data, with options, or the path of a CSV or Parquet file")
-    objective: str | None = Field(
+    objective: Annotated[str | None, Flag("Method")] = Field(
         None, description="personalized objective of lsgd, acd, asvrcd, …: mixture:lambda=0.1"
     )
-    model: str = Field("auto", description="model, with options: mlp:hidden=64+32")
-    rounds: int = Field(200, ge=1, description="communication rounds, at most")
-    until: tuple[str, ...] = Field((), description="bounds that stop a run early: gradient_norm < 1e-6")
-    seed: int = Field(0, ge=0, lt=1 << 32, description="first seed of the training's randomness")
-    seeds: int = Field(1, ge=1, description="number of seeds, run side by side in one program")
-    participation: str = Field("full", description="who takes part: full, uniform:0.2, bernoulli:0.2, cyclic:0.2")
-    compression: str | None = Field(None, description="uploads in fewer bits: quantized:8, natural, random-k, top-k")
-    topology: str | None = Field(None, description="no server, but peers on a network: ring, erdos-renyi:0.5")
-    scaling: str = Field("sizes", description="displacements of peers: by their sizes, or none (the released code)")
-    diagnostics: bool | None = Field(
-        None, description="measure convergence at every evaluation (None: where there is an objective)"
+    model: Annotated[str, Flag("Method", "-m")] = Field(
+        "auto", description="model, with options: linear, mlp:hidden=64+32, cnn; auto is cnn for images, else linear"
     )
-    reference: bool | None = Field(
-        None, description="find the minimum of a convex objective, to measure against (None: where that is quick)"
+    rounds: Annotated[Count, Flag("Training", "-r")] = Field(200, description="communication rounds, at most")
+    until: Annotated[Texts, Flag("Training")] = Field(
+        (), description="bound that stops a run early: 'gradient_norm < 1e-6'; one of several is enough"
     )
-    precision: Literal["single", "double"] = Field("single", description="single or double: float32 or float64")
-    evaluate_every: int | None = Field(None, ge=1, description="rounds between evaluations (default: 20 in a run)")
-    unseen: float | None = Field(None, ge=0, lt=1, description="share of the clients kept away from training")
-    client_column: str | None = Field(None, description="the column of a table that says whose a row is")
-    label_column: str | None = Field(None, description="the column of a table that is predicted")
-    task: str = Field("auto", description="classification, regression, or auto")
-    drop: tuple[str, ...] = Field((), description="columns of a table that are left out")
-    clients: str = Field("auto", description="how clients are batched: vmap, map (one at a time), auto")
-    memory_budget: int | None = Field(None, ge=1, description="bytes within which clients must fit, else streamed")
+    seed: Annotated[int, Flag("Training")] = Field(0, ge=0, lt=1 << 32, description="first seed of the training")
+    seeds: Annotated[Count, Flag("Training")] = Field(1, description="number of seeds, run side by side in one program")
+    participation: Annotated[str, Flag("Exchange")] = Field(
+        "full", description="who takes part in a round: full, uniform:0.2, bernoulli:0.2 or cyclic:0.2"
+    )
+    channel: Annotated[Texts, Flag("Exchange", "--channel", "--compression")] = Field(
+        (), description="what uploads pass through, in order: quantized:8, natural, random-k:0.1, top-k:0.1, clip:1.0"
+    )
+    topology: Annotated[str | None, Flag("Exchange")] = Field(
+        None, description="no server, but peers on a network: ring, torus, erdos-renyi:0.5"
+    )
+    scaling: Annotated[Literal["sizes", "none"], Flag("Exchange")] = Field(
+        "sizes", description="displacements of peers: by their sizes, or none (the released code)"
+    )
+    diagnostics: Annotated[bool | None, Flag("Training", default="where there is an objective")] = Field(
+        None, description="measure convergence at every evaluation"
+    )
+    reference: Annotated[bool | None, Flag("Training", default="where it is quick")] = Field(
+        None, description="find the minimum of a convex objective, to measure against"
+    )
+    precision: Annotated[Literal["single", "double"], Flag("Training")] = Field("single", description="bits: 32 or 64")
+    evaluate_every: Annotated[Count | None, Flag("Training", default="a twentieth of the rounds")] = Field(
+        None, description="rounds between evaluations"
+    )
+    clients: Literal["auto", "vmap", "map"] = Field(
+        "auto", description="how clients are batched: vmap, map (one at a time), auto"
+    )
+    memory_budget: int | None = Field(
+        None, ge=1, lt=1 << 63, description="bytes within which clients must fit, else they are streamed"
+    )
     local: LocalConfig = LocalConfig()
 
     @model_validator(mode="before")
@@ -112,20 +113,35 @@ class RunConfig(TableSettings):
         if name not in catalogue.algorithms:
             return values
         own = {o.name for o in catalogue.algorithms.options(name)}
-        moved = {k: v for k, v in options.items() if k in LocalConfig.model_fields and k not in own}
+        moved = {str(k): v for k, v in options.items() if k in LocalConfig.model_fields and k not in own}
         if not moved:
             return values
         local = values.get("local", {})
         given = local.model_dump() if isinstance(local, LocalConfig) else dict(local)
-        parsed = {k: v for k, v in parse(values["algorithm"])[1].items() if k not in moved}
-        return values | {
-            "algorithm": format_name(name, parsed),
-            "local": given | {str(k): v for k, v in moved.items()},
-        }
+        for key, text in moved.items():
+            try:
+                given[key] = fit(text, LocalConfig.model_fields[key].annotation)
+            except ValueError as error:
+                raise ValueError(f"option {key!r} of algorithm {name!r} {error}") from None
+        kept = {k: v for k, v in parse(values["algorithm"])[1].items() if k not in moved}
+        return values | {"algorithm": format_name(name, kept), "local": given}
 
-    @field_validator("until", mode="before")
+    @model_validator(mode="before")
     @classmethod
-    def one_bound_or_several(cls, value: Any) -> Any:
+    def compression_is_a_channel(cls, values: Any) -> Any:
+        """``compression``, as version 0.1 had it, is a channel of one stage."""
+        if not isinstance(values, dict) or "compression" not in values:
+            return values
+        rest = {key: value for key, value in values.items() if key != "compression"}
+        if values["compression"] is None:
+            return rest
+        if rest.get("channel"):
+            raise ValueError("compression is called channel now: give channel alone")
+        return rest | {"channel": values["compression"]}
+
+    @field_validator("until", "channel", mode="before")
+    @classmethod
+    def one_or_several(cls, value: Any) -> Any:
         """A single text stands for a list of one."""
         return (value,) if isinstance(value, str) else value
 
@@ -140,214 +156,10 @@ class RunConfig(TableSettings):
 
         return jax.enable_x64(True) if self.precision == "double" else contextlib.nullcontext()
 
-    @property
-    def is_table(self) -> bool:
-        """Whether the data is a file rather than a name."""
-        return is_table(self.data)
-
     def differences(self, other: RunConfig) -> list[str]:
         """The settings in which two configurations differ, in words."""
         mine, theirs = flat(self.model_dump()), flat(other.model_dump())
         return [f"{k}: {mine[k]!r} against {theirs[k]!r}" for k in mine if mine[k] != theirs[k]]
-
-
-class Problem(NamedTuple):
-    """A configuration, built."""
-
-    data: FederatedData
-    model: Model
-    algorithm: Algorithm
-    participation: Participation
-    encoding: Encoding | None
-    optimum: float | None = None  # the minimum of the objective, once it is found
-
-
-def check_names(config: RunConfig) -> None:
-    """Complains about unknown names and options before anything is loaded."""
-    from majorant.engines.stopping import parse_bounds
-
-    parse_bounds(config.until)
-    catalogue.algorithms.check(config.algorithm)
-    catalogue.models.check(config.model)
-    solves = catalogue.algorithms.takes(config.algorithm, "constants")
-    if solves and config.objective is None:
-        raise ValueError(
-            f"{config.algorithm} minimises a personalized objective: give --objective, as in mixture:lambda=0.1"
-        )
-    if config.objective is not None:
-        if not solves:
-            raise ValueError(
-                f"objective goes with lsgd, acd, asvrcd, ascd, svrcd, scd and l2sgd+, not with {config.algorithm}"
-            )
-        catalogue.objectives.check(config.objective)
-    catalogue.participations.make(config.participation)
-    exact = parse(config.local.optimizer)[0] in catalogue.exact_solvers
-    (catalogue.exact_solvers if exact else catalogue.optimizers).check(config.local.optimizer)
-    if config.compression is not None:
-        catalogue.compressors.make(config.compression)
-    if config.topology is not None:
-        catalogue.topologies.check(config.topology)
-    elif config.scaling != "sizes":
-        raise ValueError("scaling is about peers: give --topology as well")
-    config.local.build()
-    if config.is_table:
-        check_roles(config.model_dump())
-    else:
-        catalogue.datasets.check(config.data)
-        for column in ("client_column", "label_column"):
-            if getattr(config, column) is not None:
-                raise ValueError(f"{column} goes with a CSV or Parquet file, not with the data set {config.data!r}")
-
-
-def load_data(config: RunConfig) -> tuple[FederatedData, Encoding | None]:
-    """The data of a configuration, and for a table how its columns became features."""
-    if config.is_table:
-        from majorant.data import from_table
-
-        data, encoding = from_table(config.data, **table_options(config.model_dump()))
-        return in_precision(data, config.precision), encoding
-    data = catalogue.datasets.make(config.data)
-    data = data if config.unseen is None else data.with_unseen(config.unseen)
-    return in_precision(data, config.precision), None
-
-
-def in_precision(data: FederatedData, precision: str) -> FederatedData:
-    """The data with its floating-point numbers in double precision, where that is asked for."""
-    import numpy as np
-
-    from majorant.data.federated import PARTS
-
-    if precision == "single":
-        return data
-    double = lambda a: a.astype(np.float64, copy=False) if np.issubdtype(a.dtype, np.floating) else a
-    parts = {part: getattr(data, part) for part in PARTS}
-    return replace(data, **{name: part._replace(x=double(part.x), y=double(part.y)) for name, part in parts.items()})
-
-
-def build_algorithm(config: RunConfig, problem: Any, clients: int, nodes: Any) -> tuple[Model, Algorithm]:
-    """Model and algorithm for a problem (data, or the spec that a saved model remembers).
-
-    ``nodes`` are the peers of a network, where there is one: the data, or the number of its clients that train.
-    """
-    model = catalogue.models.make(config.model, problem)
-    if config.objective is not None:
-        algorithm = build_solver(config, problem, nodes)
-    else:
-        algorithm = catalogue.algorithms.make(config.algorithm, model, local=config.local.build(), clients=clients)
-    if config.compression is not None:
-        from majorant.exchange.compression import compressed
-
-        algorithm = compressed(algorithm, catalogue.compressors.make(config.compression))
-    if config.topology is not None:
-        from majorant.exchange.gossip import gossip
-
-        # A saved model is used without its network: newcomers need to know how many nodes there are, no more.
-        topology = catalogue.topologies.make("ring" if isinstance(nodes, int) else config.topology)
-        algorithm = gossip(algorithm, topology, nodes, scaling=config.scaling)
-    return model, algorithm
-
-
-def build_solver(config: RunConfig, problem: Any, nodes: Any) -> Algorithm:
-    """A solver of a personalized objective, with steps from the data's own constants.
-
-    A saved model is built without data: its steps are in its server's state, and any constants will do.
-    """
-    from majorant.data.federated import FederatedData
-    from majorant.objectives import Constants
-
-    known = isinstance(nodes, FederatedData)
-    data = nodes if known else blank_data(problem, nodes)
-    objective = catalogue.objectives.make(config.objective or "", data)
-    constants: Constants | None = Constants(1.0, 1.0, 1.0, 1.0, 1.0)
-    if not objective.convex and parse(config.algorithm)[0] != "lsgd":
-        raise ValueError(
-            f"{config.algorithm} needs a convex objective, and {objective.name} is not: use lsgd with a step size, "
-            "as in lsgd:lr=0.1"
-        )
-    if known:
-        constants = objective.constants(data) if objective.convex else None
-    sizes = data.train.sizes[~data.unseen]
-    share = catalogue.participations.make(config.participation).probability(len(sizes))
-    return catalogue.algorithms.make(config.algorithm, objective, constants=constants, sizes=sizes, inclusion=share)
-
-
-def blank_data(spec: Any, clients: int) -> FederatedData:
-    """Clients with a sample of zeros each: the shape of a problem whose data is elsewhere."""
-    import numpy as np
-
-    from majorant.data.federated import FederatedData, Ragged
-
-    x, y = np.zeros((clients, *spec.features), np.float32), np.zeros(clients, np.int32 if spec.classes else np.float32)
-    part, names = Ragged(x, y, np.arange(clients + 1)), tuple(map(str, range(clients)))
-    return FederatedData(part, part, part, np.zeros(clients, bool), names, tuple(range(spec.classes)), "blank")
-
-
-def build(config: RunConfig, data: FederatedData | None = None) -> Problem:
-    """Everything that a run needs; ``data`` may be given where several runs share it."""
-    with config.arithmetic():
-        return build_problem(config, data)
-
-
-def build_problem(config: RunConfig, data: FederatedData | None) -> Problem:
-    """`build`, in the precision that is switched on."""
-    from majorant.engines.memory import message_shapes, refuse_absences, tiny_client
-    from majorant.engines.stopping import needs_diagnostics, parse_bounds
-
-    check_names(config)
-    participation = catalogue.participations.make(config.participation)
-    encoding = None
-    if data is None:
-        data, encoding = load_data(config)
-    data = in_precision(data, config.precision)
-    model, algorithm = build_algorithm(config, data, data.clients, data)
-    refuse_absences(algorithm, participation, data)
-    if config.local != LocalConfig() and not catalogue.algorithms.takes(config.algorithm, "local"):
-        warnings.warn(f"{config.algorithm} has its own local solver: lr, epochs and the like are ignored", stacklevel=2)
-    if config.diagnostics and algorithm.diagnosis is None:
-        warnings.warn(f"{config.algorithm} does not say how it measures its convergence: no diagnostics", stacklevel=2)
-    components = components_of(algorithm)
-    if components > int(data.train.sizes.sum()):
-        raise ValueError(f"{components} components for {data.train.sizes.sum()} training samples: use fewer")
-    message_shapes(algorithm, tiny_client(data))  # complaints about the model come before a run exists
-    if config.until:
-        against = config.objective is not None and config.reference is not False
-        needs_diagnostics(parse_bounds(config.until), algorithm, data, optimum_known=against)
-    return Problem(data, model, algorithm, participation, encoding)
-
-
-def components_of(algorithm: Algorithm) -> int:
-    """How many components a mixture algorithm has, 0 for the others."""
-    import jax
-
-    if algorithm.mixture is None:
-        return 0
-    value = jax.eval_shape(algorithm.init, jax.random.key(0)).value
-    return jax.tree.leaves(value)[0].shape[0 if algorithm.network is None else 1]
-
-
-def fingerprint(data: FederatedData) -> str:
-    """A short checksum of the data, so that a run is not resumed on other data."""
-    import numpy as np
-
-    checksum = 0
-    for ragged in (data.train, data.validation, data.test):
-        for array in (ragged.offsets, ragged.y, ragged.x):
-            checksum = zlib.crc32(np.ascontiguousarray(array).data, checksum)
-    return f"{zlib.crc32(data.unseen.tobytes(), checksum):08x}"
-
-
-def network_fingerprint(algorithm: Algorithm) -> str:
-    """A short checksum of a network's links and first weights, where there is one: a file of links may change."""
-    import jax
-    import numpy as np
-
-    if algorithm.network is None:
-        return ""
-    network = algorithm.network().network
-    checksum = zlib.crc32(np.ascontiguousarray(network.edges).data)
-    for leaf in jax.tree.leaves(network.draw(jax.random.key(0), 1)):
-        checksum = zlib.crc32(np.ascontiguousarray(leaf).data, checksum)
-    return f"-{checksum:08x}"
 
 
 def load_config(path: str | Path, **overrides: Any) -> RunConfig:
@@ -361,7 +173,7 @@ def read_settings(path: str | Path) -> dict[str, Any]:
         return tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ValueError(f"there is no configuration file {path}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{path} is not a valid TOML file: {error}") from None
 
 
@@ -386,10 +198,8 @@ def validated(kind: type[Kind], values: dict[str, Any], overrides: dict[str, Any
         raise ValueError(explain(error, kind)) from None
 
 
-def explain(error: ValidationError, kind: type[RunConfig] = RunConfig) -> str:
+def explain(error: ValidationError, kind: type[TableSettings]) -> str:
     """pydantic's complaints in one readable sentence each."""
-    import difflib
-
     known = [*kind.model_fields, *LocalConfig.model_fields]
     lines = []
     for item in error.errors():
@@ -402,30 +212,16 @@ def explain(error: ValidationError, kind: type[RunConfig] = RunConfig) -> str:
             lines.append(f"there is no setting {where!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
         elif item["type"] == "missing":
             lines.append(f"the setting {where!r} is missing")
+        elif item["type"] == "value_error":
+            lines.append(str(item["ctx"]["error"]))
         else:
-            lines.append(f"{where}: {item['msg'][0].lower()}{item['msg'][1:]}, got {item['input']!r}")
+            lines.append(f"{where}: {item['msg'][0].lower()}{item['msg'][1:]}, got {shortened(repr(item['input']))}")
     return "; ".join(lines)
 
 
 def to_toml(config: RunConfig) -> str:
     """The configuration as a TOML file that `load_config` reads back."""
-    values = config.model_dump(exclude_none=True)
-    local = values.pop("local")
-    section = lambda table: "".join(f"{k} = {toml_value(v)}\n" for k, v in table.items())
-    batch = {} if config.local.batch_size else {"batch_size": 0}
-    return f"{section(values)}\n[local]\n{section(local | batch)}"
-
-
-def toml_value(value: Any) -> str:
-    """A value in TOML: booleans, numbers, texts and lists of them."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int | float):
-        return repr(value)
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(toml_value, value)) + "]"
-    escaped = str(value).replace("\\", "\\\\").replace('"', '\\"')
-    return '"' + "".join(c if c >= " " and c != "\x7f" else f"\\u{ord(c):04x}" for c in escaped) + '"'
+    return tomli_w.dumps(config.model_dump(exclude_none=True))
 
 
 def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -11,37 +11,40 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
+from majorant.app.files import DamagedFile, atomic_write_text, read_json, strict_json
+from majorant.app.folders import claimed
 from majorant.app.names import nearest
-from majorant.app.storage import DamagedFile, atomic_write_text, load_tree, save_tree, strict_json
+from majorant.app.records import Count, Number, Record, Share, Whole, checked
+from majorant.app.trees import load_tree, save_tree
 
 FORMAT = 2
-Number = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]  # null: not finite
 
 
-class PointRecord(BaseModel):
+class PointRecord(Record):
     """A model of a front in numbers; those that are not known, or not finite, are NaN here and null in the file."""
 
-    model_config = ConfigDict(frozen=True, populate_by_name=True)
+    model_config = ConfigDict(populate_by_name=True)
 
-    point: int
-    weight: float = Field(alias="lambda")
-    criteria_weights: list[float]  # the criteria's shares in λ
+    point: Whole
+    weight: float = Field(alias="lambda", ge=0, lt=1)
+    criteria_weights: Annotated[list[float], Field(strict=False)]  # the criteria's shares in λ
     loss: Number  # the agents' mean training loss
     worst_loss: Number  # the largest of the agents' training losses
     judged_by: Literal["mean loss", "worst loss"]  # which of the two is a coordinate of the front
     criteria: dict[str, Number]
-    decision_gaps: dict[str, Number] = {}  # of criteria about groups: the largest difference of rates of decisions
-    accuracy: Number  # on the test samples, as macro F1
-    macro_f1: Number
+    decision_gaps: dict[str, Share] = Field(
+        {}
+    )  # of criteria about groups: the largest difference of rates of decisions
+    accuracy: Share  # on the test samples, as macro F1
+    macro_f1: Share
     test_loss: Number = math.nan  # the mean over the test samples of all clients
-    validation_accuracy: Number
+    validation_accuracy: Share
     validation_loss: Number
     certificate: Number
     centralized_gap: Number = math.nan  # F/F* − 1, where a centralized solve was asked for
@@ -59,23 +62,21 @@ class PointRecord(BaseModel):
         return not all(map(math.isfinite, self.values))
 
 
-class FrontRecord(BaseModel):
+class FrontRecord(Record):
     """A front in numbers."""
-
-    model_config = ConfigDict(frozen=True)
 
     format: int
     dataset: str
     model: str
-    clients: int
-    rounds: int
-    seed: int
+    clients: Count
+    rounds: Count
+    seed: Whole
     scalarization: str
     criteria: list[str]
     points: list[PointRecord] = Field(min_length=1)
-    knee: int
-    best_validation: int | None
-    picked: int
+    knee: Whole
+    best_validation: Whole | None
+    picked: Whole
     picked_by: str
     hypervolume: Number
     hypervolume_reference: list[float]
@@ -156,10 +157,7 @@ def read_front(folder: Path) -> FrontRecord:
             raise ValueError(f"there is no folder {folder}")
         what = "the folder of a run" if (folder / "summary.json").exists() else "not the folder of a finished front"
         raise ValueError(f"{folder} is {what}: it has no front.json, which majorant pareto writes")
-    try:
-        content = json.loads(path.read_bytes())
-    except (ValueError, RecursionError):
-        raise DamagedFile(f"{path} is cut short or altered: it is not JSON") from None
+    content = read_json(path)
     if not isinstance(content, dict) or "format" not in content or "points" not in content:
         raise DamagedFile(f"{path} was not written by Majorant, or was altered")
     if content["format"] != FORMAT:
@@ -168,14 +166,7 @@ def read_front(folder: Path) -> FrontRecord:
             f"{path} has format {content['format']!r}; this version of Majorant reads format {FORMAT}"
             + (again if content["format"] == 1 else "")
         )
-    try:
-        return FrontRecord.model_validate(content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise DamagedFile(
-            f"{path} was altered: {where + ': ' if where else ''}{first['msg'].removeprefix('Value error, ')}"
-        ) from None
+    return checked(FrontRecord, content, path)
 
 
 def choose_point(
@@ -242,4 +233,6 @@ def deploy(folder: Path, record: FrontRecord, place: int, by: str) -> FrontRecor
 def pick(folder: Path, **how: Any) -> FrontRecord:
     """Reads a folder, chooses a point (see `choose_point`) and deploys it."""
     record = read_front(folder)
-    return deploy(folder, record, *choose_point(record, **how))
+    chosen = choose_point(record, **how)
+    with claimed(folder):
+        return deploy(folder, record, *chosen)

@@ -9,12 +9,11 @@ from __future__ import annotations
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
-from zipfile import BadZipFile
 
 import jax
 import numpy as np
-from numpy.lib.npyio import NpzFile
 
+from majorant.app._samples import read_npz
 from majorant.tradeoffs import criteria
 from majorant.tradeoffs.criteria import Criterion
 
@@ -52,7 +51,7 @@ def group_lasso(setting: Setting, factor: float = 1.0) -> Criterion:
 
 def distance(setting: Setting, run: str, factor: float = 1.0) -> Criterion:
     """Parameters close to those of a saved run's shared model."""
-    from majorant.app.execute import load_deployment
+    from majorant.app.saved_model import load_deployment
 
     reference = load_deployment(Path(run))[0].server.value
     wanted = jax.eval_shape(setting.model.init, jax.random.key(0))
@@ -115,22 +114,11 @@ def public_samples(
     if path.suffix.lower() != ".npz":
         if setting.encoding is None:
             raise ValueError(f"the agents' data is not a table: give public samples as an .npz file, not {file}")
-        return table_samples(setting.encoding, path, group, labelled)
-    needed = ["x", *["y"] * labelled, *([group] if group else [])]
-    try:
-        with path.open("rb") as opened:
-            arrays = np.load(opened, allow_pickle=False)
-            there = {name: arrays[name] for name in needed if name in arrays} if isinstance(arrays, NpzFile) else None
-    except FileNotFoundError:
-        raise ValueError(f"there is no file {file}") from None
-    except (OSError, EOFError, ValueError, BadZipFile) as error:
-        raise ValueError(f"{file} is not a readable .npz file: {error}") from None
-    if there is None:
-        raise ValueError(f"{file} is not an .npz file but one array: save x and the others by name, with numpy.savez")
-    missing = [name for name in needed if name not in there]
-    if missing:
-        raise ValueError(f"{file} has no array {missing[0]!r}: it needs {', '.join(needed)}")
-    found = {"group" if name == group else name: values for name, values in there.items()}
+        found = table_samples(setting.encoding, path, group, labelled)
+    else:
+        needed = ["x", *["y"] * labelled, *([group] if group else [])]
+        there = read_npz(path, needed)
+        found = {"group" if name == group else name: values for name, values in there.items() if name in needed}
     check_groups(found.get("group"), group)
     found["x"] = check_features(found["x"], setting.features)
     scale = setting.encoding.target_scale if setting.encoding else None
@@ -138,7 +126,7 @@ def public_samples(
 
 
 def table_samples(encoding: Encoding, path: Path, group: str | None, labelled: bool) -> dict[str, np.ndarray]:
-    """`public_samples` of a table; ``group`` is one of its columns."""
+    """The samples in a table, with labels as people know them; ``group`` is one of its columns."""
     from majorant.data.tabular.problems import tell
     from majorant.data.tabular.reading import read_source
     from majorant.data.tabular.table import encode_rows, names_in
@@ -148,10 +136,7 @@ def table_samples(encoding: Encoding, path: Path, group: str | None, labelled: b
     x, y, rows, notes = encode_rows(table, encoding, require_labels=labelled)
     tell(table.where, notes)
     found = {"x": x} | ({"y": y} if labelled and y is not None else {})
-    if names is not None:
-        found["group"] = names[rows]
-        check_groups(found["group"], group)
-    return found
+    return found | ({"group": names[rows]} if names is not None else {})
 
 
 def check_groups(values: np.ndarray | None, name: str | None) -> None:

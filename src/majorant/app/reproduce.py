@@ -8,8 +8,8 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from majorant.app.files import atomic_write_bytes, atomic_write_text, check_writable, strict_json
 from majorant.app.names import nearest
-from majorant.app.storage import atomic_write_text, check_writable, strict_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -61,6 +61,16 @@ def experiments() -> dict[str, Experiment]:
     return found
 
 
+def experiment_named(name: str) -> Experiment:
+    """The experiment of a name that must be known."""
+    known = experiments()
+    if not known:
+        raise ValueError("no experiments are installed: pip install majorant-reproductions, or ./reproductions")
+    if name not in known:
+        raise ValueError(f"there is no experiment {name!r}{nearest(name, known)}; there are {', '.join(known)}")
+    return known[name]
+
+
 def lazily(place: str, help: str) -> Experiment:
     """An experiment whose function, "module:function", is imported when it runs."""
     return Experiment(help, lambda context: pkgutil.resolve_name(place)(context))
@@ -70,18 +80,14 @@ def reproduce(name: str, folder: Path, *, quick: bool, seeds: int | None, consol
     """Runs an experiment, prints its tables, and writes ``results.json``, ``results.md`` and figures."""
     from rich.table import Table
 
-    known = experiments()
-    if not known:
-        raise ValueError("no experiments are installed: pip install majorant-reproductions, or ./reproductions")
-    if name not in known:
-        raise ValueError(f"there is no experiment {name!r}{nearest(name, known)}; there are {', '.join(known)}")
+    experiment = experiment_named(name)
     if seeds is not None and seeds < 1:
         raise ValueError(f"seeds must be at least 1, got {seeds}")
     folder.mkdir(parents=True, exist_ok=True)
     check_writable(folder)
     with console.status(f"{name} …") as status:
         tell = lambda text: status.update(f"{name}: {text} …")
-        results = known[name].run(Context(quick, seeds, tell))
+        results = experiment.run(Context(quick, seeds, tell))
     for result in results:
         table = Table(title=result.title, title_justify="left")
         for i, column in enumerate(result.columns):
@@ -117,4 +123,4 @@ def draw(results: list[Result], folder: Path) -> None:
     for number, result in enumerate(results, 1):
         if result.curves:
             picture = render(lines(result.curves, *result.axes, result.bands, result.dots), "png")
-            (folder / f"figure{number}.png").write_bytes(picture)
+            atomic_write_bytes(folder / f"figure{number}.png", picture)

@@ -1,4 +1,4 @@
-"""The settings of a run that are about a table, and how they reach the reader of tables."""
+"""The settings of a run that are about its data, most of them about tables, and how they reach the reader of tables."""
 
 from __future__ import annotations
 
@@ -6,42 +6,107 @@ import contextlib
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, field_validator
+
+from majorant.app._flags import STRICT, Flag, Texts
 
 TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".pq")
+Shares = Annotated[tuple[float, ...], Field(strict=False)]  # files have lists
 
 
 class TableSettings(BaseModel):
-    """What can be said about a table, besides its clients and labels."""
+    """The data of a run: a name, or a table and what is said about it."""
 
-    categorical: tuple[str, ...] = Field((), description="columns that are categories although they look otherwise")
-    dates: tuple[str, ...] = Field((), description="how dates are written, a column each: visit=%d/%m/%Y")
-    missing: Literal["impute", "drop", "refuse"] = Field(
+    model_config = STRICT
+
+    data: Annotated[str, Flag("Data", "-d")] = Field(
+        "synthetic", description="named data, with options (synthetic:clients=100), or a CSV or Parquet file"
+    )
+    unseen: Annotated[float | None, Flag("Data", default="as the data says")] = Field(
+        None, ge=0, lt=1, description="share of the clients kept away from training"
+    )
+    client_column: Annotated[str | None, Flag("Data")] = Field(None, description="the column that says whose a row is")
+    label_column: Annotated[str | None, Flag("Data")] = Field(None, description="the column that is predicted")
+    task: Annotated[Literal["auto", "classification", "regression"], Flag("Data")] = Field(
+        "auto", description="what the label is; auto looks at its values"
+    )
+    drop: Annotated[Texts, Flag("Data")] = Field((), description="columns of a table that are left out: a,b")
+    categorical: Annotated[Texts, Flag("Data")] = Field(
+        (), description="columns that are categories although they look otherwise: a,b"
+    )
+    dates: Annotated[Texts, Flag("Data")] = Field((), description="how a column's dates are written: visit=%d/%m/%Y")
+    missing: Annotated[Literal["impute", "drop", "refuse"], Flag("Data")] = Field(
         "impute", description="missing values: impute the training mean, drop the row, or refuse the table"
     )
-    missing_values: tuple[str, ...] = Field((), description="further texts that mark a missing value")
-    max_categories: int = Field(50, ge=2, description="categories of a column, at most: rarer ones are pooled")
-    min_samples: int = Field(0, ge=0, description="clients with fewer rows are left out")
-    split: tuple[float, float, float] = Field(
+    missing_values: Annotated[Texts, Flag("Data")] = Field((), description="a further text that marks a missing value")
+    max_categories: Annotated[int, Flag("Data")] = Field(
+        50, ge=2, lt=1 << 31, description="categories of a column, at most: rarer ones are pooled"
+    )
+    min_samples: Annotated[int, Flag("Data")] = Field(
+        0, ge=0, lt=1 << 31, description="clients with fewer rows are left out"
+    )
+    split: Annotated[Shares, Flag("Data", default="0.6,0.2,0.2")] = Field(
         (0.6, 0.2, 0.2), description="shares of train, validation and test rows of every client"
     )
-    split_seed: int = Field(0, ge=0, description="seed of the random split")
-    time_column: str | None = Field(None, description="split in the order of this column, the last rows for test")
-    group_column: str | None = Field(None, description="split in whole groups: rows of a patient stay together")
-    split_column: str | None = Field(None, description="the column that says train, validation or test")
-    scale_target: bool = Field(
+    split_seed: Annotated[int, Flag("Data")] = Field(0, ge=0, lt=1 << 32, description="seed of the random split")
+    time_column: Annotated[str | None, Flag("Data")] = Field(
+        None, description="split in the order of this column, the last rows for test"
+    )
+    group_column: Annotated[str | None, Flag("Data")] = Field(
+        None, description="split in whole groups of this column: rows of a patient stay together"
+    )
+    split_column: Annotated[str | None, Flag("Data")] = Field(
+        None, description="the column that says train, validation or test"
+    )
+    scale_target: Annotated[bool, Flag("Data")] = Field(
         True, description="train on targets of mean 0 and scale 1; predictions and RMSE are in original units"
     )
 
+    @field_validator("drop", "categorical", "dates", "missing_values", mode="before")
+    @classmethod
+    def text_or_texts(cls, value: Any) -> Any:
+        """A single text stands for a list of one."""
+        return (value,) if isinstance(value, str) else value
 
-def table_options(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of `from_table` among plain settings of a run."""
-    names = ("client_column", "label_column", "task", "drop", *TableSettings.model_fields)
-    options = {name: settings[name] for name in names if settings.get(name) is not None and name != "split_seed"}
-    options |= {"dates": date_formats(options.get("dates", ())), "unseen": settings.get("unseen") or 0.0}
-    return options | {"seed": settings.get("split_seed") or 0}
+    @field_validator("split")
+    @classmethod
+    def three_shares(cls, value: tuple[float, ...]) -> tuple[float, ...]:
+        """Shares that a split can have."""
+        from majorant.data.checks import check_split
+
+        check_split(value)
+        return value
+
+    @field_validator("dates")
+    @classmethod
+    def columns_and_formats(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        """A column and its format each."""
+        date_formats(value)
+        return value
+
+    @property
+    def is_table(self) -> bool:
+        """Whether the data is a file, or several, rather than a name."""
+        return self.data.endswith(TABLES)
+
+    def table_options(self) -> dict[str, Any]:
+        """The options of `from_table`."""
+        options = {
+            name: getattr(self, name) for name in TableSettings.model_fields if name not in ("data", "split_seed")
+        }
+        return options | {"dates": date_formats(self.dates), "unseen": self.unseen or 0.0, "seed": self.split_seed}
+
+    def check_roles(self) -> None:
+        """A table needs columns of clients and labels ; several files may be a client each."""
+        several = any(character in self.data for character in "*?[")
+        for column in ("label_column",) if several else ("client_column", "label_column"):
+            if getattr(self, column) is None:
+                raise ValueError(f"a table needs {column}: give --{column.replace('_', '-')} NAME")
+
+
+OF_TABLES = tuple(name for name in TableSettings.model_fields if name not in ("data", "unseen"))
 
 
 def date_formats(texts: Sequence[str]) -> dict[str, str]:
@@ -59,31 +124,18 @@ def date_formats(texts: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def is_table(data: Any) -> bool:
-    """Whether data is a file, or several, rather than a name."""
-    return isinstance(data, str) and data.endswith(TABLES)
-
-
-def check_roles(settings: Mapping[str, Any]) -> None:
-    """A table needs columns of clients and labels; several files may be a client each."""
-    several = any(character in settings["data"] for character in "*?[")
-    for column in ("label_column",) if several else ("client_column", "label_column"):
-        if settings.get(column) is None:
-            raise ValueError(f"a table needs {column}: give --{column.replace('_', '-')} NAME")
-
-
 def check_table(flags: Mapping[str, Any], config: Path | None) -> None:
     """Complains about a table that is not there or lacks a column, before JAX is loaded.
 
     ``flags`` go over the settings in the file ``config``, where there is one.
     """
-    settings = {}
-    if config is not None:
-        with contextlib.suppress(OSError, ValueError):  # complaints about the file come with the others about settings
-            settings = tomllib.loads(config.read_text(encoding="utf-8"))
-    settings |= {name: value for name, value in flags.items() if value is not None}
-    if is_table(settings.get("data")):
+    about = None
+    with contextlib.suppress(OSError, ValueError, RecursionError):  # complaints about settings come later, all together
+        values = tomllib.loads(config.read_text(encoding="utf-8")) if config is not None else {}
+        given = {name: value for name, value in (values | dict(flags)).items() if value is not None}
+        about = TableSettings.model_validate({k: v for k, v in given.items() if k in TableSettings.model_fields})
+    if about is not None and about.is_table:
         from majorant.data.tabular import check_header
 
-        check_roles(settings)
-        check_header(settings["data"], **table_options(settings))
+        about.check_roles()
+        check_header(about.data, **about.table_options())

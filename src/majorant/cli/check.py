@@ -2,88 +2,62 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
-from majorant.cli.terminal import console, escaped, friendly_errors
+from majorant.app._text import neutral
+from majorant.app.config import validated
+from majorant.app.table_settings import TableSettings
+from majorant.cli.options import Json, with_settings
+from majorant.cli.terminal import console, print_json, say
 
 if TYPE_CHECKING:
     from majorant.data.tabular import TableReport
 
 MANY = 20  # clients or classes that are shown
-Texts = list[str] | None
 
 
+@with_settings(TableSettings, without=("data",))
 def check(
     table: Annotated[str, typer.Argument(help="A CSV or Parquet file, or several: 'silos/*.csv'.")],
-    client_column: Annotated[str | None, typer.Option(help="The column that says whose a row is.")] = None,
-    label_column: Annotated[str | None, typer.Option(help="The column that is predicted.")] = None,
-    task: Annotated[str, typer.Option(help="classification, regression, or auto.")] = "auto",
-    drop: Annotated[Texts, typer.Option(help="Columns to leave out: a,b (repeatable).")] = None,
-    categorical: Annotated[Texts, typer.Option(help="Columns that are categories: a,b (repeatable).")] = None,
-    dates: Annotated[Texts, typer.Option(help="How dates are written: visit=%d/%m/%Y (repeatable).")] = None,
-    missing: Annotated[str, typer.Option(help="Missing values: impute, drop or refuse.")] = "impute",
-    missing_values: Annotated[Texts, typer.Option(help="A text that marks a missing value (repeatable).")] = None,
-    max_categories: Annotated[int, typer.Option(help="Categories of a column: rarer ones are pooled.")] = 50,
-    min_samples: Annotated[int, typer.Option(help="Leave out clients with fewer rows.")] = 0,
-    split: Annotated[str, typer.Option(help="Shares of train, validation and test.")] = "0.6,0.2,0.2",
-    split_seed: Annotated[int, typer.Option(help="Seed of the random split.")] = 0,
-    time_column: Annotated[str | None, typer.Option(help="Split in the order of this column.")] = None,
-    group_column: Annotated[str | None, typer.Option(help="Split in whole groups of this column.")] = None,
-    split_column: Annotated[str | None, typer.Option(help="The column that says train, validation or test.")] = None,
-    unseen: Annotated[float, typer.Option(help="Share of the clients kept away from training.")] = 0.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON and nothing else.")] = False,
+    settings: dict[str, Any],
+    as_json: Json = False,
 ) -> None:
     """Show a table as training would see it: columns, clients, problems and what would fix them."""
-    settings = {k: v for k, v in locals().items() if k not in ("table", "as_json")}
-    with friendly_errors():
-        from majorant.app.table_settings import check_roles, table_options
-        from majorant.data.tabular import inspect_table
+    from majorant.data.tabular import inspect_table
 
-        check_roles({"data": table} | settings)
-        report = inspect_table(table, **table_options(settings | {"split": shares(split)}))
-        if as_json:
-            print(json.dumps(report.to_dict(), indent=2, ensure_ascii=False))
-        else:
-            show(report)
-        sys.stdout.flush()
-        if report.problems:
-            raise typer.Exit(2)
-
-
-def shares(text: str) -> tuple[float, ...]:
-    """The numbers in a list with commas.
-
-    >>> shares("0.8, 0, 0.2")
-    (0.8, 0.0, 0.2)
-    """
-    try:
-        return tuple(float(part) for part in text.split(","))
-    except ValueError:
-        raise ValueError(f"--split takes three shares, as in 0.6,0.2,0.2, got {text!r}") from None
+    about = validated(TableSettings, {"data": table}, settings)
+    about.check_roles()
+    report = inspect_table(table, **about.table_options())
+    if as_json:
+        print_json(report.to_dict())
+    else:
+        show(report)
+    sys.stdout.flush()
+    if report.problems:
+        raise typer.Exit(2)
 
 
 def show(report: TableReport) -> None:
     """The report for a person."""
-    say = lambda text: console.print(escaped(text), highlight=False, soft_wrap=True)
-    say(f"{report.where}: {report.rows} rows, {len(report.clients)} clients, {outcome(report)}")
+    say(f"{report.where}: {report.rows} rows, {len(report.clients)} clients, {outcome(report)}", wrap=False)
     if report.columns:
         rows = [[c.name, c.kind, str(c.missing or ""), str(c.features or ""), c.decision] for c in report.columns]
         console.print(grid(["column", "kind", "missing", "features", "what becomes of it"], rows, (2, 3)))
     if report.clients:
         console.print(grid(["client", "rows", "train", "labels", ""], client_rows(report), (1, 2)))
         if len(report.clients) > MANY:
-            say(f"… and {len(report.clients) - MANY} more clients, {sizes(report)}")
+            say(f"… and {len(report.clients) - MANY} more clients, {sizes(report)}", wrap=False)
     for note in report.notes:
-        say(f"note: {note}")
+        say(f"note: {note}", wrap=False)
     for problem in report.problems:
-        say(f"problem: {problem.what}\n  fix: {problem.fix}")
+        say(f"problem: {problem.what}\n  fix: {problem.fix}", wrap=False)
     if not report.problems:
-        say(f"ready to train on, with {len(report.features)} features")
+        say(f"ready to train on, with {len(report.features)} features", wrap=False)
 
 
 def outcome(report: TableReport) -> str:
@@ -127,5 +101,5 @@ def grid(heads: list[str], rows: list[list[str]], numbers: tuple[int, ...]) -> A
     for place, head in enumerate(heads):
         table.add_column(head, justify="right" if place in numbers else "left", overflow="fold")
     for row in rows:
-        table.add_row(*map(escaped, row))
+        table.add_row(*(Text(neutral(cell)) for cell in row))
     return table

@@ -2,237 +2,52 @@
 
 from __future__ import annotations
 
-import functools
-import itertools
-import json
+import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.table import Table
 
+from majorant.cli._failures import CLOSED, Commands
+from majorant.cli._streams import adapt_streams, let_go_of_output
 from majorant.cli.check import check
-from majorant.cli.flags import (
-    BatchSize,
-    ClientColumn,
-    Compression,
-    Config,
-    Data,
-    Diagnostics,
-    Drop,
-    DryRun,
-    Epochs,
-    EvaluateEvery,
-    Figures,
-    Json,
-    LabelColumn,
-    Model,
-    Momentum,
-    Objective,
-    Optimizer,
-    Out,
-    Participation,
-    Precision,
-    Rate,
-    Reference,
-    Rounds,
-    Scaling,
-    Schedule,
-    Seed,
-    Seeds,
-    Steps,
-    Task,
-    Topology,
-    Unseen,
-    Until,
-    WeightDecay,
-)
-from majorant.cli.pareto import pareto, write_page
-from majorant.cli.terminal import (
-    check_figures,
-    comparison_table,
-    console,
-    errors,
-    friendly_errors,
-    looking_for_minimum,
-    objective_table,
-    progress,
-    tell_network,
-    tell_where,
-)
+from majorant.cli.options import Figures, Json, Out
+from majorant.cli.pareto import number, pareto, write_page
+from majorant.cli.terminal import check_figures, console, errors, print_json, say, tell_runs
+from majorant.cli.train import compare, run, write_pages
 
 app = typer.Typer(
     name="majorant",
+    cls=Commands,
     help="Personalized federated learning by surrogate optimization.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.add_typer(pareto, name="pareto")
 app.command()(check)
+app.command()(run)
+app.command()(compare)
+app.add_typer(pareto, name="pareto")
 
 
-@app.callback()
-def top(version: Annotated[bool, typer.Option("--version", help="Show the version.", is_eager=True)] = False) -> None:
-    """Personalized federated learning by surrogate optimization."""
-    if version:
+def show_version(wanted: bool) -> None:
+    """Prints the version and ends."""
+    if wanted:
         import majorant
 
-        console.print(f"majorant {majorant.__version__}")
+        say(f"majorant {majorant.__version__}")
         raise typer.Exit
 
 
-@app.command()
-def run(
-    algorithm: Annotated[str | None, typer.Argument(help="Algorithm, with options: fedem:components=3.")] = None,
-    data: Data = None,
-    objective: Objective = None,
-    model: Model = None,
-    rounds: Rounds = None,
-    until: Until = None,
-    seed: Seed = None,
-    seeds: Seeds = None,
-    participation: Participation = None,
-    compression: Compression = None,
-    topology: Topology = None,
-    scaling: Scaling = None,
-    diagnostics: Diagnostics = None,
-    reference: Reference = None,
-    precision: Precision = None,
-    unseen: Unseen = None,
-    evaluate_every: EvaluateEvery = None,
-    client_column: ClientColumn = None,
-    label_column: LabelColumn = None,
-    task: Task = None,
-    drop: Drop = None,
-    lr: Rate = None,
-    epochs: Epochs = None,
-    steps: Steps = None,
-    batch_size: BatchSize = None,
-    momentum: Momentum = None,
-    weight_decay: WeightDecay = None,
-    schedule: Schedule = None,
-    optimizer: Optimizer = None,
-    config: Config = None,
-    out: Out = None,
-    resume: Annotated[Path | None, typer.Option(help="Go on with this run folder.")] = None,
-    dry_run: DryRun = False,
-    as_json: Json = False,
-    figures: Figures = None,
+@app.callback()
+def top(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=show_version)
+    ] = False,
 ) -> None:
-    """Train one method and evaluate every client's own model."""
-    flags = {k: v for k, v in locals().items() if k not in NOT_SETTINGS}
-    with friendly_errors():
-        from majorant.app.table_settings import check_table
-
-        if not dry_run:
-            check_table(flags, config)
-        from majorant.app.config import build, check_names
-        from majorant.app.execute import point_last_at, run_in_folder
-
-        settings = resolve(flags, config, resume)
-        check_names(settings)
-        if dry_run:
-            return show_configuration([settings])
-        folder = resume or out or fresh_folder(f"{settings.algorithm}-{settings.data}")
-        check_figures(figures)
-        problem = build(settings)
-        problem = problem._replace(optimum=looking_for_minimum(settings, problem.data, quiet=as_json))
-        if not as_json:
-            tell_network(problem.algorithm)
-        with progress([settings.algorithm], settings.rounds, quiet=as_json) as bars:
-            advance, again = functools.partial(bars.advance, 0), resume is not None
-            result = run_in_folder(settings, folder, problem=problem, resume=again, on_evaluation=advance)
-            bars.finish(0, result.rounds)
-        point_last_at(folder)
-        report = write_pages([folder], folder, figures)
-        if as_json:
-            print((folder / "summary.json").read_text(), end="")
-        else:
-            console.print(str(result.summary()), highlight=False)
-            tell_where(folder, report)
-
-
-@app.command()
-def compare(
-    algorithms: Annotated[list[str], typer.Argument(help="Two or more algorithms, each with options: fedavg:lr=0.03.")],
-    data: Data = None,
-    objective: Objective = None,
-    model: Model = None,
-    rounds: Rounds = None,
-    until: Until = None,
-    seed: Seed = None,
-    seeds: Seeds = None,
-    participation: Participation = None,
-    compression: Compression = None,
-    topology: Topology = None,
-    scaling: Scaling = None,
-    diagnostics: Diagnostics = None,
-    reference: Reference = None,
-    precision: Precision = None,
-    unseen: Unseen = None,
-    evaluate_every: EvaluateEvery = None,
-    client_column: ClientColumn = None,
-    label_column: LabelColumn = None,
-    task: Task = None,
-    drop: Drop = None,
-    lr: Rate = None,
-    epochs: Epochs = None,
-    steps: Steps = None,
-    batch_size: BatchSize = None,
-    momentum: Momentum = None,
-    weight_decay: WeightDecay = None,
-    schedule: Schedule = None,
-    optimizer: Optimizer = None,
-    config: Config = None,
-    out: Out = None,
-    dry_run: DryRun = False,
-    as_json: Json = False,
-    figures: Figures = None,
-) -> None:
-    """Run several methods on the same data and seeds, and print a table of mean ± standard deviation over seeds."""
-    flags = {k: v for k, v in locals().items() if k not in NOT_SETTINGS}
-    with friendly_errors():
-        from majorant.app.table_settings import check_table
-
-        if not dry_run:
-            check_table(flags, config)
-        from majorant.app.config import build, check_names, load_data
-        from majorant.app.execute import point_last_at, run_in_folder, slug
-
-        settings = [resolve(flags | {"algorithm": name}, config, None) for name in algorithms]
-        for each in settings:
-            check_names(each)
-        if dry_run:
-            return show_configuration(settings)
-        check_figures(figures)
-        shared, encoding = load_data(settings[0])
-        problems = [build(each, shared)._replace(encoding=encoding) for each in settings]
-        folder = out or fresh_folder(f"compare-{settings[0].data}")
-        if folder.exists() and any(folder.iterdir()):
-            raise FileExistsError(f"{folder} is not empty: choose another --out")
-        algorithms, names = distinct(algorithms), distinct([slug(name) for name in algorithms])
-        optimum = looking_for_minimum(settings[0], shared, quiet=as_json)  # of the objective that all share
-        with progress(algorithms, settings[0].rounds, quiet=as_json) as bars:
-            for i, (each, problem) in enumerate(zip(settings, problems, strict=True)):
-                advance, problem = functools.partial(bars.advance, i), problem._replace(optimum=optimum)
-                result = run_in_folder(each, folder / names[i], problem=problem, on_evaluation=advance)
-                bars.finish(i, result.rounds)
-        point_last_at(folder)
-        report = write_pages([folder / name for name in names], folder, figures, labels=algorithms)
-        summaries = {
-            a: json.loads((folder / n / "summary.json").read_text()) for a, n in zip(algorithms, names, strict=True)
-        }
-        if as_json:
-            print(json.dumps(summaries, indent=2))
-        else:
-            console.print(shared.describe(), highlight=False)
-            tell_network(problems[0].algorithm)
-            console.print(comparison_table(summaries))
-            if (measured := objective_table(summaries)) is not None:
-                console.print(measured)
-            tell_where(folder, report)
+    """Personalized federated learning by surrogate optimization."""
 
 
 @app.command("list")
@@ -243,28 +58,53 @@ def list_names(
     ] = None,
 ) -> None:
     """Show what goes by a name, with the options it takes."""
-    with friendly_errors():
-        from majorant.app.catalogue import KINDS
-        from majorant.app.names import REQUIRED, UnknownName, describe, format_value
+    from majorant.app.catalogue import KINDS
+    from majorant.app.names import REQUIRED, UnknownName, format_value
 
-        if kind == "experiments":
-            return list_experiments()
-        if kind is not None and kind not in KINDS:
-            raise UnknownName(f"there is no list of {kind!r}: choose from {', '.join([*KINDS, 'experiments'])}")
-        for title, registry in KINDS.items():
-            if kind not in (None, title):
-                continue
-            table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
-            for column in ("name", "what it is", "options"):
-                table.add_column(column, overflow="fold")
-            for name in registry:
-                shown = [
-                    f"{o.name}=…" if o.default is REQUIRED else f"{o.name}={format_value(o.default)}"
-                    for o in registry.options(name)
-                    if describe(o.annotation) and not (o.name == "clients" and o.default is REQUIRED)
-                ]
-                table.add_row(name, registry.help(name), ", ".join(shown))
-            console.print(table)
+    if kind == "experiments":
+        return list_experiments()
+    if kind is not None and kind not in KINDS:
+        raise UnknownName(f"there is no list of {kind!r}: choose from {', '.join([*KINDS, 'experiments'])}")
+    for title, registry in KINDS.items():
+        if kind not in (None, title):
+            continue
+        table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
+        for column in ("name", "what it is", "options"):
+            table.add_column(column, overflow="fold")
+        for name in registry:
+            shown = [
+                f"{o.name}=…" if o.default is REQUIRED else f"{o.name}={format_value(o.default)}"
+                for o in registry.options(name)
+                if not (o.name == "clients" and o.default is REQUIRED)  # which the run knows
+            ]
+            table.add_row(name, registry.help(name), ", ".join(shown))
+        console.print(table)
+
+
+def list_experiments() -> None:
+    """The named experiments."""
+    from majorant.app.reproduce import experiments
+
+    table = Table(title="experiments", title_justify="left", box=None, padding=(0, 2, 0, 0))
+    table.add_column("name", no_wrap=True)
+    table.add_column("what it shows")
+    for name, experiment in experiments().items():
+        table.add_row(name, experiment.help)
+    console.print(table)
+
+
+@app.command()
+def runs(
+    folder: Annotated[Path, typer.Argument(help="Where runs are.")] = Path("runs"),
+    as_json: Json = False,
+) -> None:
+    """List past runs with their headline numbers, newest first."""
+    from majorant.app.runs import find_runs
+
+    found = find_runs(folder)
+    if as_json:
+        return print_json([each._asdict() for each in found])
+    tell_runs(folder, found)
 
 
 @app.command()
@@ -283,17 +123,15 @@ def personalize(
     as_json: Json = False,
 ) -> None:
     """Give a model to a client that was not there at training, from its own samples alone."""
-    with friendly_errors():
-        from majorant.app.personalize import personalize_from_files
+    from majorant.app.personalize import personalize_from_files
 
-        result = personalize_from_files(folder, data, predict, out)
-        if as_json:
-            print(json.dumps(result, indent=2))
-            return
-        console.print(f"a personal model for {data} from {result['samples']} samples", highlight=False)
-        for name in ("mixture_weights", "fit", "predictions"):
-            if result.get(name) is not None:
-                console.print(f"  {name.replace('_', ' ')}: {result[name]}", highlight=False)
+    result = personalize_from_files(folder, data, predict, out)
+    if as_json:
+        return print_json(result)
+    say(f"a personal model for {data} from {result['samples']} samples", wrap=False)
+    for name in ("mixture_weights", "fit", "predictions"):
+        if result.get(name) is not None:
+            say(f"  {name.replace('_', ' ')}: {result[name]}", wrap=False)
 
 
 @app.command()
@@ -301,21 +139,23 @@ def reproduce(
     experiment: Annotated[str, typer.Argument(help="The experiment's name (majorant list experiments).")],
     out: Out = None,
     quick: Annotated[bool, typer.Option(help="A smaller version that runs in seconds, to see that it works.")] = False,
-    seeds: Seeds = None,
+    seeds: Annotated[str | None, typer.Option(help="Number of seeds.", metavar="INTEGER")] = None,
     as_json: Json = False,
 ) -> None:
     """Run a paper's experiment by name and show its numbers beside ours."""
-    with friendly_errors():
-        from majorant.app.reproduce import reproduce as reproduce_experiment
+    from majorant.app.folders import check_folder, new_folder
+    from majorant.app.reproduce import experiment_named
+    from majorant.app.reproduce import reproduce as reproduce_experiment
 
-        folder = out or fresh_folder(f"reproduce-{experiment}")
-        result = reproduce_experiment(
-            experiment, folder, quick=quick, seeds=seeds, console=errors if as_json else console
-        )
-        if as_json:
-            print(json.dumps(result, indent=2))
-        else:
-            console.print(f"results in {folder}", highlight=False)
+    experiment_named(experiment)
+    count = number("--seeds", seeds, int)
+    if out is not None:
+        check_folder(out, resume=out.is_dir())
+    folder = out or new_folder(Path("runs"), f"reproduce-{experiment}")
+    result = reproduce_experiment(experiment, folder, quick=quick, seeds=count, console=errors if as_json else console)
+    if as_json:
+        return print_json(result)
+    say(f"results in {folder}", wrap=False)
 
 
 @app.command()
@@ -327,63 +167,19 @@ def report(
     figures: Figures = None,
 ) -> None:
     """Write the report page of finished runs, and their figures for papers."""
-    with friendly_errors():
-        check_figures(figures)
-        target = (out or folders[0] / "report.html").resolve()
-        if len(folders) == 1 and (folders[0] / "front.json").exists():
-            page = write_page(folders[0], figures, target)
-        else:
-            runs = [run for folder in folders for run in run_folders(folder)]
-            page = write_pages(runs, target.parent, figures, page=target.name)
-        if page is None:
-            raise ValueError("the report needs matplotlib: pip install 'majorant[report]'")
-        console.print(f"report: {page}", highlight=False, soft_wrap=True)
+    from majorant.app.folders import check_file
 
-
-NOT_SETTINGS = ("config", "out", "resume", "dry_run", "as_json", "figures", "algorithms")
-
-
-def resolve(flags: dict[str, Any], config: Path | None, resume: Path | None) -> Any:
-    """The configuration that flags, a file, or a run to be resumed describe together."""
-    from majorant.app.config import load_config, make_config
-
-    flags = flags | {name: tuple(flags[name]) if flags.get(name) else None for name in ("drop", "until")}
-    if resume is not None:
-        if not (resume / "config.toml").exists():
-            raise ValueError(f"{resume} is not a run folder: it has no config.toml")
-        started = load_config(resume / "config.toml")
-        wanted = load_config(config or resume / "config.toml", **flags)
-        different = wanted.differences(started)
-        if different:
-            raise ValueError(f"{resume} was started with another configuration: {'; '.join(different)}")
-        return started
-    if config is None and flags.get("algorithm") is None:
-        raise ValueError("name an algorithm (majorant list algorithms) or give --config FILE")
-    return load_config(config, **flags) if config else make_config({}, **flags)
-
-
-def distinct(names: list[str]) -> list[str]:
-    """The names, numbered where one stands again.
-
-    >>> distinct(["fedavg", "local", "fedavg"])
-    ['fedavg', 'local', 'fedavg-2']
-    """
-    return [n if (k := names[: i + 1].count(n)) == 1 else f"{n}-{k}" for i, n in enumerate(names)]
-
-
-def show_configuration(settings: list[Any]) -> None:
-    """The resolved configurations as TOML."""
-    from majorant.app.config import to_toml
-
-    for each in settings:
-        print(to_toml(each))
-
-
-def fresh_folder(label: str) -> Path:
-    """A new folder under ``runs``."""
-    from majorant.app.execute import new_folder
-
-    return new_folder(Path("runs"), label)
+    check_figures(figures)
+    target = out or folders[0] / "report.html"
+    check_file(target, b"<!doctype html", "a report page")
+    if len(folders) == 1 and (folders[0] / "front.json").exists():
+        page = write_page(folders[0], figures, target)
+    else:
+        runs = [run for folder in folders for run in run_folders(folder)]
+        page = write_pages(runs, target.parent, figures, page=target.name)
+    if page is None:
+        raise ValueError("the report needs matplotlib: pip install 'majorant[report]'")
+    say(f"report: {page.resolve()}", wrap=False)
 
 
 def run_folders(folder: Path) -> list[Path]:
@@ -393,39 +189,19 @@ def run_folders(folder: Path) -> list[Path]:
     return sorted(path.parent for path in folder.glob("*/summary.json")) or [folder]
 
 
-def write_pages(
-    runs: list[Path], target: Path, figures: str | None, labels: list[str] | None = None, page: str = "report.html"
-) -> Path | None:
-    """The report page (None where matplotlib is not installed) and, if asked, the figures as files."""
-    import importlib.util
-
-    if importlib.util.find_spec("matplotlib") is None:
-        return None
-    from majorant.app.report.figures import save_figures
-    from majorant.app.report.html import write_report
-    from majorant.app.report.record import load_run
-
-    records = [load_run(run, label) for run, label in itertools.zip_longest(runs, labels or [])]
-    if figures:
-        save_figures(records, target / "figures", figures)
-    return write_report(records, target / page)
-
-
-def list_experiments() -> None:
-    """The named experiments."""
-    from majorant.app.reproduce import experiments
-
-    table = Table(title="experiments", title_justify="left", box=None, padding=(0, 2, 0, 0))
-    table.add_column("name", no_wrap=True)
-    table.add_column("what it shows")
-    for name, experiment in experiments().items():
-        table.add_row(name, experiment.help)
-    console.print(table)
-
-
 def main() -> None:
     """The entry point."""
-    app()
+    adapt_streams()
+    try:
+        app()
+    except SystemExit as end:
+        code = end.code
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        let_go_of_output()
+        code = CLOSED
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -1,36 +1,74 @@
-"""What the command line shows a person: tables, progress bars, where results are, and complaints."""
+"""What the command line shows a person: lines, tables, progress bars, and where results are.
+
+Texts of others (paths, names, labels) are shown as they are: they are no markup, and move no cursor.
+"""
 
 from __future__ import annotations
 
-import warnings
+import json
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-console = Console()
-errors = Console(stderr=True)
+from majorant.app._text import neutral
+from majorant.app.files import strict_json
+
+if TYPE_CHECKING:
+    from majorant.app.build import Problem
+    from majorant.app.runs import PastRun
 
 
-def tell_network(algorithm: Any) -> None:
+class Screen(Console):
+    """A console whose closed output is an error like any other."""
+
+    def on_broken_pipe(self) -> None:
+        """The reader of our output has seen enough."""
+        raise BrokenPipeError
+
+
+console = Screen()
+errors = Screen(stderr=True)
+
+
+def say(text: str, *, wrap: bool = True, to: Console = console) -> None:
+    """Prints lines; ``wrap`` false leaves long ones, such as paths, in one piece."""
+    for line in text.split("\n"):
+        to.print(Text(neutral(line)), soft_wrap=not wrap)
+
+
+def warn(text: str) -> None:
+    """A warning, on one line of the error stream."""
+    complain(text, "warning", "yellow")
+
+
+def complain(text: str, what: str = "error", style: str = "bold red") -> None:
+    """A complaint, on one line of the error stream."""
+    errors.print(Text.assemble((f"{what}:", style), " ", neutral(re.sub(r"\s*\n\s*", " ", text))), soft_wrap=True)
+
+
+def print_json(value: Any) -> None:
+    """Prints JSON in letters that every terminal has."""
+    print(json.dumps(json.loads(strict_json(value)), indent=2))
+
+
+def tell_network(problem: Problem) -> None:
     """What the network of peers is like, where there is one."""
-    if algorithm.network is not None:
-        from majorant.exchange.gossip import facts
-
-        console.print(f"network: {facts(algorithm).describe()}", highlight=False)
+    exchange: Any = problem.federation.exchange
+    if exchange.network is not None:
+        say(f"network: {exchange.facts.describe()}")
 
 
 def tell_where(folder: Path, report: Path | None) -> None:
     """Where a person finds what a run left."""
-    console.print(f"run folder: {folder}", highlight=False, soft_wrap=True)
-    if report is None:
-        console.print("no report: it needs matplotlib (pip install 'majorant[report]')", highlight=False)
-    else:
-        console.print(f"report: {report.resolve()}", highlight=False, soft_wrap=True)
+    say(f"run folder: {folder}", wrap=False)
+    missing = "no report: it needs matplotlib (pip install 'majorant[report]')"
+    say(missing if report is None else f"report: {report.resolve()}", wrap=False)
 
 
 def check_figures(format: str | None) -> None:
@@ -83,7 +121,13 @@ def comparison_table(summaries: dict[str, dict[str, Any]]) -> Table:
         sent = megabytes(s["communication"]["bytes_up"] + s["communication"]["bytes_down"])
         seconds = s["seconds"]
         table.add_row(
-            label, mean, show(test, "bottom_decile"), show(test, "std"), *new, sent, f"{sum(seconds.values()):.1f}"
+            Text(neutral(label)),
+            mean,
+            show(test, "bottom_decile"),
+            show(test, "std"),
+            *new,
+            sent,
+            f"{sum(seconds.values()):.1f}",
         )
     return table
 
@@ -104,12 +148,37 @@ def objective_table(summaries: dict[str, dict[str, Any]]) -> Table | None:
         calls, rounds = s.get("gradients") or {}, f"{s['rounds']}{' *' if s.get('stopped') else ''}"
         sent = megabytes(s["communication"]["bytes_up"] + s["communication"]["bytes_down"])
         work = (show(calls.get(block), ",.0f") for block in ("w", "beta"))
-        table.add_row(label, show(s.get(level), form), show(s.get("gradient_norm"), ".2e"), rounds, *work, sent)
+        table.add_row(
+            Text(neutral(label)), show(s.get(level), form), show(s.get("gradient_norm"), ".2e"), rounds, *work, sent
+        )
     best = {s["optimum"] for s in summaries.values() if "optimum" in s}
     notes = [f"the minimum F* is {value:.10g}" for value in best if len(best) == 1]
     notes += ["* stopped early by --until"] * any(s.get("stopped") for s in summaries.values())
     table.caption, table.caption_justify = "\n".join(notes) or None, "left"
     return table
+
+
+def tell_runs(folder: Path, runs: Sequence[PastRun]) -> None:
+    """Past runs, each a row of numbers that fits the screen and its folder below."""
+    from majorant.app.report.html import bytes_format
+
+    if not runs:
+        return say(f"there are no runs in {folder}")
+    room = max(console.width, 60) - 51  # for the names of method and data
+    first, second = room // 2, room - room // 2
+    short = lambda text, most: neutral(text) if len(neutral(text)) <= most else neutral(text)[: most - 1] + "…"
+    row = lambda when, method, data, *numbers: (
+        f"{when:16} {short(method, first):{first}} {short(data, second):{second}} " + "".join(numbers)
+    )
+    say(row("when", "method", "data", f"{'rounds':>6}", f"{'mean':>9}", f"{'decile':>9}", f"{'sent':>8}"))
+    for each in runs:
+        show = lambda value, form: "–" if value is None else form(value)
+        score = (lambda value: f"{100 * value:.1f} %") if each.metric == "accuracy" else (lambda value: f"{value:.4g}")
+        scores = f"{show(each.mean, score):>9}{show(each.bottom_decile, score):>9}"
+        middle = scores if each.state == "finished" else f"{each.state:>18}"
+        sent = f"{show(each.bytes, bytes_format):>8}"
+        say(row(each.when[:16], each.method, each.data, f"{show(each.rounds, str):>6}", middle, sent))
+        say(f"  {each.folder}")
 
 
 class Bars:
@@ -150,58 +219,11 @@ def progress(labels: list[str], rounds: int, *, quiet: bool) -> Iterator[Bars]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}"),
     )
     with Progress(*columns, console=errors) as screen:
-        yield Bars(screen, [screen.add_task(label, total=rounds, note="") for label in labels])
-
-
-@contextmanager
-def friendly_errors(
-    interrupted: str = "the run can be continued with --resume if it has a checkpoint",
-) -> Iterator[None]:
-    """Complaints as one message and exit status 2; warnings as one line each; ``interrupted`` is said on Ctrl-C."""
-
-    def show(message: Any, category: Any, filename: str, lineno: int, file: Any = None, line: Any = None) -> None:
-        errors.print(f"[yellow]warning:[/] {escaped(str(message))}", highlight=False)
-
-    def fail(message: str) -> None:
-        errors.print(f"[bold red]error:[/] {escaped(message)}", highlight=False, soft_wrap=True)
-        raise typer.Exit(2)
-
-    previous = warnings.showwarning
-    warnings.showwarning = show
-    try:
-        yield
-    except BrokenPipeError:  # the reader of our output has seen enough
-        raise typer.Exit(141) from None
-    except FileExistsError as error:
-        fail(str(error))
-    except OSError as error:
-        from majorant.app.storage import explain_os_error
-
-        fail(explain_os_error(error, error.filename or "the run folder"))
-    except (ValueError, ImportError) as error:
-        fail(str(error))
-    except RuntimeError as error:
-        from majorant.engines.simulator import Diverged
-
-        if not isinstance(error, Diverged):
-            raise
-        fail(str(error))
-    except KeyboardInterrupt:
-        errors.print(f"interrupted: {interrupted}", highlight=False)
-        raise typer.Exit(130) from None
-    finally:
-        warnings.showwarning = previous
-
-
-def escaped(text: str) -> str:
-    """Text that rich prints as it is."""
-    from rich.markup import escape
-
-    return escape(text)
+        yield Bars(screen, [screen.add_task(neutral(label), total=rounds, note="") for label in labels])

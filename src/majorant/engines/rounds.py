@@ -158,7 +158,7 @@ def add_up(sent: Sent, active: jax.Array, keep_value: bool) -> Sums:
         jax.tree.map(weigh, sent.upload.info),
         active.sum(),
         sent.rejected.sum(),
-        sent.travelled.sum(axis=0),
+        sent.travelled.sum(axis=0, dtype=jnp.int32),
     )
 
 
@@ -272,8 +272,8 @@ def end_round(
         tally.rejected + sums.rejected,
         jnp.where(barren, tally.fruitless + 1, 0),
         tally.messages + messages,
-        tally.up + up,
-        tally.down + down,
+        (tally.up + up).astype(jnp.int32),
+        (tally.down + down).astype(jnp.int32),
     )
     return new._replace(round=server.round + 1, rounds=server.rounds, terms=server.terms), tally
 

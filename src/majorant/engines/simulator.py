@@ -221,6 +221,13 @@ class Simulation:
         names = sorted({name for s in self.settings for name in s["hyper"]})
         values = {n: jnp.asarray([s["hyper"][n] for s in self.settings], own[n].dtype) for n in names}
         self.engine.start(values, self.rounds)
+        lost = [name for name, value in self.engine.server.hyper.items() if np.isnan(value).any()]
+        if lost:
+            raise ValueError(
+                f"{self.federation.name} found no value for {', '.join(lost)}: the clients' constants give none. An "
+                "accelerated method needs μ > 0 (add an L2 term to the objective, or give constants with a guess of "
+                "mu); or give the numbers themselves"
+            )
 
     def train(self, evaluate_every: int, on_evaluation: Callable | None) -> None:
         """Blocks of rounds, each followed by an evaluation, until the target is reached or the rounds are done."""

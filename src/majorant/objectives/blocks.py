@@ -61,10 +61,11 @@ def least_eigenvalue(form: Form, steep: float) -> Any:
     (a, b), (_, c) = form
     a, b = steep * a, steep**0.5 * b
     largest = (a + c) / 2 + ((a - c) ** 2 / 4 + b**2) ** 0.5
-    product = a * c - b**2
-    if isinstance(product, jax.Array):
-        return jnp.where(largest > 0, jnp.maximum(product, 0) / jnp.where(largest > 0, largest, 1), 0)
-    return max(product, 0.0) / largest if largest > 0 else 0.0
+    product, traced = a * c - b**2, isinstance(a * c - b**2, jax.Array)
+    rounding = 8 * jnp.finfo(product.dtype if traced else float).eps * (a * c + b**2)
+    if traced:
+        return jnp.where(product > rounding, product / jnp.where(largest > 0, largest, 1), 0)
+    return float(product / largest) if product > rounding else 0.0
 
 
 def lesser(one: Any, two: Any) -> Any:

@@ -54,4 +54,4 @@ def custom(
             raise ValueError(f"the objective {name} has no constants: give step sizes, or constants=Constants(...)")
         return constants if isinstance(constants, Constants) else constants(data)
 
-    return Objective(name, count_training(data), init, init_personal, value, deploy, predict, given, convex)
+    return Objective(name, count_training(data), init, init_personal, value, deploy, predict, given, convex=convex)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -47,7 +47,7 @@ def global_value(objective: Objective, data: FederatedData, w: Tree, betas: Tree
 
 
 @functools.lru_cache(maxsize=8)
-def mean_value(objective: Objective) -> Callable:
+def mean_value(objective: Objective) -> Callable[..., jax.Array]:
     """F as a compiled function of w, all β_m, and the clients' samples and ids."""
     each = jax.vmap(objective.value, in_axes=(None, 0, 0, 0))
     return jax.jit(lambda w, betas, batches, ids: each(w, betas, batches, ids).mean())
@@ -115,11 +115,13 @@ class Flat(NamedTuple):
 
     w: jax.Array  # starts
     beta: jax.Array
-    unravel_w: Callable
-    unravel_beta: Callable
-    slope: Callable  # (w, beta, batches, ids) -> F and its gradient
-    hessians: Callable  # (w and β_m in one row for each client, batches, ids) -> second derivatives of the f_m
-    conjugate_gradients: Callable  # (w, beta, their gradients, batches, ids) -> the Newton step
+    unravel_w: Callable[[jax.Array], Tree]
+    unravel_beta: Callable[[jax.Array], Tree]
+    slope: Callable[..., Any]  # (w, beta, batches, ids) -> F and its gradient
+    hessians: Callable[
+        ..., jax.Array
+    ]  # (w and β_m in one row for each client, batches, ids) -> second derivatives of the f_m
+    conjugate_gradients: Callable[..., Any]  # (w, beta, their gradients, batches, ids) -> the Newton step
 
 
 @functools.lru_cache(maxsize=8)
@@ -130,7 +132,7 @@ def functions_of(objective: Objective) -> Flat:
     beta, unravel_beta = ravel_pytree(double(objective.init_personal(key)))
 
     def f(joint: jax.Array, batch: Batch, slot: jax.Array) -> jax.Array:
-        return objective.value(unravel_w(joint[: w.size]), unravel_beta(joint[w.size :]), batch, id)
+        return objective.value(unravel_w(joint[: w.size]), unravel_beta(joint[w.size :]), batch, slot)
 
     def total(w: jax.Array, beta: jax.Array, batches: Batch, ids: jax.Array) -> jax.Array:
         each = jax.vmap(lambda b, batch, id: f(jnp.concatenate([w, b]), batch, id))
@@ -148,7 +150,7 @@ def functions_of(objective: Objective) -> Flat:
     return Flat(w, beta, unravel_w, unravel_beta, jax.jit(slope), jax.jit(hessians), jax.jit(newton))
 
 
-def arrow_step(hessians: Callable, shared: int) -> Callable:
+def arrow_step(hessians: Callable[..., jax.Array], shared: int) -> Callable[..., Any]:
     """The Newton step from the clients' second derivatives, by eliminating the personal block."""
 
     def step(w: jax.Array, beta: jax.Array, g_w: jax.Array, g_beta: jax.Array) -> tuple[np.ndarray, np.ndarray]:

@@ -1,7 +1,7 @@
 """Surrogates, partial first-order ones and linearly parameterized ones, and the check of what they promise."""
 
 from majorant.surrogates.basic import Minimized, minimize_by_surrogates
-from majorant.surrogates.checks import SurrogateReport, check_surrogate
+from majorant.surrogates.checks import check_surrogate
 from majorant.surrogates.em import em_surrogate
 from majorant.surrogates.linear import (
     LinearSurrogate,
@@ -25,6 +25,7 @@ from majorant.surrogates.logistic_bounds import logistic_bound
 from majorant.surrogates.partial import Coefficients, PartialSurrogate
 from majorant.surrogates.proximal import proximal_surrogate
 from majorant.surrogates.quadratic import quadratic_surrogate
+from majorant.surrogates.report import SurrogateReport
 
 __all__ = [
     "Coefficients",

@@ -32,6 +32,8 @@ from majorant.surrogates.linear.record import LinearSurrogate
 from majorant.surrogates.partial import PartialSurrogate
 from majorant.surrogates.report import Condition, SurrogateReport
 
+Function = Callable[..., Any]
+
 SCALES = (1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0)  # of the noise around u⁰
 BASES = 3  # points (u⁰, v⁰) on each client: where a run starts, zero, and a random one
 DESCENT_STEPS = 100
@@ -120,7 +122,7 @@ def changed_by_padding(surrogate: PartialSurrogate, u: Tree, v: Tree, data: Clie
     return jnp.stack([jnp.abs(a - b) / safe(jnp.abs(a) + jnp.abs(b)) for a, b in pairs]).max()
 
 
-def examine(surrogate: PartialSurrogate, data: ClientData, j: jax.Array, key: Key, noise: jax.Array) -> tuple:
+def examine(surrogate: PartialSurrogate, data: ClientData, j: jax.Array, key: Key, noise: jax.Array) -> tuple[Any, ...]:
     """Everything about one (u⁰, v⁰) of one client: the start, the findings, and the largest curvature of g − f.
 
     The first row of ``noise`` (rows, scales, numbers in u) moves u⁰, the last two are for ascents, the others for
@@ -161,7 +163,7 @@ def examine(surrogate: PartialSurrogate, data: ClientData, j: jax.Array, key: Ke
 
 
 def personal(
-    distance: Callable, minimize_v: Callable, g: Callable, u0: Tree, v0: Tree, us: Tree, vs: Tree
+    distance: Function, minimize_v: Function, g: Function, u0: Tree, v0: Tree, us: Tree, vs: Tree
 ) -> dict[str, Finding]:
     """Condition 3: the minimiser in v and the distance."""
     best = jax.vmap(minimize_v)(us)  # v* of every u
@@ -228,7 +230,7 @@ def join(*trees: Tree) -> Tree:
 def go_down(function: Callable[[Tree], jax.Array], start: Tree) -> Tree:
     """Gradient descent whose steps grow while they succeed and shrink when they do not."""
 
-    def step(state: tuple[Tree, jax.Array, Tree, jax.Array], _: None) -> tuple[tuple, None]:
+    def step(state: tuple[Tree, jax.Array, Tree, jax.Array], _: None) -> tuple[tuple[Any, ...], None]:
         u, value, gradient, length = state
         new = jax.tree.map(lambda a, d: a - length * d, u, gradient)
         new_value, new_gradient = jax.value_and_grad(function)(new)
@@ -240,7 +242,7 @@ def go_down(function: Callable[[Tree], jax.Array], start: Tree) -> Tree:
     return jax.lax.scan(step, (start, *unknown, jnp.ones(())), length=DESCENT_STEPS)[0][0]
 
 
-def curvature(gradient: Callable, u0: Tree, us: Tree, v: Tree, direction: jax.Array) -> jax.Array:
+def curvature(gradient: Function, u0: Tree, us: Tree, v: Tree, direction: jax.Array) -> jax.Array:
     """The largest curvature of r that is seen: power iteration at a few points, and quotients of gradient differences.
 
     Hessian-vector products are central differences, so that an objective need be differentiable once only.

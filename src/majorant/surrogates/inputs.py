@@ -64,7 +64,7 @@ def check_shapes(surrogate: PartialSurrogate, u: Tree, v: Tree, data: ClientData
         expect("minimize_u", u, surrogate.minimize_u, coefficients, v, data)
 
 
-def expect(name: str, like: Tree, function: Callable, *args: Any) -> Tree:
+def expect(name: str, like: Tree, function: Callable[..., Tree], *args: Any) -> Tree:
     """The shapes that a function gives, which must be those of ``like`` (None: any)."""
     try:
         given = jax.eval_shape(function, *args)

@@ -17,7 +17,8 @@ import numpy as np
 from majorant.core import Tree, blockwise
 from majorant.data.federated import FederatedData
 from majorant.models.base import Model
-from majorant.tradeoffs.front import Front, Point
+from majorant.tradeoffs.front import Front
+from majorant.tradeoffs.judge import Point
 
 
 class Held(NamedTuple):

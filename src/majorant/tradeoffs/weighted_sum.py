@@ -213,7 +213,9 @@ def proximal_solver(local: Solver, coordinator: Coordinator) -> LocalSolver:
             "or step='explicit'"
         )
 
-    def step(hyper: dict, scale: jax.Array, params: Tree, gradients: Tree, z: Tree) -> tuple[Tree, Tree]:
+    def step(
+        hyper: dict[str, jax.Array], scale: jax.Array, params: Tree, gradients: Tree, z: Tree
+    ) -> tuple[Tree, Tree]:
         z, _ = local.step(hyper, scale, params, gradients, ())
         return coordinator.prox(z, hyper["lr"] * scale * hyper["lambda"], coordinator.shares_of(hyper)), z
 

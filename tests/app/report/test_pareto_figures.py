@@ -13,7 +13,7 @@ from majorant.app.front_record import FrontRecord, PointRecord
 from majorant.app.report.figures import render
 from majorant.app.report.pareto_figures import draw_front
 from majorant.app.report.pareto_page import columns
-from majorant.cli.pareto import facts, show_front, tables
+from majorant.cli._front_table import facts, show_front, tables
 from majorant.tradeoffs import knee, nondominated
 
 

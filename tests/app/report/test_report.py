@@ -13,8 +13,9 @@ import matplotlib
 import numpy as np
 import pytest
 
+from majorant.app.files import strict_json
+from majorant.app.logs import append_jsonl
 from majorant.app.report import RunRecord, figures, html, load_run
-from majorant.app.storage import DamagedFile, append_jsonl, strict_json
 
 METHODS = (("FedEM", 0.83, 3), ("FedAvg", 0.74, 0), ("Local", 0.7, 0))
 
@@ -99,10 +100,10 @@ def test_folders_that_are_not_runs_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("summary.json", b"{", "cannot be read"),
-        ("summary.json", b"[]", "not a summary"),
-        ("summary.json", b"\xff\xfe\xfd", "cannot be read"),
-        ("config.toml", b"= 1", "cannot be read"),
+        ("summary.json", b"{", "is not JSON"),
+        ("summary.json", b"[]", "not ours"),
+        ("summary.json", b"\xff\xfe\xfd", "is not JSON"),
+        ("config.toml", b"= 1", "not a valid TOML"),
         ("metrics.jsonl", b"{}\nx\n{}\n", "line 2"),
         ("clients.csv", b"name,test_accuracy\na,high\n", "column 'test_accuracy'"),
         ("clients.csv", b"name,test_accuracy\na\n", "column 'test_accuracy'"),
@@ -111,7 +112,7 @@ def test_folders_that_are_not_runs_are_refused(tmp_path: Path) -> None:
 def test_damaged_runs_are_named(tmp_path: Path, name: str, content: bytes, message: str) -> None:
     write_run(tmp_path / "run", fake_record("FedEM", 0.8, 3, clients=5))
     (tmp_path / "run" / name).write_bytes(content)
-    with pytest.raises(DamagedFile, match=message):
+    with pytest.raises(ValueError, match=message):
         load_run(tmp_path / "run")
 
 

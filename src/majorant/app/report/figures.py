@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from majorant.app.files import atomic_write_bytes, make_folder
 from majorant.app.report.record import RunRecord
-from majorant.app.storage import atomic_write_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -266,7 +266,7 @@ def save_figures(records: Sequence[RunRecord], folder: str | Path, format: str =
     if format not in ("pdf", "png", "svg"):
         raise ValueError(f"figures are saved as pdf, png or svg, not {format!r}")
     paths = []
-    Path(folder).mkdir(parents=True, exist_ok=True)
+    make_folder(Path(folder))
     for name, figure in draw_all(records).items():
         paths.append(Path(folder) / f"{name}.{format}")
         atomic_write_bytes(paths[-1], render(figure, format))

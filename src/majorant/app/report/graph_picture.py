@@ -43,7 +43,7 @@ def networks_of(records: Sequence[RunRecord]) -> dict[str, Figure]:
     """A picture of every network that the runs were on; none where its links are no longer to be had."""
     from majorant.app.catalogue import topologies
 
-    gossiping = [record for record in records if "network" in record.summary]
+    gossiping = [record for record in records if "network" in record.summary and "topology" in record.config]
     asked = {(str(r.config["topology"]), r.summary["network"]["nodes"]): None for r in gossiping}
     found = {}
     for place, (name, nodes) in enumerate(asked, 1):

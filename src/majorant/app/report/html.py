@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence, Set
-from html import escape
 from pathlib import Path
 from typing import Any
 
+from majorant.app._text import html_text as escape
+from majorant.app.files import atomic_write_text
 from majorant.app.report.figures import FAINT, INK, PAPER, amount, byte_unit, decile_name, draw_all, metric_name, render
 from majorant.app.report.record import RunRecord, number
-from majorant.app.storage import atomic_write_text
 
 CAPTIONS = {
     "convergence": "The test {metric} after each evaluation. Look for how early a curve levels off, and how"

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 import re
-from html import escape
 from pathlib import Path
 from typing import Any
 
+from majorant.app._text import html_text as escape
 from majorant.app.config import read_settings
+from majorant.app.files import atomic_write_bytes, atomic_write_text, make_folder
 from majorant.app.front_record import FrontRecord, read_front
 from majorant.app.report.figures import render
 from majorant.app.report.html import STYLE, flat, inline_svg
 from majorant.app.report.pareto_figures import draw_front
-from majorant.app.storage import atomic_write_bytes, atomic_write_text
 
 CAPTIONS = {
     "front": "Every model by {loss} and the coordinator's criteria, all better when smaller."
@@ -37,7 +37,7 @@ def write_front_report(folder: Path, path: Path, figures: str | None = None) -> 
     drawn = draw_front(record)
     atomic_write_text(path, page(record, settings, folder, drawn))
     for name, figure in drawn.items() if figures else ():
-        (path.parent / "figures").mkdir(exist_ok=True)
+        make_folder(path.parent / "figures")
         atomic_write_bytes(path.parent / "figures" / f"{name}.{figures}", render(figure, str(figures)))
     return path
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import csv
 import io
-import json
-import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from majorant.app.storage import DamagedFile, read_jsonl
+from majorant.app._text import uncell
+from majorant.app.config import read_settings
+from majorant.app.files import DamagedFile, read_json
+from majorant.app.logs import read_jsonl
+from majorant.app.records import Line, Summary, checked
 
 LOWER_IS_BETTER = ("rmse", "objective", "loss")
 
@@ -91,7 +93,7 @@ class RunRecord:
     @property
     def mixture(self) -> np.ndarray:
         """The mixture weights of the clients, (clients, M); M is 0 for methods without them."""
-        names = sorted((n for n in self.clients if n[:3] == "pi_" and n[3:].isdigit()), key=lambda n: int(n[3:]))
+        names = sorted((n for n in self.clients if n[:3] == "pi_" and n[3:].isdecimal()), key=lambda n: int(n[3:]))
         return np.stack([self.clients[n] for n in names], axis=1) if names else np.zeros((len(self.unseen), 0))
 
 
@@ -116,33 +118,35 @@ def load_run(folder: str | Path, label: str | None = None) -> RunRecord:
         started = (folder / "metrics.jsonl").exists() or (folder / "config.toml").exists()
         reason = "the run has not finished" if started else "this is not a run folder"
         raise ValueError(f"{folder} has no summary.json: {reason}")
-    try:
-        summary = json.loads((folder / "summary.json").read_bytes())
-        config = tomllib.loads(read_text(folder / "config.toml"))
-    except (ValueError, RecursionError) as error:  # JSON, TOML and UTF-8 errors are all ValueErrors
-        raise DamagedFile(f"the run in {folder} cannot be read: {error}") from None
-    if not isinstance(summary, dict):
-        raise DamagedFile(f"{folder / 'summary.json'} is not a summary of a run")
+    summary = read_json(folder / "summary.json")
+    checked(Summary, summary, folder / "summary.json")
+    config = read_settings(folder / "config.toml") if (folder / "config.toml").exists() else {}
+    history = read_jsonl(folder / "metrics.jsonl")
+    for place, line in enumerate(history, 1):
+        checked(Line, line, f"line {place} of {folder / 'metrics.jsonl'}")
+    clients = read_columns(folder / "clients.csv")
+    if clients and summary.get("clients") not in (None, len(clients["name"])):
+        raise DamagedFile(f"{folder / 'clients.csv'} does not have a row for every client of summary.json")
     label = label or str(summary.get("algorithm") or folder.name)
-    return RunRecord(label, config, summary, read_jsonl(folder / "metrics.jsonl"), read_columns(folder / "clients.csv"))
-
-
-def read_text(path: Path) -> str:
-    """The text of a file, empty where there is none."""
-    return path.read_text(encoding="utf-8") if path.exists() else ""
+    return RunRecord(label, config, summary, history, clients)
 
 
 def read_columns(path: Path) -> dict[str, np.ndarray]:
     """The columns of a CSV file: ``name`` as text, all else as numbers with NaN for empty cells."""
-    rows = list(csv.reader(io.StringIO(read_text(path), newline="")))
+    try:
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        rows = list(csv.reader(io.StringIO(text, newline="")))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DamagedFile(f"{path} is damaged: {error}") from None
     if not rows:
         return {}
     header, body = rows[0], [row for row in rows[1:] if row]
-    columns: dict[str, np.ndarray] = {}
+    columns: dict[str, np.ndarray] = {"name": np.zeros(0, str)}
     for place, name in enumerate(header):
         try:
             cells = [row[place] for row in body]
-            columns[name] = np.array(cells) if name == "name" else np.array([float(c or "nan") for c in cells])
+            texts = name == "name"
+            columns[name] = np.array([uncell(c) if texts else float(c or "nan") for c in cells])
         except (IndexError, ValueError) as error:
             raise DamagedFile(f"column {name!r} of {path} is damaged: {error}") from None
     return columns

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from majorant.data.labels import label_codes
+from majorant.data.labels import label_values
 from majorant.data.tabular import cells
 from majorant.data.tabular.dates import date_numbers
 from majorant.data.tabular.encoding import CategoryColumn, ColumnRecord, DateColumn, Encoding, LabelRecord, NumberColumn
@@ -136,14 +136,14 @@ def read_numbers(source: Source, record: Any, raw: Any) -> Column:
     return boolean(name, values) if record.kind == "boolean" else Column(name, "number", values)
 
 
-def codes_of(record: LabelRecord, column: Column, source: Source) -> np.ndarray:
-    """Labels as training sees them."""
+def labels_of(record: LabelRecord, column: Column, source: Source) -> np.ndarray:
+    """Labels as people know them: values of classes, or targets in original units; unknown classes are refused."""
     gaps = np.flatnonzero(column.absent)
     if len(gaps):
         what = f"label column {record.name!r} has {len(gaps)} empty values, the first in {source.row(int(gaps[0]))}"
         raise TableError(source.where, [Problem(what, "fill them in, or drop these rows")])
     if not record.classes:
-        return label_codes(column.values, (), record.target)
+        return column.values
     values = label_texts(column)
     known = {str(value) for value in record.classes} if record.kind == "category" else set(record.classes)
     unknown = [value for value in dict.fromkeys(values) if value not in known]
@@ -151,7 +151,7 @@ def codes_of(record: LabelRecord, column: Column, source: Source) -> np.ndarray:
         what = f"it has the label {some(unknown)}, which training did not know"
         raise TableError(source.where, [Problem(what, f"the classes are {some(record.classes, 20)}")])
     place = {value: code for code, value in enumerate(record.classes)}
-    return np.array([place[value] for value in values], np.int32)
+    return label_values(np.array([place[value] for value in values], np.int32), record.classes)
 
 
 def label_texts(column: Column) -> list[Any]:

@@ -5,11 +5,13 @@ It is saved with a model as JSON, and checked when it is read back.
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from majorant.data.labels import TargetScale
+from majorant.data.tabular.dates import CLOCK_PARTS, DATE_PARTS
 
 MISSING, OTHER = "(missing)", "(other)"
 Scale = Annotated[float, Field(ge=0)]  # a standard deviation; 0 for what is constant in training, a feature always 0
@@ -45,6 +47,13 @@ class CategoryColumn(Record):
     other: bool = False  # whether rare categories were pooled
     indicator: bool = False
 
+    @model_validator(mode="after")
+    def distinct(self) -> CategoryColumn:
+        """Every category once."""
+        if len(set(self.categories)) < len(self.categories):
+            raise ValueError("a category stands twice")
+        return self
+
     @property
     def features(self) -> tuple[str, ...]:
         more = [OTHER] * self.other + [MISSING] * self.indicator
@@ -63,6 +72,15 @@ class DateColumn(Record):
     indicator: bool = False
     marks: tuple[str, ...] = ()
 
+    @model_validator(mode="after")
+    def a_mean_and_a_scale_each(self) -> DateColumn:
+        """Parts that are known, each with its mean and scale."""
+        if self.parts not in (DATE_PARTS, DATE_PARTS + CLOCK_PARTS):
+            raise ValueError("the parts are not those of a date")
+        if not len(self.parts) == len(self.means) == len(self.scales):
+            raise ValueError("means and scales are not those of the parts")
+        return self
+
     @property
     def features(self) -> tuple[str, ...]:
         return (*(f"{self.name}.{part}" for part in self.parts), *[f"{self.name} {MISSING}"] * self.indicator)
@@ -79,6 +97,20 @@ class LabelRecord(Record):
     classes: tuple[bool | int | float | str, ...] = ()  # in the order of their codes; empty for regression
     target: TargetScale | None = None  # what was done to the targets of regression
 
+    @model_validator(mode="after")
+    def consistent(self) -> LabelRecord:
+        """Classes of the column's kind, each once; a scale is for regression, which needs numbers."""
+        kinds: dict[str, set[type]] = {"number": {int, float}, "boolean": {bool}, "category": {str}}
+        if not {type(value) for value in self.classes} <= kinds[self.kind]:
+            raise ValueError(f"the classes are not those of a column of kind {self.kind}")
+        if len(set(self.classes)) < len(self.classes):
+            raise ValueError("a class stands twice")
+        if not self.classes and self.kind != "number":
+            raise ValueError("regression needs numbers")
+        if self.target is not None and (self.classes or self.target.scale <= 0):
+            raise ValueError("the scale of the targets is that of no regression")
+        return self
+
 
 class Encoding(Record):
     """How the columns of a table become features and labels.
@@ -93,7 +125,7 @@ class Encoding(Record):
     True
     """
 
-    columns: tuple[Annotated[ColumnRecord, Field(discriminator="kind")], ...]
+    columns: tuple[Annotated[ColumnRecord, Field(discriminator="kind")], ...] = Field(min_length=1)
     label: LabelRecord
     client_column: str | None  # None where each file is a client
     missing: Literal["impute", "drop", "refuse"] = "impute"
@@ -150,7 +182,9 @@ class Encoding(Record):
         if isinstance(record, dict) and "means" in record:
             raise ValueError("the encoding of the table was written by an earlier version of Majorant: train again")
         try:
-            return cls.model_validate(record)
+            return cls.model_validate_json(
+                json.dumps(record), strict=True
+            )  # as JSON: what is a tuple here is a list there
         except ValidationError as error:
             wrong = error.errors()[0]
             where = ".".join(str(part) for part in wrong["loc"]) or "the record"

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from majorant.data.federated import FederatedData, Ragged, warn_thin_clients
-from majorant.data.labels import TargetScale
-from majorant.data.tabular.applying import codes_of, features_of, read_as, unknown_levels
+from majorant.data.labels import TargetScale, label_values
+from majorant.data.tabular.applying import features_of, labels_of, read_as, unknown_levels
 from majorant.data.tabular.encoding import CategoryColumn, Encoding, LabelRecord
 from majorant.data.tabular.fitting import fit_column, mean_and_scale
 from majorant.data.tabular.kinds import Column
@@ -134,8 +134,9 @@ def encode_table(
     """The features and labels of another table, such as a new client's, by an encoding that ``from_table`` made.
 
     The table needs the same feature columns, in any order; each is read as what it was at training. A client column and
-    further ones are ignored. Labels come as in the data: codes of classes, or scaled targets. With
-    ``require_labels=False`` the table may lack the label column, and the labels are None then.
+    further ones are ignored. Labels come as people know them, and as ``run.personalize`` takes them: values of classes,
+    or targets in original units. With ``require_labels=False`` the table may lack the label column, and the labels are
+    None then.
 
     A category that training did not know counts as one of the rare ones where these were pooled, and is 0 in all
     features of its column otherwise. A missing value is treated as at training: "drop" leaves labelled rows out.
@@ -147,7 +148,7 @@ def encode_table(
 
 
 class Encoded(NamedTuple):
-    """Rows as training sees them, their numbers in the table, and what its owner should know."""
+    """Features as training sees them, labels as people know them, row numbers, and what the owner should know."""
 
     x: np.ndarray
     y: np.ndarray | None
@@ -163,9 +164,9 @@ def encode_rows(table: Source, encoding: Encoding, *, require_labels: bool) -> E
     if problems:
         raise TableError(table.where, problems)
     if table.table.num_rows == 0:  # a client may join before it has samples
-        kind = np.int32 if encoding.classes else np.float32
-        x, y = np.zeros((0, len(encoding.features)), np.float32), np.zeros(0, kind) if labelled else None
-        return Encoded(x, y, np.zeros(0, np.int64), [])
+        none = label_values(np.zeros(0, np.int32 if encoding.classes else np.float64), encoding.classes)
+        x = np.zeros((0, len(encoding.features)), np.float32)
+        return Encoded(x, none if labelled else None, np.zeros(0, np.int64), [])
     columns: list[Column] = []
     for record in [*encoding.columns, *[encoding.label] * labelled]:
         column = read_as(table, record, encoding.missing_values)
@@ -179,7 +180,7 @@ def encode_rows(table: Source, encoding: Encoding, *, require_labels: bool) -> E
         left = table.table.num_rows - len(rows)
         notes.append(f"{left} of {table.table.num_rows} rows have missing values and are left out")
     x = features_of(encoding, [column.take(rows) for column in columns], table, rows)
-    y = None if label is None else codes_of(encoding.label, label.take(rows), table)
+    y = None if label is None else labels_of(encoding.label, label.take(rows), table)
     return Encoded(x, y, rows, notes)
 
 

@@ -87,7 +87,9 @@ def check_shapes(surrogate: LinearSurrogate, data: ClientData) -> None:
         expect("phi", statistic, surrogate.phi, params)
 
 
-def examine(surrogate: LinearSurrogate, points: int, data: ClientData, j: jax.Array, key: Key) -> tuple[Tree, dict]:
+def examine(
+    surrogate: LinearSurrogate, points: int, data: ClientData, j: jax.Array, key: Key
+) -> tuple[Tree, dict[str, Any]]:
     """Everything about one τ of one client: the point, and what was found."""
     keys = jax.random.split(key, 4)
     batch = whole(data)

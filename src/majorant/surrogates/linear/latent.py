@@ -24,7 +24,7 @@ def precise(surrogate: LinearSurrogate) -> LinearSurrogate:
     from which T subtracts squares would not survive that.
     """
 
-    def in_full(function: Callable) -> Callable:
+    def in_full(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def called(*args: Any) -> Any:
             with jax.default_matmul_precision("highest"):

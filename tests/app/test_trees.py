@@ -1,9 +1,10 @@
-"""Files that survive crashes, full disks and altered bytes."""
+"""Trees of arrays that survive crashes and altered bytes."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import json
 import os
 import shutil
@@ -16,8 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from majorant.app import storage
-from majorant.app.storage import DamagedFile, load_tree, save_tree
+from majorant.app.files import DamagedFile, explain_os_error
+from majorant.app.trees import ARRAYS, MANIFEST, load_meta, load_tree, save_tree, tree_exists
 
 
 class State(NamedTuple):
@@ -160,7 +161,7 @@ def test_a_crash_at_any_moment_leaves_the_old_or_the_new_tree(
         patch.setattr(shutil, "rmtree", fatal(shutil.rmtree))
         with contextlib.suppress(Crash):
             save_tree(folder, example(2.0), {"round": 2})
-    if first and not storage.tree_exists(folder):
+    if first and not tree_exists(folder):
         with pytest.raises(DamagedFile, match="missing"):
             load_tree(folder)
     else:
@@ -175,7 +176,7 @@ def test_the_old_tree_is_found_between_the_renames(tmp_path: Path) -> None:
     folder = tmp_path / "checkpoint"
     save_tree(folder, {"a": 1}, {"round": 1})
     os.rename(folder, tmp_path / ".checkpoint.old")
-    assert storage.tree_exists(folder)
+    assert tree_exists(folder)
     assert load_tree(folder, like={"a": 0}) == ({"a": 1}, {"round": 1})
 
 
@@ -196,7 +197,7 @@ def test_a_failed_rename_puts_the_old_tree_back(tmp_path: Path, monkeypatch: pyt
     assert [p.name for p in tmp_path.iterdir()] == ["checkpoint"]
 
 
-@pytest.mark.parametrize("name", [storage.ARRAYS, storage.MANIFEST])
+@pytest.mark.parametrize("name", [ARRAYS, MANIFEST])
 def test_cut_or_altered_files_are_damaged_wherever_it_happens(tmp_path: Path, name: str) -> None:
     save_tree(tmp_path / "tree", example(), {"round": 1})
     file = tmp_path / "tree" / name
@@ -218,115 +219,58 @@ def test_cut_or_altered_files_are_damaged_wherever_it_happens(tmp_path: Path, na
 @pytest.mark.parametrize("foreign", ["", "{}", "[]", "null", "[" * 100_000, '{"format": 1}', "\xff"])
 def test_a_foreign_manifest_is_damaged(tmp_path: Path, foreign: str) -> None:
     save_tree(tmp_path / "tree", {"a": 1}, {})
-    (tmp_path / "tree" / storage.MANIFEST).write_bytes(foreign.encode("latin-1"))
+    (tmp_path / "tree" / MANIFEST).write_bytes(foreign.encode("latin-1"))
     with pytest.raises(DamagedFile):
         load_tree(tmp_path / "tree")
 
 
 def test_a_newer_format_says_so(tmp_path: Path) -> None:
     save_tree(tmp_path / "tree", {"a": 1}, {})
-    path = tmp_path / "tree" / storage.MANIFEST
+    path = tmp_path / "tree" / MANIFEST
     path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 2}))
     with pytest.raises(DamagedFile, match="has format 2; this version of Majorant reads format 1"):
         load_tree(tmp_path / "tree")
 
 
-@pytest.mark.parametrize("call", ["write", "fsync"])
-@pytest.mark.parametrize("existing", [True, False])
-def test_a_full_disk_leaves_what_was_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, existing: bool
-) -> None:
-    if existing:
-        storage.atomic_write_text(tmp_path / "file", "old")
-        save_tree(tmp_path / "tree", {"a": 1}, {})
-        storage.append_jsonl(tmp_path / "log", {"round": 1})
-    before = sorted(p.name for p in tmp_path.rglob("*"))
-    write = os.write
-
-    def full(descriptor: int, *data: memoryview) -> int:
-        if data and len(data[0]) > 4:
-            return write(descriptor, data[0][:4])  # the disk takes a little more, and then no more
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, call, full)
-        with pytest.raises(OSError, match="No space left") as caught:
-            storage.atomic_write_text(tmp_path / "file", "new content")
-        assert "disk is full" in storage.explain_os_error(caught.value, "file")
-        with pytest.raises(OSError, match="No space left"):
-            save_tree(tmp_path / "tree", {"a": 2}, {})
-        with pytest.raises(OSError, match="No space left"):
-            storage.check_writable(tmp_path)
-        if call == "write":
-            with pytest.raises(OSError, match="No space left"):
-                storage.append_jsonl(tmp_path / "log", {"round": 2})
-            (tmp_path / "log").touch()
-    assert sorted(p.name for p in tmp_path.rglob("*") if existing or p.name != "log") == before
-    if existing:
-        assert (tmp_path / "file").read_text() == "old"
-        assert load_tree(tmp_path / "tree", like={"a": 0})[0] == {"a": 1}
-        assert storage.read_jsonl(tmp_path / "log") == [{"round": 1}]
+def forged(folder: Path, **changes: Any) -> None:
+    """A manifest with other content whose own checksum is right."""
+    path = folder / MANIFEST
+    content = {k: v for k, v in json.loads(path.read_text()).items() if k != "check"} | changes
+    check = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    path.write_text(json.dumps(content | {"check": check}))
 
 
-def test_unwritable_folders_are_found_early_and_explained(tmp_path: Path) -> None:
-    storage.check_writable(tmp_path / "new" / "folder")
-    assert not list((tmp_path / "new" / "folder").iterdir())
-    (tmp_path / "file").write_text("x")
-    with pytest.raises(OSError, match=r".") as caught:
-        storage.check_writable(tmp_path / "file" / "folder")
-    assert "not a folder" in storage.explain_os_error(caught.value, "file/folder")
-    assert storage.explain_os_error(OSError("odd"), "x") == "cannot use x: odd"
-    for code in storage.REASONS:
-        assert storage.explain_os_error(OSError(code, ""), "x").startswith("cannot use x: ")
+@pytest.mark.parametrize(
+    "leaves",
+    [{"a": ["int64", [-1]]}, {"a": ["object", [2]]}, {"a": ["int64"]}, {"a": ["int64", [3]]}, {"b": ["int64", [2]]}],
+)
+def test_a_manifest_of_impossible_arrays_is_damaged(tmp_path: Path, leaves: dict[str, Any]) -> None:
+    save_tree(tmp_path / "tree", {"a": np.arange(2)}, {})
+    forged(tmp_path / "tree", leaves={"a": ["int64", [2]]})
+    np.testing.assert_array_equal(load_tree(tmp_path / "tree")[0]["a"], [0, 1])
+    forged(tmp_path / "tree", leaves=leaves)
+    with pytest.raises(DamagedFile, match=r"altered|does not match its manifest"):
+        load_tree(tmp_path / "tree")
 
 
-def test_a_log_is_read_up_to_its_torn_line_and_goes_on_after_it(tmp_path: Path) -> None:
-    path = tmp_path / "metrics.jsonl"
-    assert storage.read_jsonl(path) == []
-    assert storage.truncate_jsonl(path, lambda record: False) == 0
-    records = [{"round": r, "text": "→ " * 10} for r in range(3)]
-    for record in records:
-        storage.append_jsonl(path, record)
-    whole = path.read_bytes()
-    second = len(whole) // 3 * 2
-    for cut in range(second, len(whole)):
-        path.write_bytes(whole[:cut])
-        assert storage.read_jsonl(path) == records[:2]
-        storage.append_jsonl(path, records[2])
-        assert path.read_bytes() == whole
-    assert storage.read_jsonl(path, upto=1) == records[:1]
-    path.write_bytes(b"x" * 200_000)
-    storage.append_jsonl(path, records[0])
-    assert storage.read_jsonl(path) == records[:1]
+def test_meta_is_read_without_the_arrays(tmp_path: Path) -> None:
+    save_tree(tmp_path / "tree", {"a": 1}, {"round": 3})
+    (tmp_path / "tree" / ARRAYS).unlink()
+    assert load_meta(tmp_path / "tree") == {"round": 3}
 
 
-def test_a_damaged_line_inside_a_log_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "metrics.jsonl"
-    for bad in (b"{", b"3", b"", b"\xff"):
-        path.write_bytes(b'{"round": 1}\n' + bad + b'\n{"round": 2}\n')
-        with pytest.raises(DamagedFile, match=r"line 2 of .*metrics\.jsonl"):
-            storage.read_jsonl(path)
-
-
-def test_logs_hold_arrays_and_strict_json(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    record = {
-        "a": np.float32(0.5),
-        "b": jnp.arange(2),
-        "c": float("inf"),
-        "d": (1, None),
-        3: jnp.ones((), jnp.bfloat16),
-    }
-    storage.append_jsonl(path, record)
-    assert storage.read_jsonl(path) == [{"a": 0.5, "b": [0, 1], "c": None, "d": [1, None], "3": 1.0}]
-
-
-def test_links_are_followed_and_modes_are_those_of_new_files(tmp_path: Path) -> None:
+def test_a_link_in_place_of_a_tree_is_not_followed(tmp_path: Path) -> None:
+    """Links on the way are: ``runs/last`` leads to a folder whose checkpoint is written."""
     (tmp_path / "real").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "real")
-    save_tree(tmp_path / "link", {"a": 1}, {})
-    assert (tmp_path / "link").is_symlink()
-    assert load_tree(tmp_path / "real", like={"a": 0})[0] == {"a": 1}
-    (tmp_path / "plain").write_text("x")
-    storage.atomic_write_bytes(tmp_path / "atomic", b"x")
-    assert (tmp_path / "atomic").stat().st_mode == (tmp_path / "plain").stat().st_mode
+    (tmp_path / "last").symlink_to("real")
+    save_tree(tmp_path / "last" / "tree", {"a": 1}, {})
+    assert load_tree(tmp_path / "real" / "tree", like={"a": 0})[0] == {"a": 1}
+    (tmp_path / "link").symlink_to(tmp_path / "real" / "tree")
+    for target in ("link", "dangling"):
+        if target == "dangling":
+            (tmp_path / target).symlink_to(tmp_path / "nothing")
+        with pytest.raises(OSError, match="symbolic link") as caught:
+            save_tree(tmp_path / target, {"a": 2}, {})
+        assert "not followed" in explain_os_error(caught.value, target)
+    assert load_tree(tmp_path / "link", like={"a": 0})[0] == {"a": 1}  # reading may go anywhere
+    assert not (tmp_path / "nothing").exists()

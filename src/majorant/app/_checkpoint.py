@@ -1,0 +1,123 @@
+"""The folder ``checkpoint/`` of a run: the states of server and clients, and what the run depends on."""
+
+from __future__ import annotations
+
+import time
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, model_validator
+
+from majorant.app._fingerprint import data_digest, network_digest, settings_digest
+from majorant.app.build import Problem
+from majorant.app.config import RunConfig, load_config, make_config, to_toml
+from majorant.app.files import DamagedFile
+from majorant.app.records import Amount, Line, Record, Whole, checked
+from majorant.app.trees import MANIFEST, load_meta, load_tree, save_tree, tree_exists
+from majorant.engines.simulator import Snapshot
+
+
+class Counters(Record):
+    """The history and the counters of all runs of a checkpoint."""
+
+    history: list[list[Line]] = Field(min_length=1)  # of each seed
+    communication: list[dict[str, Amount]] | None = None
+    seconds: dict[str, Amount] | None = None
+
+
+class CheckpointMeta(Record):
+    """What is saved beside the states."""
+
+    round: Whole
+    config: str  # as TOML
+    settings: str  # digests, as the two below
+    data: str
+    network: str | None
+    counters: Counters
+
+    @model_validator(mode="after")
+    def of_one_moment(self) -> CheckpointMeta:
+        """All seeds have come equally far."""
+        if len({tuple(line.round for line in lines) for lines in self.counters.history}) > 1:
+            raise ValueError("the seeds have not come equally far")
+        return self
+
+
+def read_meta(folder: Path) -> CheckpointMeta:
+    """What the checkpoint of a run folder says."""
+    place = folder / "checkpoint"
+    if place.exists() and not (place / MANIFEST).is_file():
+        words = "restore the file, or start a new run"
+        raise DamagedFile(f"{place / MANIFEST} is missing, so the run cannot go on from its checkpoint: {words}")
+    return checked(CheckpointMeta, load_meta(place), place / MANIFEST)
+
+
+def started_with(folder: Path) -> RunConfig:
+    """The settings that a run was started with: as its checkpoint, which must be whole, remembers them."""
+    if not tree_exists(folder / "checkpoint"):
+        if not (folder / "config.toml").exists():
+            raise ValueError(f"{folder} is not a run folder: it has no config.toml")
+        return load_config(folder / "config.toml")
+    meta = read_meta(folder)
+    load_tree(folder / "checkpoint")  # complaints about the arrays come before any work
+    try:
+        config = make_config(tomllib.loads(meta.config))
+    except ValueError as error:
+        raise DamagedFile(f"{folder} has settings that this version does not know: {error}") from None
+    if settings_digest(config) != meta.settings:
+        raise DamagedFile(f"the settings of {folder} mean something else in this version: start a new run")
+    if len(meta.counters.history) != config.seeds:
+        raise DamagedFile(f"{folder / 'checkpoint' / MANIFEST} was altered: it has not the history of every seed")
+    return config
+
+
+class Checkpoint:
+    """Saves the state of a run after evaluations, at most every so many seconds, and restores it."""
+
+    def __init__(self, folder: Path, config: RunConfig, problem: Problem, seconds: float) -> None:
+        self.folder, self.place, self.seconds = folder, folder / "checkpoint", seconds
+        self.depends = {
+            "config": to_toml(config),
+            "settings": settings_digest(config),
+            "data": data_digest(problem.data, problem.encoding),
+            "network": network_digest(problem.federation),
+        }
+        self.saved, self.last = 0, time.monotonic()
+
+    def after(self, done: int, snapshot: Callable[[], Snapshot]) -> None:
+        """Saves, where the last time is long enough ago."""
+        if time.monotonic() - self.last >= self.seconds:
+            self.save(done, snapshot())
+
+    def save(self, done: int, taken: Snapshot) -> None:
+        """Saves the state after so many rounds, unless that is there already."""
+        if self.saved < done:
+            meta = self.depends | {"round": done, "counters": taken.counters}
+            save_tree(self.place, states_of(taken), meta)
+            self.saved, self.last = done, time.monotonic()
+
+    def restore(self, like: Snapshot) -> Snapshot:
+        """The saved state of a run with the same settings, data and network."""
+        meta = read_meta(self.folder)
+        for what, words in (
+            ("settings", "with other settings"),
+            ("data", "on other data"),
+            ("network", "on other links"),
+        ):
+            if getattr(meta, what) != self.depends[what]:
+                raise ValueError(f"{self.folder} was trained {words} than there are now: it cannot be resumed")
+        tree, raw = load_tree(self.place, states_of(like))
+        self.saved = meta.round
+        return like._replace(counters=raw["counters"], **tree)
+
+
+def states_of(snapshot: Snapshot) -> dict[str, Any]:
+    """What server and clients hold, and what the channel keeps on clients."""
+    return {"server": snapshot.server, "clients": snapshot.clients, "memory": snapshot.memory}
+
+
+def lines_of(snapshot: Snapshot) -> list[dict[str, Any]]:
+    """The lines of all seeds, in the order in which they were logged."""
+    return [line for together in zip(*snapshot.counters["history"], strict=True) for line in together]

@@ -1,0 +1,52 @@
+"""Digests of what a run depends on: a run is resumed with the settings, data and network that it was started with."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from majorant.app.config import RunConfig, flat
+from majorant.app.files import strict_json
+
+if TYPE_CHECKING:
+    from majorant.data.federated import FederatedData
+    from majorant.data.tabular import Encoding
+    from majorant.exchange.federation import Federation
+
+
+def settings_digest(config: RunConfig) -> str:
+    """A digest of all settings, those at their defaults included."""
+    return digest([flat(config.model_dump())])
+
+
+def data_digest(data: FederatedData, encoding: Encoding | None) -> str:
+    """A digest of the samples and whose they are, and for a table of its columns and how they became features."""
+    parts = [array for part in (data.train, data.validation, data.test) for array in (part.offsets, part.y, part.x)]
+    about = [data.names, data.classes, data.target_scale, encoding.to_dict() if encoding else None]
+    return digest([*about, data.unseen, *parts])
+
+
+def network_digest(federation: Federation) -> str | None:
+    """A digest of a network's links and first weights, where there is one: a file of links may change."""
+    import jax
+
+    network = federation.exchange.network
+    if network is None:
+        return None
+    return digest([network.edges, *jax.tree.leaves(network.draw(jax.random.key(0), 1))])
+
+
+def digest(parts: Iterable[Any]) -> str:
+    """A digest of arrays, with their types and shapes, and of anything else that JSON can say."""
+    found = hashlib.sha256()
+    for part in parts:
+        if hasattr(part, "__array__"):
+            array = np.ascontiguousarray(part)
+            found.update(f"{array.dtype} {array.shape}\n".encode())
+            found.update(array.data if array.size else b"")
+        else:
+            found.update(strict_json(part).encode(errors="surrogatepass") + b"\n")
+    return found.hexdigest()

@@ -1,0 +1,217 @@
+"""A configuration, built: its data, model and algorithm, with every complaint before any compute is spent."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from majorant.app import catalogue
+from majorant.app.config import LocalConfig, RunConfig
+from majorant.app.names import parse
+from majorant.app.table_settings import OF_TABLES
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from majorant.core import Algorithm
+    from majorant.data.federated import FederatedData
+    from majorant.data.tabular import Encoding
+    from majorant.exchange.federation import Federation
+    from majorant.models.base import Model
+    from majorant.solvers import Solver
+
+
+class Problem(NamedTuple):
+    """A configuration, built."""
+
+    data: FederatedData
+    model: Model
+    algorithm: Algorithm
+    exchange: dict[str, Any]  # who takes part, through which channel, who combines: as `simulate` takes them
+    encoding: Encoding | None
+    optimum: float | None = None  # the minimum of the objective, once it is found
+
+    @property
+    def federation(self) -> Federation:
+        """The algorithm among the clients that train."""
+        return federated(self.algorithm, self.exchange, (~self.data.unseen).nonzero()[0])
+
+
+def check_names(config: RunConfig) -> None:
+    """Complains about unknown names and options before anything is loaded."""
+    from majorant.engines.stopping import parse_bounds
+
+    parse_bounds(config.until)
+    catalogue.algorithms.check(config.algorithm)
+    catalogue.models.check(config.model)
+    solves = catalogue.algorithms.takes(config.algorithm, "constants")
+    if solves and config.objective is None:
+        raise ValueError(
+            f"{config.algorithm} minimises a personalized objective: give --objective, as in mixture:lambda=0.1"
+        )
+    if config.objective is not None:
+        if not solves:
+            raise ValueError(
+                f"objective goes with lsgd, acd, asvrcd, ascd, svrcd, scd and l2sgd+, not with {config.algorithm}"
+            )
+        catalogue.objectives.check(config.objective)
+    catalogue.participations.make(config.participation)
+    exact = parse(config.local.optimizer)[0] in catalogue.exact_solvers
+    (catalogue.exact_solvers if exact else catalogue.optimizers).check(config.local.optimizer)
+    for stage in config.channel:
+        catalogue.stages.make(stage)
+    if config.topology is not None:
+        catalogue.topologies.check(config.topology)
+    elif config.scaling != "sizes":
+        raise ValueError("scaling is about peers: give --topology as well")
+    local_solver(config.local)
+    if config.is_table:
+        config.check_roles()
+    else:
+        catalogue.datasets.check(config.data)
+        for name in OF_TABLES:
+            if getattr(config, name) != RunConfig.model_fields[name].default:
+                raise ValueError(f"{name} goes with a CSV or Parquet file, not with the data set {config.data!r}")
+
+
+def local_solver(local: LocalConfig) -> Solver:
+    """What a client does between two communications."""
+    from majorant.math.checks import check_range
+    from majorant.solvers import local_optax, local_sgd
+
+    schedule = catalogue.schedules.make(local.schedule)
+    plan: dict[str, Any] = {
+        "epochs": local.epochs,
+        "steps": local.steps,
+        "batch_size": local.batch_size or None,
+        "schedule": schedule,
+        "keep_moments": local.keep_moments,
+    }
+    check_range("lr", local.lr, above=0)
+    if parse(local.optimizer)[0] in catalogue.exact_solvers:
+        return catalogue.exact_solvers.make(local.optimizer)
+    if parse(local.optimizer)[0] == "sgd":
+        return local_sgd(local.lr, momentum=local.momentum, weight_decay=local.weight_decay, **plan)
+    return local_optax(catalogue.optimizers.make(local.optimizer, local.lr), **plan)
+
+
+def load_data(config: RunConfig) -> tuple[FederatedData, Encoding | None]:
+    """The data of a configuration, and for a table how its columns became features."""
+    if config.is_table:
+        from majorant.data import from_table
+
+        data, encoding = from_table(config.data, **config.table_options())
+        return in_precision(data, config.precision), encoding
+    data = catalogue.datasets.make(config.data)
+    data = data if config.unseen is None else data.with_unseen(config.unseen)
+    return in_precision(data, config.precision), None
+
+
+def in_precision(data: FederatedData, precision: str) -> FederatedData:
+    """The data with its floating-point numbers in double precision, where that is asked for."""
+    import numpy as np
+
+    from majorant.data.federated import PARTS
+
+    if precision == "single":
+        return data
+    double = lambda a: a.astype(np.float64, copy=False) if np.issubdtype(a.dtype, np.floating) else a
+    parts = {part: getattr(data, part) for part in PARTS}
+    return replace(data, **{name: part._replace(x=double(part.x), y=double(part.y)) for name, part in parts.items()})
+
+
+def build_algorithm(config: RunConfig, problem: Any, data: FederatedData | int) -> tuple[Model, Algorithm]:
+    """Model and algorithm for a problem: data, or the spec that a saved model remembers, with the number of clients."""
+    model = catalogue.models.make(config.model, problem)
+    clients = data if isinstance(data, int) else data.clients
+    if config.objective is None:
+        return model, catalogue.algorithms.make(
+            config.algorithm, model, local=local_solver(config.local), clients=clients
+        )
+    objective = catalogue.objectives.make(
+        config.objective, blank_data(problem, data) if isinstance(data, int) else data
+    )
+    if not objective.convex and parse(config.algorithm)[0] != "lsgd":
+        raise ValueError(
+            f"{config.algorithm} needs a convex objective, and {objective.name} is not: use lsgd with a step size, "
+            "as in lsgd:lr=0.1"
+        )
+    return model, catalogue.algorithms.make(config.algorithm, objective)
+
+
+def build_exchange(config: RunConfig, topology: str | None = None) -> dict[str, Any]:
+    """Who takes part, through which channel, and who combines; ``topology`` is in place of the configuration's."""
+    from majorant.exchange import chain, gossip
+
+    peers = None
+    if config.topology is not None:
+        peers = gossip(catalogue.topologies.make(topology or config.topology), scaling=config.scaling)
+    stages = [catalogue.stages.make(stage) for stage in config.channel]
+    return {
+        "participation": catalogue.participations.make(config.participation),
+        "channel": chain(*stages) if stages else None,
+        "exchange": peers,
+    }
+
+
+def federated(algorithm: Algorithm, exchange: dict[str, Any], training: np.ndarray) -> Federation:
+    """An algorithm among the clients in the slots ``training``; combinations that cannot work are refused."""
+    from majorant.exchange.federation import federation
+
+    return federation(algorithm, training=training, **exchange)
+
+
+def blank_data(spec: Any, clients: int) -> FederatedData:
+    """Clients with a sample of zeros each: the shape of a problem whose data is elsewhere."""
+    import numpy as np
+
+    from majorant.data.federated import FederatedData, Ragged
+
+    x, y = np.zeros((clients, *spec.features), np.float32), np.zeros(clients, np.int32 if spec.classes else np.float32)
+    part, names = Ragged(x, y, np.arange(clients + 1)), tuple(map(str, range(clients)))
+    return FederatedData(part, part, part, np.zeros(clients, bool), names, tuple(range(spec.classes)), "blank")
+
+
+def build(config: RunConfig, data: FederatedData | None = None) -> Problem:
+    """Everything that a run needs; ``data`` may be given where several runs share it."""
+    with config.arithmetic():
+        return build_problem(config, data)
+
+
+def build_problem(config: RunConfig, data: FederatedData | None) -> Problem:
+    """`build`, in the precision that is switched on."""
+    from majorant.engines.memory import message_shapes, refuse_unequal_sizes, tiny_client
+    from majorant.engines.stopping import needs_diagnostics, parse_bounds
+
+    check_names(config)
+    encoding = None
+    if data is None:
+        data, encoding = load_data(config)
+    data = in_precision(data, config.precision)
+    model, algorithm = build_algorithm(config, data, data)
+    refuse_unequal_sizes(algorithm, data)
+    problem = Problem(data, model, algorithm, build_exchange(config), encoding)
+    federation = problem.federation
+    if config.local != LocalConfig() and not catalogue.algorithms.takes(config.algorithm, "local"):
+        warnings.warn(f"{config.algorithm} has its own local solver: lr, epochs and the like are ignored", stacklevel=2)
+    if config.diagnostics and algorithm.diagnostics.measure is None:
+        warnings.warn(f"{config.algorithm} does not say how it measures its convergence: no diagnostics", stacklevel=2)
+    components = components_of(algorithm)
+    if components > int(data.train.sizes.sum()):
+        raise ValueError(f"{components} components for {data.train.sizes.sum()} training samples: use fewer")
+    message_shapes(federation, tiny_client(data))  # complaints about the model come before a run exists
+    if config.until:
+        against = config.objective is not None and config.reference is not False
+        needs_diagnostics(parse_bounds(config.until), federation, data, optimum_known=against)
+    return problem
+
+
+def components_of(algorithm: Algorithm) -> int:
+    """How many components a mixture algorithm has, 0 for the others."""
+    import jax
+
+    if algorithm.deployment.mixture is None:
+        return 0
+    value = jax.eval_shape(algorithm.server.init, jax.random.key(0)).value
+    return jax.tree.leaves(value)[0].shape[0]

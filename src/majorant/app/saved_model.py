@@ -1,0 +1,105 @@
+"""The folder ``model/`` of a run: the trained server, and what a new client needs beside it."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pydantic import Field, model_validator
+
+from majorant.app.build import build_algorithm, build_exchange, federated
+from majorant.app.config import RunConfig, make_config, to_toml
+from majorant.app.files import DamagedFile
+from majorant.app.records import Count, Label, Record, checked
+from majorant.app.trees import MANIFEST, load_meta, load_tree, tree_exists
+from majorant.data.labels import TargetScale
+from majorant.data.tabular import Encoding
+from majorant.engines.deployment import Trained
+from majorant.engines.rounds import start_server
+from majorant.models.base import Spec
+
+if TYPE_CHECKING:
+    from majorant.data.federated import FederatedData
+
+
+class ModelMeta(Record):
+    """What is saved beside a server so that `load_deployment` can use it without the data."""
+
+    config: str
+    spec: Annotated[tuple[list[Count], Annotated[int, Field(ge=0, lt=1 << 31)]], Field(strict=False)]
+    classes: list[Label]
+    clients: Count
+    nodes: Count | None = None  # those that trained
+    seed: int = Field(ge=0, lt=1 << 32)
+    target_scale: Annotated[tuple[float, float], Field(strict=False)] | None = None  # of regression: mean and scale
+    encoding: dict[str, Any] | None = None  # of a table
+
+    @model_validator(mode="after")
+    def consistent(self) -> ModelMeta:
+        """The parts fit together."""
+        if len(self.classes) != self.spec[1]:
+            raise ValueError("the classes are not those of the model")
+        if self.nodes is not None and self.nodes > self.clients:
+            raise ValueError("more clients trained than there are")
+        if self.target_scale is not None and (self.classes or self.target_scale[1] <= 0):
+            raise ValueError("the scale of the targets is that of no regression")
+        return self
+
+
+def model_meta(config: RunConfig, data: FederatedData, encoding: Encoding | None, seed: int) -> dict[str, Any]:
+    """The `ModelMeta` of a trained model, as it is saved."""
+    return {
+        "config": to_toml(config),
+        "spec": [list(data.spec.features), data.spec.classes],
+        "classes": list(data.classes),
+        "clients": data.clients,
+        "nodes": int((~data.unseen).sum()),
+        "seed": seed,
+        "target_scale": data.target_scale,
+        "encoding": encoding.to_dict() if encoding else None,
+    }
+
+
+def load_deployment(folder: Path) -> tuple[Trained, Encoding | None]:
+    """The trained server of a run folder, ready to give models to clients."""
+    if not (folder / "config.toml").exists():
+        runs = sorted(str(path.parent) for path in folder.glob("*/config.toml"))
+        hint = f"; it holds the runs {', '.join(runs)}: name one of them" if runs else ""
+        raise ValueError(f"{folder} is not a run folder: it has no config.toml{hint}")
+    place = folder / "model"
+    if not tree_exists(place):
+        raise ValueError(f"{folder} has no model: the run has not finished (go on with it by --resume)")
+    manifest = place / MANIFEST
+    meta = checked(ModelMeta, load_meta(place), manifest)
+    encoding = read_encoding(meta, manifest)
+    try:
+        config = make_config(tomllib.loads(meta.config))
+    except ValueError as error:
+        raise DamagedFile(f"{manifest} has settings that this version does not know: {error}") from None
+    spec, clients = Spec(tuple(meta.spec[0]), meta.spec[1]), meta.clients
+    with config.arithmetic():
+        _, algorithm = build_algorithm(config, spec, clients)
+        # A saved model is used without its network: newcomers need to know how many nodes there are, no more.
+        federation = federated(algorithm, build_exchange(config, "ring"), np.arange(meta.nodes or clients))
+        start = lambda key: start_server(federation, 1, key, {}, jnp.int32(1))
+        server, _ = load_tree(place, jax.eval_shape(start, jax.random.key(0)))
+    classes, target = tuple(meta.classes), TargetScale(*meta.target_scale) if meta.target_scale else None
+    return Trained(federation, server, meta.seed, classes, spec.features, clients, target), encoding
+
+
+def read_encoding(meta: ModelMeta, manifest: Path) -> Encoding | None:
+    """How the columns of a table became the features of a model, where it was trained on one."""
+    if meta.encoding is None:
+        return None
+    try:
+        encoding = Encoding.from_dict(meta.encoding)
+    except ValueError as error:
+        raise DamagedFile(f"{manifest} was altered, or is not ours: {error}") from None
+    found = (list(encoding.classes), [len(encoding.features)], encoding.target_scale)
+    if found != (meta.classes, meta.spec[0], meta.target_scale):
+        raise DamagedFile(f"{manifest} was altered: the columns of the table are not those of the model")
+    return encoding

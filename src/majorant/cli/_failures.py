@@ -1,0 +1,114 @@
+"""What a person sees when something goes wrong: one line on the error stream, and an exit code that says of which kind.
+
+Complaints about input, files and folders end with 2. Anything else was not foreseen: its details go to a file, and the
+line says which; the exit code is 70. ``MAJORANT_DEBUG=1`` shows the details on the terminal as well.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import tempfile
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NoReturn
+
+import typer
+from pydantic import ValidationError
+from typer.core import TyperGroup
+
+from majorant.app.files import atomic_write_text, explain_os_error
+from majorant.cli._streams import let_go_of_output
+from majorant.cli.terminal import complain, warn
+
+CLOSED, INTERRUPTED, WRONG, UNFORESEEN = 141, 130, 2, 70
+ClickException: type[BaseException] = typer.BadParameter.__mro__[2]  # wherever this version of typer keeps click
+
+
+class Commands(TyperGroup):
+    """Commands whose failures are told as this file says."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Runs a command."""
+        with told():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Turns exceptions into a line and an exit code, and warnings into a line each."""
+    previous = warnings.showwarning
+    warnings.showwarning = lambda message, *rest, **more: warn(str(message))
+    try:
+        yield
+    except (typer.Exit, typer.Abort, ClickException):
+        raise
+    except BrokenPipeError:
+        let_go_of_output()
+        raise typer.Exit(CLOSED) from None
+    except KeyboardInterrupt as error:
+        complain(str(error) or "nothing is kept", "interrupted")
+        raise typer.Exit(INTERRUPTED) from None
+    except Exception as error:
+        words = complaint(error)
+        if words is None:
+            unforeseen(error)
+        complain(words)
+        raise typer.Exit(WRONG) from None
+    finally:
+        warnings.showwarning = previous
+
+
+def complaint(error: Exception) -> str | None:
+    """What to say of an error that was foreseen; None of any other."""
+    if isinstance(error, OSError):
+        return explain_os_error(error, error.filename or "the run folder") if error.errno else str(error)
+    if isinstance(error, RuntimeError):
+        from majorant.engines.simulator import Diverged
+
+        return str(error) if isinstance(error, Diverged) else None
+    if isinstance(error, ImportError):
+        return str(error) if error.name is None else None  # a missing extra, or a broken installation
+    return str(error) if isinstance(error, ValueError) and not isinstance(error, ValidationError) else None
+
+
+def unforeseen(error: Exception) -> NoReturn:
+    """Writes the details of an error to a file, and says what to do with it."""
+    import majorant
+
+    details = "".join(traceback.format_exception(error))
+    about = f"majorant {majorant.__version__}, Python {platform.python_version()}, {platform.platform()}"
+    place = write_details(f"{about}\n{sys.argv}\n\n{details}", getattr(error, "run_folder", None))
+    what = f"{type(error).__name__}: {error}".partition("\n")[0]
+    complain(f"this was not foreseen ({what}): please report it, with the file {place}")
+    if os.environ.get("MAJORANT_DEBUG") == "1":
+        sys.stderr.write(details)
+    raise typer.Exit(UNFORESEEN) from None
+
+
+def write_details(text: str, folder: Path | None) -> Path:
+    """Writes ``error.log`` into the run folder, or where there is none a new file among the temporary ones."""
+    if folder is not None and folder.is_dir():
+        with suppress(OSError):
+            atomic_write_text(folder / "error.log", text)
+            return folder / "error.log"
+    descriptor, name = tempfile.mkstemp(prefix="majorant-", suffix=".log")
+    with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
+        file.write(text)
+    return Path(name)
+
+
+@contextmanager
+def at_work_in(folder: Path, left: Callable[[], str]) -> Iterator[None]:
+    """Where details of an unforeseen error may go, and what to say is left after an interruption."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(left()) from None
+    except Exception as error:
+        vars(error)["run_folder"] = folder
+        raise

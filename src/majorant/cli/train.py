@@ -1,0 +1,175 @@
+"""``majorant run`` and ``majorant compare``. Heavy modules are imported inside the commands."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import itertools
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from majorant.app.config import RunConfig, load_config, make_config, to_toml, validated
+from majorant.app.table_settings import check_table
+from majorant.cli._failures import at_work_in
+from majorant.cli.options import Config, DryRun, Figures, Json, Out, with_settings
+from majorant.cli.terminal import (
+    check_figures,
+    comparison_table,
+    console,
+    looking_for_minimum,
+    objective_table,
+    print_json,
+    progress,
+    say,
+    tell_network,
+    tell_where,
+)
+
+
+@with_settings(RunConfig)
+def run(
+    settings: dict[str, Any],
+    algorithm: Annotated[str | None, typer.Argument(help="Algorithm, with options: fedem:components=3.")] = None,
+    config: Config = None,
+    out: Out = None,
+    resume: Annotated[Path | None, typer.Option(help="Go on with this run folder.", rich_help_panel="Output")] = None,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+    figures: Figures = None,
+) -> None:
+    """Train one method and evaluate every client's own model."""
+    if not dry_run:
+        check_table(settings, config)
+    from majorant.app.build import build, check_names
+
+    wanted = resolve(settings | ({"algorithm": algorithm} if algorithm else {}), config, resume)
+    check_names(wanted)
+    if dry_run:
+        return print(to_toml(wanted))
+    from majorant.app.execute import run_in_folder
+    from majorant.app.files import read_json
+    from majorant.app.folders import check_folder, new_folder, point_last_at
+
+    check_figures(figures)
+    if (given := resume or out) is not None:
+        check_folder(given, resume=resume is not None)
+    problem = build(wanted)
+    problem = problem._replace(optimum=looking_for_minimum(wanted, problem.data, quiet=as_json))
+    if not as_json:
+        tell_network(problem)
+    folder = given or new_folder(Path("runs"), f"{wanted.algorithm}-{wanted.data}")
+    left = lambda: left_in(folder)
+    with at_work_in(folder, left), progress([wanted.algorithm], wanted.rounds, quiet=as_json) as bars:
+        advance, again = functools.partial(bars.advance, 0), resume is not None
+        result = run_in_folder(wanted, folder, problem=problem, resume=again, on_evaluation=advance)
+        bars.finish(0, result.rounds)
+    point_last_at(folder)
+    report = write_pages([folder], folder, figures)
+    if as_json:
+        return print_json(read_json(folder / "summary.json"))
+    say(str(result.summary()))
+    tell_where(folder, report)
+
+
+@with_settings(RunConfig)
+def compare(
+    settings: dict[str, Any],
+    algorithms: Annotated[list[str], typer.Argument(help="Two or more algorithms, each with options: fedavg:lr=0.03.")],
+    config: Config = None,
+    out: Out = None,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+    figures: Figures = None,
+) -> None:
+    """Run several methods on the same data and seeds, and print a table of mean ± standard deviation over seeds."""
+    if not dry_run:
+        check_table(settings, config)
+    from majorant.app.build import build, check_names, load_data
+
+    wanted = [resolve(settings | {"algorithm": name}, config, None) for name in algorithms]
+    for each in wanted:
+        check_names(each)
+    if dry_run:
+        return print("\n".join(map(to_toml, wanted)))
+    from majorant.app.execute import run_in_folder
+    from majorant.app.files import read_json
+    from majorant.app.folders import check_folder, new_folder, point_last_at, slug, working_in
+
+    check_figures(figures)
+    if out is not None:
+        check_folder(out)
+    shared, encoding = load_data(wanted[0])
+    problems = [build(each, shared)._replace(encoding=encoding) for each in wanted]
+    algorithms, names = distinct(algorithms), distinct([slug(name) for name in algorithms])
+    optimum = looking_for_minimum(wanted[0], shared, quiet=as_json)  # of the objective that all share
+    folder = out or new_folder(Path("runs"), f"compare-{wanted[0].data}")
+    kept = lambda: any(path.is_dir() for path in folder.iterdir())
+    left = lambda: f"what was trained is in {folder}" if folder.exists() else "nothing is kept"
+    with (
+        at_work_in(folder, left),
+        working_in(folder, kept),
+        progress(algorithms, wanted[0].rounds, quiet=as_json) as bars,
+    ):
+        for i, (each, problem) in enumerate(zip(wanted, problems, strict=True)):
+            advance, problem = functools.partial(bars.advance, i), problem._replace(optimum=optimum)
+            result = run_in_folder(each, folder / names[i], problem=problem, on_evaluation=advance)
+            bars.finish(i, result.rounds)
+    point_last_at(folder)
+    report = write_pages([folder / name for name in names], folder, figures, labels=algorithms)
+    summaries = {a: read_json(folder / n / "summary.json") for a, n in zip(algorithms, names, strict=True)}
+    if as_json:
+        return print_json(summaries)
+    say(shared.describe())
+    tell_network(problems[0])
+    console.print(comparison_table(summaries))
+    if (measured := objective_table(summaries)) is not None:
+        console.print(measured)
+    tell_where(folder, report)
+
+
+def resolve(settings: dict[str, Any], config: Path | None, resume: Path | None) -> RunConfig:
+    """The configuration that flags, a file, or a run to be resumed describe together."""
+    if resume is not None:
+        from majorant.app._checkpoint import started_with
+
+        started = started_with(resume)
+        wanted = load_config(config, **settings) if config else validated(RunConfig, started.model_dump(), settings)
+        if different := wanted.differences(started):
+            raise ValueError(f"{resume} was started with another configuration: {'; '.join(different)}")
+        return started
+    if config is None and "algorithm" not in settings:
+        raise ValueError("name an algorithm (majorant list algorithms) or give --config FILE")
+    return load_config(config, **settings) if config else make_config({}, **settings)
+
+
+def distinct(names: list[str]) -> list[str]:
+    """The names, numbered where one stands again.
+
+    >>> distinct(["fedavg", "local", "fedavg"])
+    ['fedavg', 'local', 'fedavg-2']
+    """
+    return [n if (k := names[: i + 1].count(n)) == 1 else f"{n}-{k}" for i, n in enumerate(names)]
+
+
+def left_in(folder: Path) -> str:
+    """What is left of an interrupted run, in words."""
+    kept = (folder / "checkpoint").exists()
+    return f"majorant run --resume {folder} goes on with it" if kept else "it had no checkpoint yet: nothing is kept"
+
+
+def write_pages(
+    runs: list[Path], target: Path, figures: str | None, labels: list[str] | None = None, page: str = "report.html"
+) -> Path | None:
+    """The report page (None where matplotlib is not installed) and, if asked, the figures as files."""
+    if importlib.util.find_spec("matplotlib") is None:
+        return None
+    from majorant.app.report.figures import save_figures
+    from majorant.app.report.html import write_report
+    from majorant.app.report.record import load_run
+
+    records = [load_run(run, label) for run, label in itertools.zip_longest(runs, labels or [])]
+    if figures:
+        save_figures(records, target / "figures", figures)
+    return write_report(records, target / page)

@@ -1,0 +1,119 @@
+"""Runs that go on: bit for bit, with the settings and data that they were started with, one process at a time."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from commands import invoke, refused
+from majorant.app.folders import claimed
+
+
+def test_resume_refuses_other_settings_and_damage(place, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(place / "run", copy)
+    assert "another configuration" in refused("run", "--resume", copy, "--lr", "0.01")
+    arrays = copy / "checkpoint" / "arrays.safetensors"
+    whole = arrays.read_bytes()
+    arrays.write_bytes(whole[: len(whole) // 2])
+    assert "checkpoint" in refused("run", "--resume", copy)
+    arrays.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    assert "checkpoint" in refused("run", "--resume", copy)
+    shutil.rmtree(copy / "checkpoint")  # as if killed before the first one: the run begins anew and ends the same
+    invoke("run", "--resume", copy)
+    assert (copy / "model" / "arrays.safetensors").read_bytes() == (
+        place / "run" / "model" / "arrays.safetensors"
+    ).read_bytes()
+    assert "is not a run folder" in refused("run", "--resume", tmp_path)
+
+
+def test_settings_are_compared_with_the_checkpoint_not_with_a_file_that_people_edit(copied):
+    config = copied / "config.toml"
+    config.write_text(config.read_text().replace("rounds = 60", "rounds = 90"))
+    text = refused("run", "--resume", copied, "--config", config)
+    assert "rounds: 90 against 60" in text
+    assert "rounds: 90 against 60" in refused("run", "--resume", copied, "--rounds", "90")
+    summary = (copied / "summary.json").read_text()
+    invoke("run", "--resume", copied, "--rounds", "60")
+    assert json.loads((copied / "summary.json").read_text())["rounds"] == json.loads(summary)["rounds"] == 60
+    assert "rounds = 60" in config.read_text()  # the file says again what was run
+    config.unlink()
+    invoke("run", "--resume", copied)
+    assert "rounds = 60" in config.read_text()
+
+
+def test_a_run_whose_checkpoint_lost_its_manifest_does_not_begin_anew(copied):
+    before = {path: path.read_bytes() for path in copied.rglob("*") if path.is_file() and path.name != "manifest.json"}
+    (copied / "checkpoint" / "manifest.json").unlink()
+    text = refused("run", "--resume", copied)
+    assert "checkpoint/manifest.json is missing, so the run cannot go on" in text
+    assert {path: path.read_bytes() for path in before} == before
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("h7,", "h8,"),  # another name of a client
+        ("sick", "ill"),  # another name of a class, in the same order
+        ("hospital,age,dose,ward", "hospital,age,dose,room"),  # another name of a column
+        (",b,", ",c,"),  # another name of a category
+    ],
+)
+def test_other_names_are_other_data(place, copied, old, new):
+    """The numbers of the table are the same; the run's settings lead to the table, which is put back."""
+    table = place / "visits.csv"
+    whole = table.read_text()
+    assert old in whole
+    try:
+        table.write_text(whole.replace(old, new))
+        assert "was trained on other data than there are now" in refused("run", "--resume", copied)
+    finally:
+        table.write_text(whole)
+
+
+def test_two_processes_do_not_write_one_folder(copied):
+    """The lock of this process, which a command in the same process cannot take again: a stale file does not matter."""
+    (copied / ".lock").write_text("999999\n")  # of a process that died
+    invoke("run", "--resume", copied)
+    assert not (copied / ".lock").exists()
+    with claimed(copied):
+        text = refused("run", "--resume", copied)
+    assert f"another process ({os.getpid()}) is writing to {copied}" in text
+    assert (copied / "summary.json").exists()
+
+
+@pytest.mark.usefixtures("as_users_compile")
+def test_a_run_killed_at_any_moment_resumes_bit_for_bit(tmp_path):
+    """Kills a real process in the middle, resumes it, and compares every array with an undisturbed run's."""
+    command = [
+        sys.executable, "-c", "import majorant.app.execute as e; e.CHECKPOINT_SECONDS = 0; "
+        "e.run_in_folder.__kwdefaults__['checkpoint_seconds'] = 0; from majorant.cli.main import main; main()",
+        "run", "fedem:components=2", "--data", "synthetic:clients=8,dimension=6", "--rounds", "2000",
+        "--evaluate-every", "20", "--participation", "uniform:0.5", "--out",
+    ]  # fmt: skip
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    subprocess.run([*command, str(whole)], check=True, capture_output=True)
+    process = subprocess.Popen([*command, str(cut)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    for _ in range(6000):
+        if (cut / "checkpoint" / "manifest.json").exists() or process.poll() is not None:
+            break
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (cut / "summary.json").exists(), "the run ended before it could be killed: make it longer"
+    invoke("run", "--resume", cut)
+    for part in ("checkpoint", "model"):
+        assert (cut / part / "arrays.safetensors").read_bytes() == (whole / part / "arrays.safetensors").read_bytes()
+    numbers = lambda folder: [
+        {k: v for k, v in json.loads(line).items() if k != "seconds"}
+        for line in (folder / "metrics.jsonl").read_text().splitlines()
+    ]
+    assert numbers(cut) == numbers(whole)
+    assert (cut / "clients.csv").read_text() == (whole / "clients.csv").read_text()
