@@ -21,7 +21,7 @@ import majorant as mj
 from benchmarks.machine import interleaved, measure_limits
 from majorant.data.dictionary import without_labels
 from majorant.data.federated import FederatedData
-from majorant.surrogates.linear.symmetric import unpack
+from majorant.math.symmetric import unpack
 
 SPARSITY, RIDGE = 0.1, 0.2
 

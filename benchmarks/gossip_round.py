@@ -73,16 +73,15 @@ def measure(name: str, topology: Topology, nodes: int, bandwidth: float) -> None
     """A line for one network."""
     data = problem(nodes)
     local = mj.local_sgd(LR, epochs=1, batch_size=BATCH)
-    algorithm = mj.gossip(mj.fedavg(mj.models.linear(data), local=local), topology, data)
-    mj.simulate(algorithm, data, rounds=ROUNDS, evaluate_every=ROUNDS)  # compiles
-    ours = min(
-        mj.simulate(algorithm, data, rounds=ROUNDS, evaluate_every=ROUNDS).seconds["train"] / ROUNDS for _ in range(3)
-    )
-    draw = lambda: algorithm.network().network.draw(jax.random.key(0), 0)
+    algorithm, peers = mj.fedavg(mj.models.linear(data), local=local), mj.gossip(topology)
+    run = lambda: mj.simulate(algorithm, data, rounds=ROUNDS, evaluate_every=ROUNDS, exchange=peers)
+    network = run().federation.exchange.network  # the first run compiles
+    ours = min(run().seconds["train"] / ROUNDS for _ in range(3))
+    draw = lambda: network.draw(jax.random.key(0), 0)
     loop = NumpyGossip(data, draw())
     theirs = best_of(loop.round, 3 if nodes < 5000 else 1)
     x, everyone = jnp.ones((nodes, FEATURES + 1)), jnp.ones(nodes, bool)
-    mix = jax.jit(lambda x: algorithm.network().network.draw(jax.random.key(0), 0).mix(x, everyone))
+    mix = jax.jit(lambda x: draw().mix(x, everyone))
     mixing = best_of(lambda: jax.block_until_ready(mix(x)))
     links = int(draw().messages(everyone))
     moved = 4 * (FEATURES + 1) * (links + 2 * nodes)  # neighbours and itself read, the result written

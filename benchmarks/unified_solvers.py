@@ -20,6 +20,7 @@ from benchmarks.machine import Limits, interleaved, measure_limits
 from benchmarks.numpy_solvers import SOLVERS, Lsgd, Solver
 from majorant.core import Algorithm
 from majorant.data.federated import FederatedData
+from majorant.engines.settings import hyper_after_setup
 from majorant.objectives import mixture
 
 SIGMA, L2, SEEDS = 0.3, 1e-4, 30
@@ -44,28 +45,23 @@ class Measured(NamedTuple):
 
 def algorithms(data: FederatedData) -> dict[str, Algorithm]:
     """The methods with the paper's parameters where it states them, by theory otherwise."""
-    objective, sizes = mixture(data, lambda_=LAMBDA, l2=L2), data.train.sizes
+    objective = mixture(data, lambda_=LAMBDA, l2=L2)
     constants = objective.constants(data)
-    coordinate = mj.methods.asvrcd(objective, constants=constants, sizes=sizes)
-    shared = {name: hyper_of(coordinate)[name] for name in ("p_w", "lr")}
+    coordinate = mj.methods.asvrcd(objective, constants=constants)
+    shared = {name: hyper_after_setup(coordinate, data)[name] for name in ("p_w", "lr")}
     return {
         "lsgd": mj.methods.lsgd(objective, lr=0.01, tau=Lsgd.tau, batch_size=1),
-        "ascd": mj.methods.ascd(objective, constants=constants, sizes=sizes, rule="paper"),
+        "ascd": mj.methods.ascd(objective, constants=constants, theta=min(0.8, 1 / shared["lr"])),
         "asvrcd": coordinate,
         "acd": mj.methods.acd(objective, constants=constants),
         "l2sgd+": mj.methods.l2sgd_plus(objective, constants=constants, **shared),
     }
 
 
-def hyper_of(algorithm: Algorithm) -> dict[str, float]:
-    """A method's hyperparameters."""
-    return {name: float(value) for name, value in algorithm.init(jax.random.key(0)).hyper.items()}
-
-
 def numpy_solver(name: str, data: FederatedData, algorithm: Algorithm, *, loop: bool) -> Any:
     """The NumPy version of a method."""
     made: type[Solver] = SOLVERS[name]
-    return made(data, LAMBDA, L2, hyper_of(algorithm), loop=loop)
+    return made(data, LAMBDA, L2, hyper_after_setup(algorithm, data), loop=loop)
 
 
 def measure(name: str, data: FederatedData, algorithm: Algorithm, *, seeds: int, rounds: int, repeats: int) -> Measured:

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import majorant as mj
-from majorant.core import client_key, round_key
-from majorant.methods._two_blocks import DRAWN, coins_of
+from majorant.core import SERVER_STREAM, client_key, round_key, stream_key
+from majorant.engines.settings import hyper_after_setup
+from majorant.methods._two_blocks import DRAWN
 from majorant.objectives import mixture
 
 ROOT = Path(__file__).parents[1]
@@ -51,16 +52,15 @@ def test_asvrcd_in_numpy_does_our_iterations():
 
     data, rounds, seen = small_logistic(), 12, []
     objective = mixture(data, lambda_=0.5, l2=0.1)
-    algorithm = mj.methods.asvrcd(objective, constants=objective.constants(data), sizes=[6] * 3, p_w=0.3, rho=0.2)
+    algorithm = mj.methods.asvrcd(objective, constants=objective.constants(data), p_w=0.3, rho=0.2)
     record = lambda records, snapshot: seen.append(snapshot())
     mj.simulate(algorithm, data, rounds=rounds, evaluate_every=1, on_evaluation=record)
     server = jax.tree.map(lambda a: a[0], seen[0].server)
     theirs = Asvrcd(data, 0.5, 0.1, {k: float(v) for k, v in server.hyper.items()}, loop=False)
     block_key = lambda k, m, i: jax.random.fold_in(client_key(round_key(jax.random.key(0), k), m), i // DRAWN)
     draw = jax.jit(lambda k, m, i: jax.random.randint(block_key(k, m, i), (DRAWN,), 0, 6, np.int32)[i % DRAWN])
-    coins_in = jax.jit(
-        lambda k: coins_of(server._replace(round=k), server.state.coins, server.hyper["p_w"], server.hyper["rho"])
-    )
+    of_round = lambda k: stream_key(round_key(jax.random.key(0), k + 1), SERVER_STREAM)
+    coins_in = jax.jit(lambda k: algorithm.server.broadcast(server._replace(round=k), of_round(k)).shared.coins)
     kinds = set()
     for k, snapshot in enumerate(seen):
         coins = coins_in(k)
@@ -77,11 +77,11 @@ def test_asvrcd_in_numpy_does_our_iterations():
 
 def test_numpy_solvers_solve_the_problem_on_arrays_as_in_loops():
     from benchmarks.numpy_solvers import SOLVERS
-    from benchmarks.unified_solvers import L2, LAMBDA, algorithms, hyper_of
+    from benchmarks.unified_solvers import L2, LAMBDA, algorithms
 
     data = small_logistic()
     for name, algorithm in algorithms(data).items():
-        hyper = hyper_of(algorithm)
+        hyper = hyper_after_setup(algorithm, data)
         if "p_w" in hyper:
             hyper["p_w"] = 0.3  # steps in both blocks
         arrays, loop = (SOLVERS[name](data, LAMBDA, L2, hyper, loop=each) for each in (False, True))
@@ -102,11 +102,10 @@ def test_numpy_solvers_find_the_minimum():
     constants, best = objective.constants(data), mj.objectives.reference_solution(objective, data)
     made = {
         "acd": mj.methods.acd(objective, constants=constants),
-        "l2sgd+": mj.methods.l2sgd_plus(objective, constants=constants, sizes=[6] * 3),
+        "l2sgd+": mj.methods.l2sgd_plus(objective, constants=constants),
     }
     for name, algorithm in made.items():
-        hyper = {k: float(v) for k, v in algorithm.init(jax.random.key(0)).hyper.items()}
-        solver = SOLVERS[name](data, 0.5, 0.1, hyper, loop=False)
+        solver = SOLVERS[name](data, 0.5, 0.1, hyper_after_setup(algorithm, data), loop=False)
         for _ in range(2000):
             solver.iterate()
         expected = np.concatenate([best.beta["weight"][..., 0], best.beta["bias"]], axis=-1)
@@ -123,3 +122,10 @@ def test_solvers_are_measured_on_a_small_problem():
     text = report("lsgd", found, data, Limits(1.0, 1.0))
     assert "1,000 rounds of 5 iterations" in text
     assert "Table 4 has 256 s" in text
+
+
+def test_gossip_is_measured_on_a_small_network(capsys):
+    from benchmarks.gossip_round import measure
+
+    measure("ring", mj.topology.ring(), 4, bandwidth=1.0)
+    assert "4 nodes         8 links: round" in capsys.readouterr().out

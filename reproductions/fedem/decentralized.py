@@ -22,21 +22,21 @@ from majorant_reproductions.fedem.synthetic import (
 )
 
 import majorant as mj
+from majorant.app.report.diagnosis import BOUNDS
 from majorant.app.reproduce import Context, Result
 from majorant.core import Algorithm
 from majorant.data.federated import FederatedData
 from majorant.engines.run import Run
-from majorant.exchange.gossip import facts as facts_of
 from majorant.exchange.participation import Participation, bernoulli, full
 from majorant.exchange.topology import Topology
-from majorant.metrics.rates import BOUNDS, fitted_slope
+from majorant.metrics.rates import fitted_slope
 
 EVALUATIONS = 20
 
 
-def d_fedem(data: FederatedData, topology: Topology, scaling: str = "sizes") -> Algorithm:
-    """D-FedEM with three components under the paper's settings."""
-    return mj.gossip(mj.fedem(mj.models.linear(data), components=3, local=sgd()), topology, data, scaling=scaling)
+def fedem(data: FederatedData) -> Algorithm:
+    """FedEM with three components under the paper's settings; D-FedEM where peers exchange messages."""
+    return mj.fedem(mj.models.linear(data), components=3, local=sgd())
 
 
 def best_rate(context: Context, topology: Topology | None, scaling: str = "sizes") -> float:
@@ -44,23 +44,27 @@ def best_rate(context: Context, topology: Topology | None, scaling: str = "sizes
     if context.quick:
         return float(RATES[0])
     context.tell("tuning " + (topology.name if topology else "FedEM"))
-    data, rounds = sibling_data(context), rounds_of(context, 200)
-    algorithm = mj.fedem(mj.models.linear(data), components=3, local=sgd())
-    if topology is not None:
-        algorithm = d_fedem(data, topology, scaling)
-    seeds = TUNING_SEEDS
-    run = mj.simulate(algorithm, data, rounds=rounds, grid={"lr": RATES}, seeds=seeds, evaluate_every=rounds)
+    data, rounds, seeds = sibling_data(context), rounds_of(context, 200), TUNING_SEEDS
+    run = mj.simulate(
+        fedem(data),
+        data,
+        rounds=rounds,
+        grid={"lr": RATES},
+        seeds=seeds,
+        evaluate_every=rounds,
+        exchange=None if topology is None else mj.gossip(topology, scaling=scaling),
+    )
     means = np.array([scores.summary(run.metric)["test_accuracy"]["mean"] for scores in run.scores])
     return float(RATES[int(np.nanargmax(means.reshape(-1, seeds).mean(axis=1)))])
 
 
-def trained(context: Context, algorithm: Algorithm, data: FederatedData, rate: float, **options: Any) -> Run:
+def trained(context: Context, data: FederatedData, rate: float, label: str = "with a server", **options: Any) -> Run:
     """A run of all seeds with a curve."""
-    context.tell(f"training {algorithm.name} " + (options.pop("label", "")))
+    context.tell(f"training FedEM {label}")
     rounds = rounds_of(context, 200)
     every = max(1, rounds // EVALUATIONS)
-    seeds = context.seeds or SEEDS
-    return mj.simulate(algorithm, data, rounds=rounds, hyper={"lr": rate}, seeds=seeds, evaluate_every=every, **options)
+    seeds, hyper = context.seeds or SEEDS, {"lr": rate}
+    return mj.simulate(fedem(data), data, rounds=rounds, hyper=hyper, seeds=seeds, evaluate_every=every, **options)
 
 
 def curve(run: Run) -> tuple[list[float], list[float]]:
@@ -91,9 +95,7 @@ def decentralized(context: Context) -> list[Result]:
     data = synthetic(context)
     random = mj.topology.erdos_renyi(0.5)
     rate = best_rate(context, random)
-    server = trained(
-        context, mj.fedem(mj.models.linear(data), components=3, local=sgd()), data, best_rate(context, None)
-    )
+    server = trained(context, data, best_rate(context, None))
     level = curve(server)[1][-1] - 1
     networks = {
         "Erdős–Rényi 0.5, fastest mixing": mj.topology.erdos_renyi(0.5, weights="fastest"),
@@ -109,16 +111,15 @@ def decentralized(context: Context) -> list[Result]:
     rows = [["server (FedEM)", "–", "–", percent(server), decile, "–", "–", first_above(server, level), "74.7"]]
     curves, gaps = {"server": curve(server)}, []
     for label, topology in networks.items():
-        algorithm = d_fedem(data, topology)
-        facts = facts_of(algorithm)
-        run = trained(context, algorithm, data, rate, label=label)
+        run = trained(context, data, rate, label, exchange=mj.gossip(topology))
+        facts = run.summary()["network"]
         curves[label] = curve(run)
-        gaps.append((facts.spectral_gap, curves[label][1][-1]))
+        gaps.append((facts["spectral_gap"], curves[label][1][-1]))
         rows.append(
             [
                 label,
-                f"{facts.spectral_gap:.3g}",
-                f"{facts.contraction:.3g} / {facts.period}",
+                f"{facts['spectral_gap']:.3g}",
+                f"{facts['contraction']:.3g} / {facts['period']}",
                 percent(run),
                 percent(run, part="bottom_decile"),
                 f"{largest(run, 'consensus_distance'):.2g}",
@@ -129,7 +130,8 @@ def decentralized(context: Context) -> list[Result]:
         )
     unscaled = mj.topology.erdos_renyi(0.5)
     own_rate = best_rate(context, unscaled, "none")
-    released = trained(context, d_fedem(data, unscaled, "none"), data, own_rate, label="without scaling")
+    peers = mj.gossip(unscaled, scaling="none")
+    released = trained(context, data, own_rate, "without scaling", exchange=peers)
     notes = [
         f"learning rate {rate:.2g}, chosen on sibling data on the Erdős–Rényi graph for all networks",
         f"'rounds': the first evaluation at or above {level:.1f} %, one point below FedEM's end",
@@ -177,7 +179,7 @@ def failures(context: Context) -> list[Result]:
     for graph, make in (("Erdős–Rényi 0.5", lambda f: mj.topology.erdos_renyi(0.5, link_failure=f)),
                         ("exponential", lambda f: mj.topology.exponential(link_failure=f))):  # fmt: skip
         for label, (failing, present) in cases.items():
-            run = trained(context, d_fedem(data, make(failing)), data, rate, participation=present, label=label)
+            run = trained(context, data, rate, label, participation=present, exchange=mj.gossip(make(failing)))
             curves[f"{graph}: {label}"] = curve(run)
             rejected = sum(line["rejected"] for lines in run.histories for line in lines)
             rows.append(
@@ -211,19 +213,18 @@ def rates(context: Context) -> list[Result]:
     log-likelihood, smooth and bounded below, and gradients are unbiased. Every round is evaluated.
     """
     data = mixed_regressions(clients=16, samples=80, dimension=5)
-    longest = 32 if context.quick else 4096
-    lengths = [k for k in (16, 32, 64, 128, 256, 512, 1024, 2048, 4096) if k <= longest]
+    lengths = LENGTHS[:2] if context.quick else LENGTHS
     local = mj.local_sgd(1.0, steps=5, batch_size=8)
     em = mj.fedem(mj.models.linear(data), components=2, local=local)
-    forms = {"FedEM (Theorem 3.2)": em, "D-FedEM on a ring (Theorem 3.3)": mj.gossip(em, mj.topology.ring(), data)}
+    forms = {"FedEM (Theorem 3.2)": None, "D-FedEM on a ring (Theorem 3.3)": mj.gossip(mj.topology.ring())}
     seeds = context.seeds or SEEDS
     results = []
-    for label, algorithm in forms.items():
+    for label, exchange in forms.items():
         means: dict[str, list[float]] = {}
         for k in lengths:
             context.tell(f"{label}, {k} rounds")
-            hyper = {"lr": A0 / np.sqrt(k)}
-            run = mj.simulate(algorithm, data, rounds=k, hyper=hyper, seeds=seeds, evaluate_every=1, diagnostics=True)
+            options = {"rounds": k, "hyper": {"lr": A0 / np.sqrt(k)}, "seeds": seeds, "exchange": exchange}
+            run = mj.simulate(em, data, evaluate_every=1, diagnostics=True, **options)
             for bound in BOUNDS:
                 if bound.name in run.history[0]:
                     values = [line[bound.name] for lines in run.histories for line in lines]
@@ -260,5 +261,6 @@ def mixed_regressions(clients: int, samples: int, dimension: int) -> FederatedDa
     return FederatedData.from_arrays(rows, y.ravel().astype(np.float32), owner, split=(0.8, 0.0, 0.2), name="mixed")
 
 
+LENGTHS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)  # values of K
 FITTED = 5  # the longest runs, on which a slope is fitted: the theorems are about large K
 A0 = 0.25  # small enough that the theorems' condition on the step, J η ≤ 1/(2√2 L), holds from about 50 rounds on

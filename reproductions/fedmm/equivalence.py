@@ -19,6 +19,8 @@ from majorant.app.reproduce import Context, Result
 from majorant.core import Algorithm, ClientData, Server, Tree, round_key, squared_norm
 from majorant.data.federated import FederatedData, Ragged, offsets_of
 from majorant.engines import rounds as engine
+from majorant.engines.memory import message_shapes
+from majorant.exchange import federation
 from majorant.methods.mm import look, objective, pool
 from majorant.surrogates import LinearSurrogate, regularizers
 
@@ -104,25 +106,25 @@ def rounds_of(algorithm: Algorithm, data: FederatedData, rounds: int, seed: int 
     sizes, longest = data.train.sizes, int(data.train.sizes.max())
     rows = data.train.offsets[:-1, None] + np.minimum(np.arange(longest), sizes[:, None] - 1)
     number = lambda a: jnp.asarray(a, jnp.result_type(float) if np.issubdtype(a.dtype, np.floating) else None)
-    stacked = ClientData(
-        number(data.train.x[rows]), number(data.train.y[rows]), jnp.asarray(sizes), jnp.arange(len(sizes))
-    )
-    everyone = jnp.ones(len(sizes), bool)
+    slots, count = jnp.arange(len(sizes)), len(sizes)
+    stacked = ClientData(number(data.train.x[rows]), number(data.train.y[rows]), jnp.asarray(sizes), slots, slots)
+    everyone = jnp.ones(count, bool)
+    together = federation(algorithm, training=np.arange(count))
+    nothing = engine.empty_tally(message_shapes(together, jax.tree.map(lambda a: a[0], stacked)))
 
     def run(key: jax.Array) -> Server:
-        server = engine.start_server(algorithm, key, {}, jnp.int32(rounds))
-        clients, sums = engine.start_clients(algorithm, server, key, stacked, everyone, len(sizes))
-        server = engine.finish_start(algorithm, server, [sums])
-        tally = engine.empty_tally({})
+        server = engine.start_server(together, count, key, {}, jnp.int32(rounds))
+        clients, answers = engine.start_clients(together, server, key, stacked, everyone, count)
+        server = engine.finish_start(together, server, [answers], [slots], count)
 
         def step(state: Any, _: None) -> Any:
             server, clients, tally = state
-            view, key_of_round = engine.begin_round(algorithm, server, key)
-            sums, clients, _ = engine.chunk_pass(algorithm, view, key_of_round, clients, stacked, everyone)
-            server, tally = engine.end_round(algorithm, server, sums, None, tally, 1.0)
+            view, key_of_round = engine.begin_round(together, server, key)
+            sums, clients, sent = engine.chunk_pass(together, view, key_of_round, clients, stacked, everyone)
+            server, tally = engine.end_round(together, server, view, key_of_round, sums, sent, tally)
             return (server, clients, tally), server
 
-        servers = jax.lax.scan(step, (server, clients, tally), length=rounds)[1]
+        servers = jax.lax.scan(step, (server, clients, nothing), length=rounds)[1]
         return jax.tree.map(lambda first, rest: jnp.concatenate([first[None], rest]), server, servers)
 
     return jax.jit(run)(jax.random.key(seed))

@@ -21,13 +21,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from majorant.exchange.compressors import Compressor, identity, quantized
 
 import majorant as mj
 from majorant.app.reproduce import Context, Result
 from majorant.core import Algorithm, ClientData, Tree, squared_norm
 from majorant.data.federated import FederatedData
 from majorant.engines.run import Run
+from majorant.exchange import Stage
+from majorant.exchange.channel import identity, quantized
 from majorant.methods.mm import pool
 from majorant.surrogates.linear import LinearSurrogate, mean_statistic
 
@@ -36,12 +37,13 @@ SEEDS, ROUNDS, POINTS = 10, 2_000, 40
 WIDER_BETAS = (0.02, 0.05, 0.3, 1.5)  # 1.6 is where γ_1 = 1
 BETAS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05)
 TUNING_SEEDS = (100, 101)
-BITS: dict[str, Compressor] = {
+BITS: dict[str, Stage] = {
     "32 bits": identity(),
     "8 bits": quantized(8),
     "4 bits": quantized(4),
     "2 bits": quantized(2),
 }
+CHANNEL = BITS["8 bits"]
 PARTICIPATION = (1.0, 0.5, 0.1)
 
 
@@ -126,12 +128,12 @@ def surrogate_change(surrogate: LinearSurrogate, new: Tree, old: Tree, data: Cli
     return jax.lax.map(one, (new, old))
 
 
-def best_beta(make: Callable[[], Algorithm], setting: Setting, rounds: int, context: Context) -> float:
+def best_beta(algorithm: Algorithm, setting: Setting, rounds: int, context: Context, **options: Any) -> float:
     """The β of the grid with the lowest objective at the end, on seeds of its own."""
     grid = BETAS[::2] if context.quick else BETAS
     seeds = TUNING_SEEDS[:1] if context.quick else TUNING_SEEDS
     run = mj.simulate(
-        make(),
+        algorithm,
         setting.data,
         rounds=rounds,
         evaluate_every=rounds,
@@ -139,6 +141,7 @@ def best_beta(make: Callable[[], Algorithm], setting: Setting, rounds: int, cont
         diagnostics=True,
         grid={"beta": grid},
         seeds=seeds,
+        **options,
     )
     ends = np.array([one.history[-1]["objective"] for one in each(run)]).reshape(len(grid), len(seeds)).mean(axis=1)
     return grid[int(np.nanargmin(np.where(np.isfinite(ends), ends, np.inf)))]
@@ -153,9 +156,10 @@ def figure1(context: Context) -> list[Result]:
         paths = {}
         for name, factory in {"FedMM": mj.fedmm, "parameter averaging": mj.methods.parameter_averaging}.items():
             context.tell(f"{setting.name}, {name}")
-            make = functools.partial(compressed, factory, setting, common)
-            beta = best_beta(make, setting, rounds, context)
-            paths[name] = (beta, follow(make(), setting, rounds=rounds, seeds=seeds, hyper={"beta": beta}))
+            algorithm = factory(setting.surrogate, setting.data, **common)
+            beta = best_beta(algorithm, setting, rounds, context, channel=CHANNEL)
+            options: dict[str, Any] = {"seeds": seeds, "hyper": {"beta": beta}, "channel": CHANNEL}
+            paths[name] = (beta, follow(algorithm, setting, rounds=rounds, **options))
         title = f"Figure 1, {setting.name}: {rounds:,} rounds, 8 bits, batches of {setting.batch_size}, {seeds} seeds"
         results.append(result(title, {f"{n} (β = {b:g})": p for n, (b, p) in paths.items()}))
     results[-1].notes.append(
@@ -174,9 +178,10 @@ def longer(context: Context) -> list[Result]:
     for name, factory in {"FedMM": mj.fedmm, "parameter averaging": mj.methods.parameter_averaging}.items():
         context.tell(name)
         run = mj.simulate(
-            compressed(factory, setting, common),
+            factory(setting.surrogate, setting.data, **common),
             setting.data,
             rounds=rounds,
+            channel=CHANNEL,
             evaluate_every=max(1, rounds // 10),
             participation=mj.participation.uniform(SHARE),
             diagnostics=True,
@@ -205,11 +210,6 @@ def longer(context: Context) -> list[Result]:
     ]
 
 
-def compressed(factory: Callable[..., Algorithm], setting: Setting, options: dict[str, Any]) -> Algorithm:
-    """A method with 8 bits a coordinate."""
-    return mj.compressed(factory(setting.surrogate, setting.data, **options), quantized(8))
-
-
 def figure2(context: Context) -> list[Result]:
     """Control variates on and off, with all samples of the clients that take part, and no compression."""
     rounds, seeds = (60, 2) if context.quick else (ROUNDS, context.seeds or SEEDS)
@@ -217,7 +217,7 @@ def figure2(context: Context) -> list[Result]:
     for setting in settings(context.quick):
         algorithm = mj.fedmm(setting.surrogate, setting.data, step=mj.steps.square_root(), alpha=ALPHA)
         context.tell(setting.name)
-        beta = best_beta(functools.partial(same, algorithm), setting, rounds, context)
+        beta = best_beta(algorithm, setting, rounds, context)
         paths = {
             f"α = {alpha:g}": follow(
                 algorithm, setting, rounds=rounds, seeds=seeds, hyper={"beta": beta, "alpha": alpha}
@@ -230,11 +230,6 @@ def figure2(context: Context) -> list[Result]:
         "on the heterogeneous and the ratings data."
     )
     return results
-
-
-def same(algorithm: Algorithm) -> Algorithm:
-    """The algorithm as it is."""
-    return algorithm
 
 
 def result(title: str, paths: dict[str, Path]) -> Result:
@@ -280,12 +275,11 @@ def bits(context: Context) -> list[Result]:
     setting = settings(True)[1]
     paths = {}
     for share in PARTICIPATION:
-        for name, compressor in BITS.items():
+        for name, channel in BITS.items():
             context.tell(f"{name}, p = {share:g}")
-            plain = mj.fedmm(setting.surrogate, setting.data, step=mj.steps.square_root(), batch_size=50)
-            algorithm = mj.compressed(plain, compressor)
-            grid = {"beta": BETAS[-3:]}
-            run = follow(algorithm, setting, rounds=rounds, share=share, seeds=seeds, grid=grid)
+            algorithm = mj.fedmm(setting.surrogate, setting.data, step=mj.steps.square_root(), batch_size=50)
+            options: dict[str, Any] = {"seeds": seeds, "grid": {"beta": BETAS[-3:]}, "channel": channel}
+            run = follow(algorithm, setting, rounds=rounds, share=share, **options)
             ends = run.objective[:, -1].reshape(len(BETAS[-3:]), seeds).mean(axis=1)
             best = int(np.nanargmin(ends))
             chosen = lambda values, best=best: values[best * seeds : (best + 1) * seeds]

@@ -21,12 +21,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from majorant.exchange.compressors import quantized
 
 import majorant as mj
 from majorant.app.reproduce import Context, Result
 from majorant.core import ClientData, Tree, squared_norm
 from majorant.data.federated import FederatedData
+from majorant.exchange.channel import quantized
 from majorant.methods.mm import pool
 from majorant.solvers import Batch
 from majorant.surrogates.linear import LinearSurrogate, mean_statistic
@@ -178,8 +178,6 @@ def compare(problem: Problem, case: Case, rounds: int, seeds: int) -> list[Any]:
         variates=variates,
         projection="metric",
     )
-    if partial:
-        algorithm = mj.compressed(algorithm, quantized(4))
     path: list[Tree] = []
     mj.simulate(
         algorithm,
@@ -188,6 +186,7 @@ def compare(problem: Problem, case: Case, rounds: int, seeds: int) -> list[Any]:
         seeds=seeds,
         evaluate_every=1,
         participation=mj.participation.bernoulli(SHARE) if partial else None,
+        channel=quantized(4) if partial else None,
         on_evaluation=lambda records, snapshot: path.append(snapshot().server.value.statistic),
     )
     pooled = pool(problem.data)

@@ -3,21 +3,21 @@
 import jax
 import numpy as np
 import pytest
+from majorant_reproductions.tradeoffs import chebyshev as fair
+from majorant_reproductions.tradeoffs import images as t
+from majorant_reproductions.tradeoffs import theory
 from majorant_reproductions.tradeoffs.agents import PAIRS, Agents, Path, accuracy, agents, answers_of, macro_f1
 from majorant_reproductions.tradeoffs.chebyshev import on_front, preferred
 from majorant_reproductions.tradeoffs.collapse import Found, constant_answers, objectives, scores
+from majorant_reproductions.tradeoffs.released import RELEASED
 from scipy import stats
 from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, confusion_matrix, f1_score
 
 import majorant as mj
-from majorant.app import trade_offs as t
-from majorant.app import trade_offs_chebyshev as fair
-from majorant.app import trade_offs_theory as theory
 from majorant.app.reproduce import Context, markdown
 from majorant.models.base import Spec
-from majorant.tradeoffs.weighted_sum import RELEASED
 
 RNG = np.random.default_rng(0)
 IMAGES = np.arange(700).repeat(4).reshape(700, 2, 2, 1) % 251, RNG.integers(10, size=700).astype(np.int32)
@@ -69,7 +69,7 @@ def test_answers_are_counted_for_every_model_agent_and_class():
 
 def test_the_ways_to_run_an_experiment_are_those_of_the_errata():
     made = Agents(agents(IMAGES, "iid", train=6, validation=2, published=600).data, *[(np.zeros(1), np.zeros(1))] * 2)
-    big = mj.data.FederatedData.from_arrays(np.zeros((20, 28, 28, 1), np.uint8), np.arange(20) % 10, np.zeros(20))
+    big = mj.data.FederatedData.from_arrays(np.zeros((20, 8, 8, 1), np.uint8), np.arange(20) % 10, np.zeros(20))
     for setting, ran in RELEASED.items():
         ways = {v.name: v for v in t.variants(setting)}
         assert ways["notebooks"].train == (9_600 if setting == "iid" else 8_000)
@@ -79,7 +79,7 @@ def test_the_ways_to_run_an_experiment_are_those_of_the_errata():
             algorithm, model = t.build(way, made._replace(data=big))
             shapes = [k["weight"].shape[-1] for k in jax.eval_shape(model.init, jax.random.key(0))["convolutions"]]
             assert shapes == ([8, 16] if way.network == "released" else [32, 64])
-            assert "lambda" in jax.eval_shape(algorithm.init, jax.random.key(0)).hyper
+            assert "lambda" in jax.eval_shape(algorithm.server.init, jax.random.key(0)).hyper
 
 
 def made_up(right, seeds=3, rounds=(1, 10, 50)):
@@ -210,7 +210,7 @@ def test_agents_with_labels_of_their_own_share_no_image(monkeypatch):
     assert np.mean(common) > 15  # of 40; with all labels alike about 8 would be the same
     model = mj.models.linear(data)
     for method in fair.fair_methods(model).values():
-        known = jax.eval_shape(method.algorithm.init, jax.random.key(0)).hyper
+        known = jax.eval_shape(method.algorithm.server.init, jax.random.key(0)).hyper
         assert set(method.grid) <= set(known)
         assert method.grid["lr"] == fair.LEARNING_RATES
     params = [model.init(jax.random.key(i)) for i in range(2)]

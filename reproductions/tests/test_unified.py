@@ -3,6 +3,8 @@
 import jax
 import numpy as np
 import pytest
+from majorant_reproductions.unified import figures, theory
+from majorant_reproductions.unified.paper_ascd import paper_ascd
 from majorant_reproductions.unified.replicas import (
     Path,
     curvature_at_minimum,
@@ -18,9 +20,10 @@ from majorant_reproductions.unified.replicas import (
 )
 
 import majorant as mj
-from majorant.app import named, unified, unified_theory
-from majorant.methods import asvrcd
-from majorant.objectives import mixture
+from majorant.app import reproduce
+from majorant.engines.settings import hyper_after_setup
+from majorant.methods import ascd, asvrcd
+from majorant.objectives import Constants, mixture
 from majorant.objectives.reference import global_value
 
 
@@ -39,7 +42,7 @@ def problem():
 
 def test_a_path_has_gaps_and_errors_of_every_data_set(problem):
     """From the start, with F from the library's own evaluation and errors written out."""
-    method = unified.GENERAL["ASVRCD-PFL"][0]
+    method = figures.GENERAL["ASVRCD-PFL"][0]
     path = follow(problem, method, 4, 2)
     algorithm, hyper = prepared(problem, method)
     runs = mj.simulate(algorithm, problem.data, rounds=4, hyper=hyper, evaluate_every=2)
@@ -111,10 +114,10 @@ def test_curves_and_levels():
 def test_slopes_and_rounds_until():
     iterations = np.arange(0.0, 1000.0, 10)
     share = np.exp(-0.05 * iterations)
-    assert unified_theory.slope(iterations, share) == pytest.approx(0.05)
-    assert unified_theory.slope(iterations, np.maximum(share, 1e-14)) == pytest.approx(0.05)  # rounding is left out
+    assert theory.slope(iterations, share) == pytest.approx(0.05)
+    assert theory.slope(iterations, np.maximum(share, 1e-14)) == pytest.approx(0.05)  # rounding is left out
     rounds = np.array([5, 10, 15])
-    found = unified_theory.rounds_until(np.array([[0.5, 0.1, 0.01], [0.5, 0.4, 0.3]]), rounds, 0.1)
+    found = theory.rounds_until(np.array([[0.5, 0.1, 0.01], [0.5, 0.4, 0.3]]), rounds, 0.1)
     assert found[0] == 10
     assert np.isnan(found[1])
 
@@ -127,15 +130,14 @@ def test_the_rate_of_asvrcd_is_at_least_the_theorems():
     for mu in (1e-8, 1e-5, 1e-3, constants.mu):
         for rho in (1e-4, 1e-2, 0.5):
             here = constants._replace(mu=mu)
-            hyper = asvrcd(objective, constants=here, rho=rho).init(jax.random.key(0)).hyper
-            hyper = {name: float(value) for name, value in hyper.items()}
+            hyper = hyper_after_setup(asvrcd(objective, constants=here, rho=rho), data)
             stated = min(rho, np.sqrt(rho * mu * 4 * hyper["lr"] / 2)) / 4  # η = 1/(4𝓛)
-            assert unified_theory.contraction_asvrcd(hyper, here) >= stated * (1 - 1e-5)
+            assert theory.contraction_asvrcd(hyper, here) >= stated * (1 - 1e-5)
 
 
 def test_a_quick_figure_has_its_tables_and_pictures(tmp_path):
-    results = unified.figure1(named.Context(True, 1, lambda text: None))
-    named.draw(results, tmp_path)
+    results = figures.figure1(reproduce.Context(True, 1, lambda text: None))
+    reproduce.draw(results, tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["figure1.png", "figure2.png", "figure3.png"]
     gaps, reached, error, times = results
     assert all(len(row) == len(result.columns) for result in results for row in result.rows)
@@ -144,3 +146,20 @@ def test_a_quick_figure_has_its_tables_and_pictures(tmp_path):
     assert gaps.curves.keys() == gaps.bands.keys() == reached.curves.keys() == error.curves.keys()
     assert "Table 4" in times.title
     assert "μ'/(3M)" in gaps.notes[-1]
+
+
+def test_the_rule_of_the_papers_experiments():
+    """θ = min{0.8, 1/η}, on either side of 0.8, and all else by Theorem 8; p_w may be given."""
+    data = logistic(0)
+    objective = mixture(data, lambda_=0.3, l2=0.05)
+    for steep, p_w in ((1.0, None), (1.0, 0.2), (0.01, None)):
+        constants = Constants(*(steep * number for number in objective.constants(data)))
+        hyper = lambda make, given={"constants": constants, "p_w": p_w}: hyper_after_setup(
+            make(objective, **given), data
+        )
+        paper, plain, reduced = hyper(paper_ascd), hyper(ascd), hyper(asvrcd)
+        assert paper["theta_1"] == pytest.approx(min(0.8, 1 / paper["lr"]))
+        assert (paper["theta_1"] < 0.79) == (steep < 1)
+        assert plain["theta_1"] == reduced["theta_1"] != paper["theta_1"]
+        for name in ("gamma", "nu", "lr", "p_w"):
+            assert paper[name] == plain[name] == reduced[name]

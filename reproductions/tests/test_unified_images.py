@@ -4,11 +4,12 @@ import json
 
 import numpy as np
 import pytest
+from majorant_reproductions.unified import images, settings
 from majorant_reproductions.unified.settings import FAMILIES, Setting, Trace, constants, image_sets, of_classes
 from rich.console import Console
 
-from majorant.app import unified_images, unified_settings
 from majorant.app.reproduce import Context, reproduce
+from majorant.engines.settings import hyper_after_setup
 
 QUICK = Context(quick=True, seeds=2, tell=lambda text: None)
 
@@ -32,7 +33,7 @@ def test_constants_are_the_objectives_own_and_cover_samples_of_unit_norm(family,
     assert own.sample_smooth_w <= stated.sample_smooth_w * (1 + 1e-5)
     assert own.sample_smooth_beta <= stated.sample_smooth_beta * (1 + 1e-5)
     alone = FAMILIES["MX2"].make(data, Setting(0.0)).constants(data)
-    monkeypatch.setattr(unified_settings, "SMOOTH", data.clients * alone.sample_smooth_beta)
+    monkeypatch.setattr(settings, "SMOOTH", data.clients * alone.sample_smooth_beta)
     exact = constants(family, setting, data.clients)
     assert exact.sample_smooth_w == pytest.approx(own.sample_smooth_w)
     assert exact.sample_smooth_beta == pytest.approx(own.sample_smooth_beta)
@@ -63,8 +64,8 @@ def test_figure_6_compares_theory_with_the_best_other_p_w(loss_of, verdict, monk
         seen.append(hyper["p_w"])
         return loss_of(hyper["p_w"])
 
-    monkeypatch.setattr(unified_images, "trained", fake)
-    first, *panels = unified_images.figure6(QUICK)
+    monkeypatch.setattr(images, "trained", fake)
+    first, *panels = images.figure6(QUICK)
     assert seen == pytest.approx([0.1, 0.25, 0.5, 0.9])
     assert first.rows[0][-1] == verdict
     assert "p_w = 0.25 (theory)" in panels[0].curves
@@ -74,18 +75,18 @@ def test_figures_7_and_8_vary_what_they_should(monkeypatch):
     seen = []
 
     def fake(context, algorithm, data, **options):
-        hyper = unified_settings.hyper_of(algorithm)
+        hyper = hyper_after_setup(algorithm, data)
         seen.append((algorithm.name, hyper["p_w"]))
         return flat(1 - hyper["p_w"], accuracy=100 * hyper["p_w"])
 
-    monkeypatch.setattr(unified_images, "trained", fake)
-    first = unified_images.figure7(QUICK)[0]
+    monkeypatch.setattr(images, "trained", fake)
+    first = images.figure7(QUICK)[0]
     assert [p for _, p in seen] == pytest.approx([0.25, 3 / 4.5])  # λ/(1 + 2λ), and with six clients 6λ/(1 + 7λ)
     assert "the loss is lower in 0 and the accuracy higher in 0 of 1 cases" in " ".join(first.notes)
     seen.clear()
-    monkeypatch.setattr(unified_images, "by_rate", lambda context, algorithm, data, rates: [flat(2.0) for _ in rates])
-    first, accuracy, _ = unified_images.figure8(QUICK)
-    assert [name for name, _ in seen] == ["ascd-pfl", "acd-pfl"] * 2
+    monkeypatch.setattr(images, "by_rate", lambda context, algorithm, data, rates: [flat(2.0) for _ in rates])
+    first, accuracy, _ = images.figure8(QUICK)
+    assert [name for name, _ in seen] == ["ascd", "acd"] * 2
     assert [p for _, p in seen[::2]] == pytest.approx([0.5, 100.1 / 101.2])
     assert [row[1] for row in first.rows] == ["1", "100"] * 3
     assert set(accuracy.curves) == {f"{name}, Λ = {value}" for name in ("ASCD-PFL", "LSGD-PFL") for value in (1, 100)}
@@ -95,13 +96,13 @@ def test_what_diverges_is_said_to(monkeypatch):
     data = image_sets(QUICK, 2)["digits"]
 
     def diverging(*arguments, **options):
-        raise unified_settings.Diverged
+        raise settings.Diverged
 
-    monkeypatch.setattr(unified_settings, "simulated", diverging)
-    found = unified_settings.trained(QUICK, None, data)
-    assert unified_settings.written(found.end()) == "diverged"
+    monkeypatch.setattr(settings, "simulated", diverging)
+    found = settings.trained(QUICK, None, data)
+    assert settings.written(found.end()) == "diverged"
     assert found.rounds == [10.0, 20.0]
-    assert unified_images.least([found, flat(3.0), flat(2.0)]) == 2
+    assert images.least([found, flat(3.0), flat(2.0)]) == 2
 
 
 def test_a_quick_comparison_runs(tmp_path):

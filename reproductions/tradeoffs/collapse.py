@@ -29,6 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 from majorant_reproductions.tradeoffs.agents import Agents, accuracy, answers_of, norms
 from majorant_reproductions.tradeoffs.images import lengths, made_agents
+from majorant_reproductions.tradeoffs.released import RELEASED, network, released, released_solver
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 
@@ -37,7 +38,6 @@ from majorant.app.reproduce import Context, Result
 from majorant.core import Algorithm, Tree, blockwise
 from majorant.engines.run import Run
 from majorant.models.base import Model
-from majorant.tradeoffs.weighted_sum import RELEASED, released_solver
 
 LAMBDAS = (0.87, 0.88, 0.89, 0.9, 0.91, 0.92, 0.93, 0.95, 0.97, 0.975, 0.98, 0.99)
 START, BEFORE = 0.5, (0.6, 0.7, 0.75, 0.8, 0.84)  # where the warm path begins, and what it passes on its way
@@ -96,7 +96,7 @@ def collapse(context: Context) -> list[Result]:
     lambdas = (0.87, 0.99) if context.quick else LAMBDAS
     held = made_agents(context, "MNIST", "iid", 9_600, 2_400)
     seeds = 2 if context.quick else context.seeds or SEEDS
-    model = mj.models.coordination_cnn(held.data)
+    model = network(held.data)
     found = reached(context, model, held, lambdas, seeds)
     flat = [constant_answers(held.data.train.y, value, FACTOR)[0] for value in lambdas]
     zero = [(1 - value) * np.log(len(held.data.classes)) for value in lambdas]
@@ -110,7 +110,7 @@ def reached(context: Context, model: Model, held: Agents, lambdas: Sequence[floa
     explicit = mj.tradeoffs.weighted_sum(model, own, local=released_solver("iid"))
     sgd = mj.local_sgd(0.5, epochs=1, batch_size=64)
     implicit = mj.tradeoffs.weighted_sum(model, own, local=sgd, step="implicit")
-    released = mj.tradeoffs.weighted_sum(model, variant="released", setting="iid")
+    theirs = released(model, "iid")
 
     def train(algorithm: Algorithm, rounds: int, **options: Any) -> Run:
         return mj.simulate(algorithm, held.data, rounds=rounds, evaluate_every=rounds, seeds=seeds, **options)
@@ -118,9 +118,9 @@ def reached(context: Context, model: Model, held: Agents, lambdas: Sequence[floa
     found, grid = {}, {"lambda": list(lambdas)}
     for name, rate in {"cold": 1.0, "cold, slow": 0.1}.items():
         context.tell(f"{name}: {len(lambdas)} λ × {seeds} seeds, {rounds} rounds")
-        found[name] = judge(train(released, rounds, grid=grid, hyper={"lr_scale": rate}), lambdas)
+        found[name] = judge(train(theirs, rounds, grid=grid, hyper={"lr_scale": rate}), lambdas)
     context.tell(f"ramp, slow: {rounds} rounds")
-    rising = mj.tradeoffs.weighted_sum(model, variant="released", setting="iid", ramp=RAMP)
+    rising = released(model, "iid", ramp=RAMP)
     found["ramp, slow"] = judge(train(rising, rounds, grid=grid, hyper={"lr_scale": 0.1}), lambdas)
     context.tell(f"cold, implicit: {rounds} rounds")
     found["cold, implicit"] = judge(train(implicit, rounds, grid=grid), lambdas)

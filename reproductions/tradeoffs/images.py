@@ -18,18 +18,18 @@ same initial points and batches for every λ.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from majorant_reproductions.tradeoffs.agents import AGENTS, LOADERS, Agents, Path, accuracy, agents, follow, macro_f1
+from majorant_reproductions.tradeoffs.released import RELEASED, network, released, released_solver
 from scipy import stats
 
 import majorant as mj
 from majorant.app.reproduce import Context, Result
 from majorant.core import Algorithm
 from majorant.models.base import Model
-from majorant.tradeoffs.weighted_sum import RELEASED, released_solver
 
 LAMBDAS = (0.0, 0.25, 0.5, 0.65, 0.75, 0.87)
 SHOWN = 0.87  # the λ of Tables 2, 3, 5 and 6
@@ -87,7 +87,7 @@ TABLES = {"iid": {"accuracy": 2, "F1": 3, "test": 4}, "two-digits": {"accuracy":
 
 
 class Variant(NamedTuple):
-    """A way to run an experiment: its network, sizes, options of the weighted sum, and seeds."""
+    """A way to run an experiment: its network, sizes, options of the method, seeds, and who makes the method."""
 
     name: str
     network: str
@@ -96,6 +96,7 @@ class Variant(NamedTuple):
     options: dict[str, Any]
     seeds: int
     first_seed: int = 0
+    make: Callable[..., Algorithm] = mj.tradeoffs.weighted_sum
 
 
 def variants(setting: str) -> list[Variant]:
@@ -106,7 +107,7 @@ def variants(setting: str) -> list[Variant]:
     small, printed = mj.criteria.squared_norm(ran.factor), mj.criteria.squared_norm(PRINTED[setting])
     adam = released_solver(setting)
     return [
-        Variant("notebooks", "released", *own, {"variant": "released", "setting": setting}, many),
+        Variant("notebooks", "released", *own, {"setting": setting}, many, make=released),
         Variant("Table 1's network", "paper", 8_000, 2_000, {"criteria": small, "local": adam}, 3),
         Variant("text", "paper", 8_000, 2_000, {"criteria": printed, "local": sgd}, 1),
         Variant("text, implicit", "paper", 8_000, 2_000, {"criteria": printed, "local": sgd, "step": "implicit"}, 1),
@@ -116,8 +117,8 @@ def variants(setting: str) -> list[Variant]:
 
 def build(variant: Variant, held: Agents) -> tuple[Algorithm, Model]:
     """The method and its network."""
-    model = mj.models.coordination_cnn(held.data, variant=variant.network)
-    return mj.tradeoffs.weighted_sum(model, **variant.options), model
+    model = network(held.data, variant.network)
+    return variant.make(model, **variant.options), model
 
 
 def made_agents(context: Context, images: str, split: str, train: int, validation: int) -> Agents:

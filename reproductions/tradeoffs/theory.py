@@ -301,14 +301,15 @@ def points_within(
     data, count = problem.data, problem.data.clients
     size = int(data.train.sizes[0])
     cut = lambda a: jnp.asarray(a).reshape(count, size, *a.shape[1:])
-    clients = ClientData(cut(data.train.x), cut(data.train.y), jnp.full(count, size), jnp.arange(count))
+    slots = jnp.arange(count)
+    clients = ClientData(cut(data.train.x), cut(data.train.y), jnp.full(count, size), slots, slots)
     values = {name: jnp.asarray(v) for name, v in hyper.items()}
     keys = jax.vmap(jax.random.key)(jnp.asarray(seeds, jnp.uint32))
 
     def step(algorithm: Algorithm, flat: jax.Array, own: dict, key: jax.Array, t: jax.Array) -> jax.Array:
         view = View(problem.unravel(flat), own, t, jnp.asarray(rounds))
         key = round_key(key, t + 1)
-        one = lambda client: algorithm.client_update(view, (), client, client_key(key, client.id))[0].value
+        one = lambda client: algorithm.client.update(view, (), client, client_key(key, client.id))[0].value
         return flattened(jax.vmap(one)(clients)).mean(axis=0)
 
     @jax.jit

@@ -5,7 +5,7 @@
 15 coefficients and no bias, 30 data sets for every level of heterogeneity σ_h. All starts at zero, in double precision.
 
 Constants, as in "Tuning parameters": 𝓛' = max ‖x‖²/4, 𝓛^w and 𝓛^β from it, μ = μ'/(3M) with μ' the least eigenvalue of
-the mean Hessian at the true coefficients. ASCD-PFL has η, γ, ν of Theorem 8 and θ = min{0.8, 1/η} (its "paper" rule) or
+the mean Hessian at the true coefficients. ASCD-PFL has η, γ, ν of Theorem 8 and θ = min{0.8, 1/η} (`paper_ascd`) or
 Theorem 8's θ_1. LSGD-PFL has τ = 5 and B = 1. Its η is 0.01 in the paper, for an update whose β-step lacks the factor
 1/M; here that step would be η/20, so η is also chosen from a grid, on five more data sets.
 
@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from majorant_reproductions.unified.paper_ascd import paper_ascd
 from majorant_reproductions.unified.replicas import (
     Method,
     Path,
@@ -44,9 +45,10 @@ from majorant_reproductions.unified.replicas import (
 
 import majorant as mj
 from majorant.app.reproduce import Context, Result
-from majorant.core import Algorithm, Tree
+from majorant.core import Algorithm, Terms, Tree
 from majorant.data.federated import FederatedData
 from majorant.methods import ascd, asvrcd, l2sgd_plus, lsgd, pfedme
+from majorant.methods._coordinate_theory import block_numbers
 from majorant.models.functions import from_functions
 from majorant.objectives import Constants, Objective, mixture, weight_sharing
 
@@ -65,22 +67,22 @@ def momentum_point(snapshot: Any) -> Any:
 
 def coordinate(make: Callable, **options: Any) -> Method:
     """A coordinate method with numbers from theory."""
-    return Method(lambda f, constants, sizes: make(f, constants=constants, sizes=sizes, **options), momentum_point)
+    return Method(lambda f, constants: make(f, constants=constants, **options), momentum_point)
 
 
 LSGD = Method(
-    lambda f, constants, sizes: lsgd(f, lr=0.01, tau=TAU, batch_size=1),
+    lambda f, constants: lsgd(f, lr=0.01, tau=TAU, batch_size=1),
     lambda snapshot: (snapshot.server.value, snapshot.clients.beta),
 )
 
 
-def averaging(f: Objective, constants: Constants, sizes: np.ndarray) -> Algorithm:
+def averaging(f: Objective, constants: Constants) -> Algorithm:
     """L2SGD+ with the p and the step of ASVRCD-PFL, as in the paper."""
-    like = asvrcd(f, constants=constants, sizes=sizes).init(jax.random.key(0)).hyper
-    return l2sgd_plus(f, constants=constants, sizes=sizes, p_w=float(like["p_w"]), lr=float(like["lr"]))
+    like = block_numbers(True, constants, Terms(), None, None)
+    return l2sgd_plus(f, constants=constants, p_w=float(like["p_w"]), lr=float(like["lr"]))
 
 
-def envelopes(f: Objective, constants: Constants, sizes: np.ndarray) -> Algorithm:
+def envelopes(f: Objective, constants: Constants) -> Algorithm:
     """pFedMe with R = 20, K = 5, batches of 5 and η = 0.005; the inner step is not in the paper."""
     assert f.penalty is not None
     start = f.init_personal(jax.random.key(0))
@@ -91,7 +93,8 @@ def envelopes(f: Objective, constants: Constants, sizes: np.ndarray) -> Algorith
     )
     local = mj.local_sgd(INNER_RATE, steps=20, batch_size=5)
     made = pfedme(model, mu=f.penalty.lambda_, local=local, variant="paper", inner_steps=5, outer_lr=0.005)
-    return made._replace(log=lambda server: {"iterations": STEPS["pFedMe"] * jax.numpy.asarray(server.round)})
+    log = lambda server: {"iterations": STEPS["pFedMe"] * jax.numpy.asarray(server.round)}
+    return made._replace(diagnostics=made.diagnostics._replace(log=log))
 
 
 def of_means(beta: Callable[[Any], Tree]) -> Callable[[Any], tuple[Tree, Tree]]:
@@ -108,7 +111,7 @@ def of_means(beta: Callable[[Any], Tree]) -> Callable[[Any], tuple[Tree, Tree]]:
 STEPS = {"LSGD": TAU, "pFedMe": 100}  # in a round
 INNER_RATE = 0.01  # of pFedMe
 GENERAL: dict[str, tuple[Method, float]] = {  # and the share of the rounds that it is run for
-    "ASCD-PFL (θ of the paper)": (coordinate(ascd, rule="paper"), STALLED),
+    "ASCD-PFL (θ of the paper)": (coordinate(paper_ascd), STALLED),
     "ASCD-PFL (θ of Theorem 8)": (coordinate(ascd), STALLED),
     "ASVRCD-PFL": (coordinate(asvrcd), 1.0),
 }

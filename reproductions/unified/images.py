@@ -1,4 +1,4 @@
-"""The unified framework's experiments on images (Section 6): Figures 3 to 8. The settings are in `unified_settings`.
+"""The unified framework's experiments on images (Section 6): Figures 3 to 8. The settings are in `settings`.
 
 LSGD-PFL takes τ = 5 steps with single samples. Its learning rate is not given in Section 6, and the order of the
 methods depends on it, so there are three: 0.01 as in Section 5.1, the largest of Theorem 1, and the one of a grid with
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from majorant_reproductions.unified.paper_ascd import paper_ascd
 from majorant_reproductions.unified.settings import (
     FAMILIES,
     Setting,
@@ -19,7 +20,6 @@ from majorant_reproductions.unified.settings import (
     by_rate,
     constants,
     families,
-    hyper_of,
     image_sets,
     length,
     notes_on,
@@ -31,7 +31,8 @@ from majorant_reproductions.unified.settings import (
 from majorant.app.reproduce import Context, Result
 from majorant.core import Algorithm
 from majorant.data.federated import FederatedData
-from majorant.methods import acd, ascd, asvrcd, lsgd
+from majorant.engines.settings import hyper_after_setup
+from majorant.methods import acd, asvrcd, lsgd
 from majorant.methods.lsgd import theoretical_rate
 from majorant.objectives.base import Constants, Objective
 
@@ -83,11 +84,10 @@ class Maker:
         if shape not in self.made:
             objective = FAMILIES[self.family].make(data, self.setting)
             numbers = constants(self.family, self.setting, data.clients)
-            shared: dict[str, Any] = {"constants": numbers, "sizes": data.train.sizes}
             methods = {
                 LSGD: lsgd(objective, constants=numbers, tau=TAU, batch_size=1),
-                ASCD: ascd(objective, rule="paper", **shared),
-                ASVRCD: asvrcd(objective, **shared),
+                ASCD: paper_ascd(objective, constants=numbers),
+                ASVRCD: asvrcd(objective, constants=numbers),
                 ACD: acd(objective, constants=numbers),
             }
             self.made[shape] = Made(objective, numbers, methods)
@@ -135,12 +135,12 @@ def factors(context: Context) -> tuple[float, ...]:
 def compared(context: Context, where: str, maker: Maker, data: FederatedData) -> dict[str, tuple[str, Trace]]:
     """Each method's step and trace."""
     _, numbers, methods = maker(data)
-    tried = [STATED_RATE, theoretical_rate(numbers, TAU), *rates(context)]
+    tried = [STATED_RATE, float(theoretical_rate(numbers, TAU)), *rates(context)]
     context.tell(f"{where}: {LSGD} with {len(tried)} rates")
     local = by_rate(context, methods[LSGD], data, tried)
     places = {STATED: 0, THEOREM: 1, TUNED: least(local)}
     found = {name: (f"η = {tried[i]:.3g}", local[i]) for name, i in places.items()}
-    own, coordinate = hyper_of(methods[ASCD]), []
+    own, coordinate = hyper_after_setup(methods[ASCD], data), []
     for factor in factors(context):
         context.tell(f"{where}: {ASCD}, steps times {factor:g}")
         steps = {name: factor * own[name] for name in ("lr", "gamma")}
@@ -148,7 +148,7 @@ def compared(context: Context, where: str, maker: Maker, data: FederatedData) ->
     for name, i in {ASCD: 0, ASCD_TUNED: least(coordinate)}.items():
         found[name] = stepped(own, factors(context)[i]), coordinate[i]
     context.tell(f"{where}: {ASVRCD}")
-    found[ASVRCD] = stepped(hyper_of(methods[ASVRCD])), trained(context, methods[ASVRCD], data)
+    found[ASVRCD] = stepped(hyper_after_setup(methods[ASVRCD], data)), trained(context, methods[ASVRCD], data)
     return found
 
 
@@ -191,12 +191,12 @@ def figure6(context: Context) -> list[Result]:
         maker = Maker(family, of_classes(2))
         for label, data in sets.items():
             objective, numbers, methods = maker(data)
-            theory = hyper_of(methods[ASCD])["p_w"]
+            theory = hyper_after_setup(methods[ASCD], data)["p_w"]
             traces: dict[float, Trace] = {}
             for share in sorted({*shares, theory}):
                 context.tell(f"{label}, {family}: p_w = {share:.3g}")
-                like = ascd(objective, constants=numbers, sizes=data.train.sizes, p_w=share, rule="paper")
-                traces[share] = trained(context, methods[ASCD], data, hyper=hyper_of(like))
+                like = hyper_after_setup(paper_ascd(objective, constants=numbers, p_w=share), data)
+                traces[share] = trained(context, methods[ASCD], data, hyper=like)
             named = {f"p_w = {s:.3g}" + " (theory)" * (s == theory): found for s, found in traces.items()}
             panels += panel(f"{label}, {family}, K = 2", named)
             others = {s: found.end() for s, found in traces.items() if s != theory}
@@ -233,7 +233,7 @@ def figure7(context: Context) -> list[Result]:
                 context.tell(f"{label}, {family}: {name}")
                 algorithm = maker(data).methods[ASCD]
                 found = traces[name] = trained(context, algorithm, data)
-                own = hyper_of(algorithm)
+                own = hyper_after_setup(algorithm, data)
                 step = f"p_w = {own['p_w']:.3g}, {stepped(own)}"
                 scores = [written(found.end()), written(found.end("accuracy"), 1)]
                 counts = [f"{found.iterations:.0f}", f"{found.beta_steps:.0f}"]

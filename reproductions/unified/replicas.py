@@ -39,18 +39,14 @@ class Problem(NamedTuple):
     data: list[FederatedData]
     constants: list[Constants]
     minima: list[Reference]
-    samples: Any  # all of them, and the clients' ids, (data sets, ...)
-
-    @property
-    def sizes(self) -> np.ndarray:
-        """The numbers of samples of the clients, the same in all data sets."""
-        return self.data[0].train.sizes
+    samples: Any  # all of them, and the clients' slots, (data sets, ...)
+    made: dict[Method, tuple[Algorithm, dict[str, list[float]]]]  # methods for all data sets, and their numbers on each
 
 
 class Method(NamedTuple):
     """How a method is made for a data set, and where its (w, all β_m) are in a snapshot of the runs."""
 
-    make: Callable[[Objective, Constants, np.ndarray], Algorithm]
+    make: Callable[[Objective, Constants], Algorithm]
     at: Callable[[Snapshot], tuple[Tree, Tree]]
 
 
@@ -75,7 +71,7 @@ def make_problem(
     objective = make(data[0])
     constants = [objective.constants(one)._replace(mu=mu(one)) for one in data]
     samples = jax.tree.map(lambda *parts: jnp.stack(parts), *(training_batches(one) for one in data))
-    return Problem(objective, list(data), constants, [reference_solution(objective, one) for one in data], samples)
+    return Problem(objective, list(data), constants, [reference_solution(objective, one) for one in data], samples, {})
 
 
 @functools.lru_cache(maxsize=8)
@@ -87,12 +83,10 @@ def values_of(objective: Objective) -> Callable:
 
 def prepared(problem: Problem, method: Method) -> tuple[Algorithm, dict[str, list[float]]]:
     """A method for all data sets, and its hyperparameters on each; made once, so that programs are compiled once."""
-    return _prepared(method, problem.objective, tuple(problem.constants), tuple(problem.sizes.tolist()))
-
-
-@functools.lru_cache(maxsize=32)
-def _prepared(method: Method, objective: Objective, constants: tuple[Constants, ...], sizes: tuple[int, ...]) -> Any:
-    return with_own_hyper([method.make(objective, each, np.array(sizes)) for each in constants])
+    if method not in problem.made:
+        each = [method.make(problem.objective, constants) for constants in problem.constants]
+        problem.made[method] = with_own_hyper(each, problem.data)
+    return problem.made[method]
 
 
 def follow(
@@ -123,7 +117,7 @@ def repeated(problem: Problem, times: int) -> Problem:
     """The problem with all of its data sets several times, one after the other."""
     samples = jax.tree.map(lambda a: jnp.concatenate([a] * times), problem.samples)
     data, constants, minima = problem.data * times, problem.constants * times, problem.minima * times
-    return Problem(problem.objective, data, constants, minima, samples)
+    return Problem(problem.objective, data, constants, minima, samples, {})
 
 
 def minimum(problem: Problem) -> tuple[Tree, Tree]:

@@ -226,8 +226,3 @@ def length(context: Context) -> tuple[int, int]:
     """Rounds, and rounds between evaluations."""
     rounds, evaluations = (20, 2) if context.quick else (ROUNDS, EVALUATIONS)
     return rounds, rounds // evaluations
-
-
-def hyper_of(algorithm: Algorithm) -> dict[str, float]:
-    """An algorithm's own hyperparameters, to run another algorithm of the same form with them."""
-    return {name: float(value) for name, value in algorithm.init(jax.random.key(0)).hyper.items()}

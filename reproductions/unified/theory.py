@@ -29,6 +29,7 @@ from majorant.app.reproduce import Context, Result
 from majorant.core import Algorithm
 from majorant.data.federated import FederatedData
 from majorant.engines.run import Run
+from majorant.engines.settings import hyper_after_setup
 from majorant.methods import acd, ascd, asvrcd, l2sgd_plus, lsgd, scd, svrcd
 from majorant.metrics.rates import fitted_slope
 from majorant.objectives import (
@@ -82,14 +83,9 @@ def first_value(objective: Objective, data: FederatedData) -> float:
     return mj.objectives.reference.global_value(objective, data, w, all_beta)
 
 
-def with_acd(objective: Objective, data: FederatedData) -> Algorithm:
-    """ACD-PFL with Theorem 7's numbers."""
-    return acd(objective, constants=objective.constants(data))
-
-
-def with_sizes(make: Callable[..., Algorithm]) -> Made:
-    """A stochastic method with Theorem 8's numbers."""
-    return lambda objective, data: make(objective, constants=objective.constants(data), sizes=data.train.sizes)
+def by_theory(make: Callable[..., Algorithm]) -> Made:
+    """A method with its theorem's numbers, from the constants of all data together."""
+    return lambda objective, data: make(objective, constants=objective.constants(data))
 
 
 def rates(context: Context) -> list[Result]:
@@ -108,14 +104,14 @@ def linear_rates(context: Context) -> Result:
         "weight sharing, least squares": (regression, weight_sharing(regression, shared=range(3), l2=0.01)),
     }
     methods: dict[str, tuple[Made, Callable[[dict, Any], float]]] = {
-        "ACD-PFL": (with_acd, lambda h, constants: h["theta"]),
-        "ASVRCD-PFL": (with_sizes(asvrcd), contraction_asvrcd),
+        "ACD-PFL": (by_theory(acd), lambda h, constants: h["theta"]),
+        "ASVRCD-PFL": (by_theory(asvrcd), contraction_asvrcd),
     }
     seeds, rows, drawn = context.seeds or (2 if context.quick else SEEDS), [], {}
     for label, (data, objective) in list(problems.items())[-1 if context.quick else 0 :]:
         for name, (make, theory) in methods.items():
             context.tell(f"{name}, {label}")
-            hyper = {k: float(v) for k, v in make(objective, data).init(jax.random.key(0)).hyper.items()}
+            hyper = hyper_after_setup(make(objective, data), data)
             rate = theory(hyper, objective.constants(data))
             silent = 1 - (1 - hyper["p_w"]) * (1 - hyper.get("rho", 0.0))
             rounds = 40 if context.quick else int(np.ceil(30 * silent / rate))
@@ -180,7 +176,7 @@ def rounds_against_conditioning(context: Context) -> Result:
             constants = objective.constants(data)
             ratio = constants.smooth_w / constants.mu
             planned = 40 if context.quick else int(np.ceil(3 * np.sqrt(ratio) * np.log(1 / level))) + 20
-            rounds, _, share, _ = gaps(objective, data, with_acd, planned, seeds, 400)
+            rounds, _, share, _ = gaps(objective, data, by_theory(acd), planned, seeds, 400)
             needed = rounds_until(share, rounds, level)
             found.append((ratio, float(np.mean(needed))))
             roots = constants.smooth_w**0.5, constants.smooth_beta**0.5
@@ -214,14 +210,14 @@ def scaled_columns(data: FederatedData, columns: tuple[int, ...], scale: float) 
 
 
 LOWEST: dict[str, Made] = {
-    "LSGD-PFL": lambda f, data: lsgd(f, constants=f.constants(data)),
-    "SCD-PFL": with_sizes(scd),
-    "ASCD-PFL": with_sizes(ascd),
-    "SVRCD-PFL": with_sizes(svrcd),
-    "ASVRCD-PFL": with_sizes(asvrcd),
-    "ASVRCD-PFL, warm start": with_sizes(functools.partial(asvrcd, warm_up=True)),
-    "L2SGD+": with_sizes(l2sgd_plus),
-    "ACD-PFL": with_acd,
+    "LSGD-PFL": by_theory(lsgd),
+    "SCD-PFL": by_theory(scd),
+    "ASCD-PFL": by_theory(ascd),
+    "SVRCD-PFL": by_theory(svrcd),
+    "ASVRCD-PFL": by_theory(asvrcd),
+    "ASVRCD-PFL, warm start": by_theory(functools.partial(asvrcd, warm_up=True)),
+    "L2SGD+": by_theory(l2sgd_plus),
+    "ACD-PFL": by_theory(acd),
 }
 
 
@@ -271,7 +267,7 @@ def personalization(context: Context) -> list[Result]:
             constants = objective.constants(data)
             ratio = constants.smooth_w / constants.mu
             planned = 40 if context.quick else int(np.ceil(2 * np.sqrt(ratio) * np.log(1 / level))) + 40
-            rounds, iterations, share, run = gaps(objective, data, with_acd, planned, seeds, 400)
+            rounds, iterations, share, run = gaps(objective, data, by_theory(acd), planned, seeds, 400)
             needed = rounds_until(share, rounds, level)
             roots = constants.smooth_w**0.5, constants.smooth_beta**0.5
             accuracy = f"{100 * run.summary()['test_accuracy']['mean']:.1f} %"

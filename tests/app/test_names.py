@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import pytest
 
-from majorant.app._syntax import parse_value
+from majorant._syntax import parse_value
 from majorant.app.names import REQUIRED, Registry, UnknownName, format_name, parse
 
 

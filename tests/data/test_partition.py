@@ -161,12 +161,12 @@ def test_thin_clients_are_warned_about():
     ("call", "message"),
     [
         (lambda: iid(3, 4), "3 samples are too few for 4 clients: use at most 3 clients"),
-        (lambda: iid(3, 0), "clients must be at least 1, got 0"),
+        (lambda: iid(3, 0), "clients must be a positive whole number, got 0"),
         (
             lambda: dirichlet(LABELS, 31),
             "300 samples are too few for 31 clients with at least 10 .* at most 30 clients",
         ),
-        (lambda: dirichlet(LABELS, 3, min_samples=0), "min_samples must be at least 1"),
+        (lambda: dirichlet(LABELS, 3, min_samples=0), "min_samples must be a positive whole number"),
         (lambda: dirichlet(LABELS, 3, alpha=0), "alpha, the parameter of a Dirichlet distribution, must be positive"),
         (lambda: classes_per_client(LABELS, 5, 7), "k=7 labels, but there are 6: choose k from 1"),
         (lambda: classes_per_client(LABELS, 5, 0), "k=0 labels, but there are 6"),

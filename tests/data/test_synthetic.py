@@ -126,13 +126,13 @@ def test_seed_decides_everything():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"clients": 0}, "clients must be at least 1, got 0"),
-        ({"components": 0}, "components must be at least 1"),
-        ({"dimension": -1}, "dimension must be at least 1"),
+        ({"clients": 0}, "clients must be a positive whole number, got 0"),
+        ({"components": 0}, "components must be a positive whole number"),
+        ({"dimension": -1}, "dimension must be a positive whole number"),
         ({"alpha": 0.0}, "alpha, .* must be positive, got 0"),
         ({"alpha": float("nan")}, "alpha, .* must be positive"),
         ({"variant": "papr"}, "variant must be one of 'paper', 'released', got 'papr'"),
-        ({"variant": "released", "test_samples": 0}, "test_samples must be at least 1"),
+        ({"variant": "released", "test_samples": 0}, "test_samples must be a positive whole number"),
         ({"noise": -1.0}, "noise is a standard deviation"),
         ({"unseen": 1.0, "clients": 2, "dimension": 1}, "fraction of unseen clients"),
     ],

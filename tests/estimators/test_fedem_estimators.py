@@ -18,7 +18,6 @@ import zoo
 from majorant.engines import programs
 from majorant.estimators import FedEMClassifier, FedEMRegressor, mixture_training
 from majorant.estimators.base import encode_groups
-from majorant.estimators.fedem import fit_weights
 from majorant.estimators.step_size import stable_step
 
 CLIENTS, ROWS = 12, 60
@@ -164,14 +163,6 @@ def test_new_clients():
         model.personalize(X[:2], ["maybe", "no"])
     with pytest.raises(ValueError, match="missing"):
         model.add_group(None, X[new], y[new])
-
-
-def test_weights_maximise_the_likelihood():
-    """At the maximum over the simplex, mean_i p_im / Σ_k π_k p_ik is 1 where π_m > 0."""
-    losses = np.random.default_rng(0).exponential(size=(50, 2))
-    pi = fit_weights(losses)
-    assert (pi > 0.05).all()
-    np.testing.assert_allclose((np.exp(-losses) / (np.exp(-losses) @ pi)[:, None]).mean(axis=0), 1, atol=1e-4)
 
 
 def test_three_classes():

@@ -8,6 +8,7 @@ import pytest
 import majorant as mj
 import zoo
 from majorant.core import SERVER_STREAM, ClientData, View, as_hyper, client_key, round_key, stream_key
+from majorant.solvers import Task
 
 DATA = zoo.problem()
 MODEL = mj.models.linear(DATA)
@@ -87,9 +88,8 @@ def test_fedavg_plus_passes_once_over_the_clients_own_samples(fedavg):
     moments = jax.tree.map(lambda a: jnp.full_like(a, 7.0), LOCAL.moments(view.value))
     once = mj.local_sgd(0.1, epochs=1, batch_size=4, momentum=0.5)
     own = jax.random.fold_in(jax.random.fold_in(key, 1), 2)  # adapting's own randomness, and tuning's in it
-    expected, _, _ = once.solve(
-        MODEL, view._replace(hyper=as_hyper(once.hyper)), view.value, once.init(view.value), data, own
-    )
+    task = Task(view._replace(hyper=as_hyper(once.hyper)), data, own)
+    expected, _, _ = once.solve(MODEL, task, view.value, once.init(view.value))
     assert_close(algorithm.deploy(view, moments, data, key), expected)
 
 
@@ -110,9 +110,8 @@ def test_local_training_sends_nothing_and_is_one_solver_per_client(alone, fedavg
     theta, moments, data = start, LOCAL.moments(start), client(0)
     for k in range(3):
         view = View((), as_hyper(LOCAL.hyper), k, 3)
-        theta, moments, _ = LOCAL.solve(
-            MODEL, view, theta, moments, data, client_key(round_key(jax.random.key(0), k + 1), 0)
-        )
+        task = Task(view, data, client_key(round_key(jax.random.key(0), k + 1), 0))
+        theta, moments, _ = LOCAL.solve(MODEL, task, theta, moments)
     assert_close(jax.tree.map(lambda a: a[0, 0], alone.snapshot.clients.theta), theta)
 
 
@@ -122,7 +121,7 @@ def test_a_newcomer_to_local_training_trains_for_as_many_rounds_as_the_others():
     data, key = client(zoo.UNSEEN), jax.random.key(4)
     theta = algorithm.client.init(view, data, key).theta
     for _ in range(5):
-        theta, _, _ = FULL.solve(MODEL, view, theta, (), data, key)
+        theta, _, _ = FULL.solve(MODEL, Task(view, data, key), theta, ())
     found = algorithm.join(view._replace(round=5, rounds=10), data, key)
     assert_close(found.theta, theta)
     assert_close(algorithm.join(view, data, key).theta, algorithm.client.init(view, data, key).theta)

@@ -273,20 +273,19 @@ def test_what_cannot_work_is_refused():
         made("asvrcd", sampling="both")
     with pytest.raises(ValueError, match="finite constants"):
         scd(p.objective, constants=p.constants._replace(sample_smooth_w=float("inf")))
-    with pytest.raises(ValueError, match="rule must be"):
-        made("ascd", rule="best")
     with pytest.raises(ValueError, match="do not send points"):
         federation(made("acd"), training=np.arange(3), exchange=gossip(topology.ring()))
     with pytest.warns(UserWarning, match="LSGD-PFL still applies"):
         svrcd(p.objective._replace(convex=False), constants=flat)
 
 
-def test_the_rule_of_the_papers_experiments():
-    made_by = (made("ascd", rule="paper"), made("ascd"), made("asvrcd"))
-    paper, theorem, reduced = (hyper_of(algorithm, problem()) for algorithm in made_by)
-    assert float(paper["theta_1"]) == pytest.approx(min(0.8, 1 / float(paper["lr"])))
+def test_without_control_variates_numbers_are_the_same_and_theta_may_be_given():
+    """The paper's own θ is tested with its experiments."""
+    made_by = (made("ascd", theta=0.3), made("ascd"), made("asvrcd"))
+    given, theorem, reduced = (hyper_of(algorithm, problem()) for algorithm in made_by)
+    assert float(given["theta_1"]) == pytest.approx(0.3)
     assert float(theorem["theta_1"]) == float(reduced["theta_1"])
-    assert float(paper["gamma"]) == float(theorem["gamma"]) == float(reduced["gamma"])
+    assert float(given["gamma"]) == float(theorem["gamma"]) == float(reduced["gamma"])
 
 
 def test_only_what_a_round_needs_is_billed():

@@ -145,7 +145,7 @@ def test_a_newcomer_deploys_the_mean_of_the_trained_models():
         (mj.models.Spec((3,), 0), {}, "this problem is a regression"),
         (mj.models.Spec((3,), 2), {"lambda_": 0.0}, "lambda_ must be a finite number greater than 0"),
         (mj.models.Spec((3,), 2), {"omega_every": 0}, "omega_every must be None"),
-        (mj.models.Spec((3,), 2), {"epochs": 0}, "epochs must be a positive whole number"),
+        (mj.models.Spec((3,), 2), {"epochs": 0}, "epochs must be None or a positive whole number"),
     ],
 )
 def test_impossible_settings_are_refused(problem, options, message):

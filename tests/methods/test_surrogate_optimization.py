@@ -9,7 +9,7 @@ import majorant as mj
 import zoo
 from compiling import quickly
 from majorant.core import ClientData, View
-from majorant.surrogates import em_surrogate, logistic_bound, minimize_by_surrogates, quadratic_surrogate
+from majorant.surrogates import em_surrogate, logistic_bound, quadratic_surrogate
 
 
 def client(t=0, padding=0):
@@ -130,9 +130,10 @@ def test_a_client_without_samples_sends_the_broadcast_with_weight_0():
 
 def test_pooled_samples_may_come_in_three_forms():
     data, surrogate = zoo.problem(), logistic_bound(zoo.problem())
+    data = data.take(~data.unseen)
     padded = ClientData(*(jnp.asarray(a) for a in (data.train.x, data.train.y, len(data.train.y), 0)))
     values = [
-        minimize_by_surrogates(surrogate, samples, iterations=5).values
+        mj.methods.mm(surrogate, samples, iterations=5).values
         for samples in (data, (data.train.x, data.train.y), padded)
     ]
     np.testing.assert_allclose(values[0], values[1])
@@ -145,4 +146,6 @@ def test_wrong_arguments():
     with pytest.raises(ValueError, match="both have a hyperparameter l2"):
         mj.surrogate_optimization(logistic_bound(zoo.problem()), local=mj.solvers.local_newton())
     with pytest.raises(ValueError, match="iterations"):
-        minimize_by_surrogates(logistic_bound(zoo.problem()), zoo.problem(), iterations=-1)
+        mj.methods.mm(logistic_bound(zoo.problem()), zoo.problem(), iterations=0)
+    with pytest.raises(ValueError, match="jaakkola has no statistic"):
+        mj.methods.mm(logistic_bound(zoo.problem()), zoo.problem(), statistic=jnp.zeros(2))

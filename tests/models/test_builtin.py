@@ -7,7 +7,7 @@ import pytest
 from sklearn.datasets import load_diabetes, load_digits
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
-from majorant.models import Spec, check_shapes, cnn, coordination_cnn, linear, mlp, softmax_regression
+from majorant.models import Spec, check_shapes, cnn, linear, mlp, softmax_regression
 
 key = jax.random.key(0)
 MODELS = {"linear": linear, "softmax_regression": softmax_regression, "mlp": mlp, "cnn": cnn}
@@ -102,9 +102,9 @@ def test_keys_matter_and_layers_differ():
         (lambda: cnn(Spec((3, 28), 10)), "images of 3×28 are too small for 2 3×3 convolutions.*fewer channels$"),
         (lambda: cnn(Spec((8, 8), 10), padding="valid"), 'too small.*or padding="same"'),
         (lambda: cnn(Spec((8, 8), 10), padding="full"), 'padding is "valid" or "same"'),
-        (lambda: cnn(Spec((8, 8), 10), channels=(0,)), "channels must be positive integers"),
-        (lambda: cnn(Spec((8, 8), 10), hidden=0), "hidden must be positive integers"),
-        (lambda: mlp(Spec((8,), 10), hidden=(16, 2.5)), "hidden must be positive integers"),
+        (lambda: cnn(Spec((8, 8), 10), channels=(0,)), "channels must be a positive whole number, got 0"),
+        (lambda: cnn(Spec((8, 8), 10), hidden=0), "hidden must be a positive whole number, got 0"),
+        (lambda: mlp(Spec((8,), 10), hidden=(16, 2.5)), "hidden must be a positive whole number, got 2.5"),
         (lambda: softmax_regression(Spec((8,), 0)), "does not fit a regression problem"),
         (lambda: linear(Spec((8,), 1)), "at least 2, not 1"),
         (lambda: linear(Spec((8,), 2), start="ones"), 'start must be "random" or "zeros"'),
@@ -115,12 +115,9 @@ def test_errors(build, message):
         build()
 
 
-def test_the_networks_of_the_experiments_with_a_coordinator():
+def test_a_cnn_with_another_kernel():
     count = lambda model: sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(model.init, key)))
-    images = Spec((28, 28), 10)
-    assert count(coordination_cnn(images)) == (25 * 8 + 8) + (25 * 8 * 16 + 16) + (49 * 16 * 64 + 64) + (64 * 10 + 10)
-    assert count(coordination_cnn(images, variant="paper")) == count(cnn(images))
-    with pytest.raises(ValueError, match="'paper' or 'released'"):
-        coordination_cnn(images, variant="table")
+    small = cnn(Spec((28, 28), 10), channels=(8, 16), hidden=64, kernel=5)
+    assert count(small) == (25 * 8 + 8) + (25 * 8 * 16 + 16) + (49 * 16 * 64 + 64) + (64 * 10 + 10)
     with pytest.raises(ValueError, match="5×5 convolutions"):
         cnn(Spec((9, 9), 10), kernel=5, padding="valid")

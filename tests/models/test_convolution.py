@@ -109,7 +109,7 @@ def test_one_by_one_is_a_matrix_product():
         ((1, 8, 8, 1), (3, 3, 2), {}, r"kernel \(kh, kw, c, k\)"),
         ((1, 8, 8, 3), (3, 3, 1, 2), {}, "3 channels but the kernel expects 1"),
         ((1, 8, 8, 1), (3, 3, 1, 2), {"padding": "full"}, "padding is"),
-        ((1, 8, 8, 1), (3, 3, 1, 2), {"stride": 0}, "stride is at least 1"),
+        ((1, 8, 8, 1), (3, 3, 1, 2), {"stride": 0}, "stride must be a positive whole number"),
         ((1, 2, 8, 1), (3, 3, 1, 2), {}, "smaller than the kernel"),
         ((1, 8, 8, 1), (3, 3, 1, 2), {"method": "fft"}, "method is"),
     ],

@@ -11,6 +11,7 @@ from sklearn.linear_model import LogisticRegression
 import majorant as mj
 import zoo
 from majorant.core import ClientData, View, as_hyper
+from majorant.solvers import Task
 
 N, D = 60, 3
 KEY = jax.random.key(0)
@@ -33,7 +34,7 @@ def client(x, y, *, padded=0, size=None):
 
 def solve(solver, model, data, params, **options):
     view = View((), as_hyper(solver.hyper), 0, 1)
-    run = lambda params, data: solver.solve(model, view, params, solver.moments(params), data, KEY, **options)
+    run = lambda params, data: solver.solve(model, Task(view, data, KEY, **options), params, solver.moments(params))
     return jax.jit(run)(params, data)
 
 
@@ -144,7 +145,7 @@ def test_any_objective_is_minimized(solver):
     x, y, _ = samples(0)
     view = View((), as_hyper(solver.hyper), 0, 1)
     centre = lambda m, batch: batch.mean(((batch.x - m) ** 2).sum(axis=1) / 2)
-    found = solver.minimize(centre, view, jnp.zeros(D), (), client(x, y, padded=5), KEY)
+    found = solver.minimize(centre, Task(view, client(x, y, padded=5), KEY), jnp.zeros(D), ())
     np.testing.assert_allclose(found.params, x.mean(axis=0) / 1.1, atol=1e-5)
 
 

@@ -56,10 +56,10 @@ def test_hyperparameters_have_names_of_their_own():
     ("given", "assignment", "message"),
     [
         ([], {}, "at least one solver"),
-        ([mj.local_sgd()], [0, 1], "client 1 is assigned solver 1; there are solvers 0 to 0"),
-        ([mj.local_sgd()], {2: -1}, "client 2 is assigned solver -1"),
-        ([mj.local_sgd()], {2: 0.5}, "client 2 is assigned solver 0.5"),
-        ([mj.local_sgd()], {-3: 0}, "client ids are whole numbers from 0, got -3"),
+        ([mj.local_sgd()], [0, 1], "the solver of client 1 must be a whole number from 0 to 0, got"),
+        ([mj.local_sgd()], {2: -1}, "the solver of client 2 .* got -1"),
+        ([mj.local_sgd()], {2: 0.5}, "the solver of client 2 .* got 0.5"),
+        ([mj.local_sgd()], {-3: 0}, "a client's id in the assignment must be a whole number, at least 0, got -3"),
     ],
 )
 def test_impossible_assignments_are_refused(given, assignment, message):

@@ -8,7 +8,7 @@ import pytest
 
 import majorant as mj
 from majorant.core import ClientData, View, as_hyper
-from majorant.solvers import Minibatches, minibatches, permutation, run_minibatches
+from majorant.solvers import Minibatches, Task, minibatches, permutation, run_minibatches
 
 
 def client(n, *, padded=0, d=2, seed=0):
@@ -83,9 +83,8 @@ def solved(solver, data, *, rounds=1, round=0, planned=1, weights=None, penalty=
     moments = solver.moments(params)
     for k in range(rounds):
         view = View((), as_hyper(solver.hyper), round + k, planned)
-        params, moments, _ = solver.solve(
-            model, view, params, moments, data, jax.random.key(k), weights=weights, penalty=penalty
-        )
+        task = Task(view, data, jax.random.key(k), weights, penalty)
+        params, moments, _ = solver.solve(model, task, params, moments)
     return vector(params)
 
 
@@ -162,8 +161,8 @@ def test_blocks_of_a_batch_add_up_to_its_gradient(n, batch_size):
     view, params = View((), as_hyper(local.hyper), 0, 1), model.init(jax.random.key(1))
 
     def solve(model):
-        given = (model, view, params, local.moments(params), data, jax.random.key(0))
-        return local.solve(*given, weights=weights, penalty=penalty)
+        task = Task(view, data, jax.random.key(0), weights, penalty)
+        return local.solve(model, task, params, local.moments(params))
 
     close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
     jax.tree.map(close, solve(model._replace(block=5)), solve(model))
@@ -188,8 +187,8 @@ def test_schedules_scale_the_learning_rate_by_the_progress_of_the_run():
         ({"lr": float("nan")}, "lr must be a finite number greater than 0, got nan"),
         ({"momentum": 1.0}, "momentum must be a finite number at least 0 and less than 1"),
         ({"weight_decay": -1.0}, "weight_decay must be a finite number at least 0"),
-        ({"epochs": 0}, "epochs must be a positive whole number, got 0"),
-        ({"batch_size": 2.5}, "batch_size must be a positive whole number, got 2.5"),
+        ({"epochs": 0}, "epochs must be None or a positive whole number, got 0"),
+        ({"batch_size": 2.5}, "batch_size must be None or a positive whole number, got 2.5"),
         ({"epochs": 1, "steps": 1}, "give epochs or steps, not both"),
     ],
 )
@@ -207,5 +206,5 @@ def test_the_logged_loss_is_the_mean_over_the_samples_before_each_step():
     local = mj.local_sgd(1e-20, epochs=1, batch_size=7)
     view = View(params, as_hyper(local.hyper), 0, 1)
     client = ClientData(jnp.asarray(x), jnp.asarray(y), jnp.int32(len(y)), jnp.int32(0))
-    loss = local.solve(model, view, params, local.moments(params), client, jax.random.key(0)).loss
+    loss = local.solve(model, Task(view, client, jax.random.key(0)), params, local.moments(params)).loss
     np.testing.assert_allclose(loss, model.losses(params, x, y).mean(), rtol=1e-5)

@@ -10,6 +10,7 @@ import pytest
 import majorant as mj
 import zoo
 from majorant.core import ClientData
+from majorant.solvers import Task
 
 MODEL = mj.models.linear(zoo.problem())
 
@@ -90,7 +91,7 @@ def test_a_client_without_samples_does_not_call():
     x, y = zoo.problem().train.client(0)
     data = ClientData(jnp.asarray(x), jnp.asarray(y), jnp.int32(0), jnp.int32(0))
     params = MODEL.init(jax.random.key(0))
-    found = local.solve(MODEL, None, params, (), data, jax.random.key(0))
+    found = local.solve(MODEL, Task(None, data, jax.random.key(0)), params, ())
     jax.tree.map(np.testing.assert_array_equal, found.params, params)
 
 
@@ -100,7 +101,7 @@ def test_what_a_function_cannot_do_is_refused():
     with pytest.raises(TypeError, match="local_function takes a function"):
         mj.solvers.local_function(3)
     with pytest.raises(ValueError, match="has an objective of its own"):
-        mj.solvers.local_function(gradient_step).minimize(None, None, None, (), None, None)
+        mj.solvers.local_function(gradient_step).minimize(None, None, None, ())
 
 
 def test_runs_side_by_side_are_the_single_runs():

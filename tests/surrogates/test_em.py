@@ -10,7 +10,7 @@ import majorant as mj
 import zoo
 from majorant.core import ClientData
 from majorant.solvers import whole
-from majorant.surrogates import em_surrogate, minimize_by_surrogates
+from majorant.surrogates import em_surrogate
 
 
 def client(t=0):
@@ -55,7 +55,7 @@ def test_adam_is_the_same_on_all_components_at_once():
 
 def test_likelihood_never_decreases():
     data = zoo.problem()
-    found = minimize_by_surrogates(em_surrogate(mj.models.linear(data), 2), data, iterations=15)
+    found = mj.methods.mm(em_surrogate(mj.models.linear(data), 2), data, iterations=15)
     values = np.asarray(found.values)
     assert (np.diff(values) <= 1e-6).all()
     assert values[-1] < values[0] - 0.1

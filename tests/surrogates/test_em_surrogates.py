@@ -286,7 +286,7 @@ START = {"weights": [0.5, 0.5], "means": np.zeros((2, 2)), "covariances": COVARI
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: gaussian_mixture(2, 0), "components must be a whole number"),
+        (lambda: gaussian_mixture(2, 0), "components must be a positive whole number"),
         (lambda: gaussian_mixture(2, 2, covariance="tied"), "covariance must be"),
         (lambda: gaussian_mixture(2, 2, reg_covar=-1), "reg_covar"),
         (lambda: gaussian_mixture(2, 2, start=START | {"weights": [0.5, 0.6]}), "sum to 1"),

@@ -10,9 +10,9 @@ from majorant_reproductions.fedmm.equivalence import remark_1
 from scipy.optimize import minimize
 
 import majorant as mj
+from majorant.math.projections import in_metric, positive_semidefinite, simplex
+from majorant.math.symmetric import pack, unpack
 from majorant.surrogates import regularizers
-from majorant.surrogates.linear.projections import in_metric, positive_semidefinite, simplex
-from majorant.surrogates.linear.symmetric import pack, unpack
 
 NUMBERS = np.random.default_rng(0).gamma(2.0, 1.0, (12, 1))
 

@@ -7,7 +7,7 @@ import pytest
 
 import majorant as mj
 import zoo
-from majorant.surrogates import minimize_by_surrogates, quadratic_surrogate
+from majorant.surrogates import quadratic_surrogate
 
 
 def descend(model, u, x, y, rate, steps):
@@ -51,7 +51,7 @@ def test_gradient_steps_on_the_surrogate_reach_its_minimiser():
 
 def test_descent_is_monotone():
     data = zoo.problem()
-    found = minimize_by_surrogates(quadratic_surrogate(mj.models.linear(data), smoothness=2.0), data, iterations=50)
+    found = mj.methods.mm(quadratic_surrogate(mj.models.linear(data), smoothness=2.0), data, iterations=50)
     assert (np.diff(found.values) <= 1e-7).all()
 
 

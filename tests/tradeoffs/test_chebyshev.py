@@ -10,7 +10,7 @@ from scipy.optimize import brentq
 
 import majorant as mj
 import zoo
-from majorant.core import ClientData, Stack, Total, View
+from majorant.core import Answer, ClientData, Uploads, View
 from majorant.models.base import Loss, Model, Spec
 from majorant.tradeoffs import criteria, duality_gap
 from majorant.tradeoffs.chebyshev import Sent
@@ -86,7 +86,13 @@ def test_a_point_of_a_front_that_is_not_convex_which_no_weighted_sum_reaches():
 
 
 def stack_of(thetas, losses, weight):
-    return Stack(Sent(jnp.asarray(thetas), jnp.asarray(losses)), jnp.asarray(weight))
+    """Uploads side by side, by the agents' slots."""
+    return Uploads(Sent(jnp.asarray(thetas), jnp.asarray(losses)), jnp.asarray(weight))
+
+
+def after_round(algorithm, server, uploads):
+    """The server after a round in which these uploads arrived."""
+    return algorithm.server.update(server, algorithm.server.broadcast(server, jax.random.key(0)), uploads)
 
 
 def test_agnostic_is_a_special_case_and_an_absent_agent_counts_with_its_last_loss():
@@ -97,9 +103,9 @@ def test_agnostic_is_a_special_case_and_an_absent_agent_counts_with_its_last_los
     stack = stack_of([[1.0, 0.0], [0.0, 1.0], [9.0, 9.0]], [1.0, 3.0, 7.0], [1.0, 1.0, 0.0])
     old = jnp.array([0.3, -0.4])
     for algorithm in (afl, general):
-        server = algorithm.init(jax.random.key(0))
-        server = algorithm.setup_server(server, Total((jnp.array([1.0, 1.0, 2.0]), jnp.ones(3)), jnp.asarray(3.0)))
-        after = algorithm.server_update(server, algorithm.aggregate(server, stack))
+        server = algorithm.server.init(jax.random.key(0))
+        server = algorithm.setup.start(server, Answer(jnp.array([1.0, 1.0, 2.0]), jnp.ones(3)))
+        after = after_round(algorithm, server, stack)
         rho = np.exp(0.5 * np.array([1.0, 3.0, 2.0]))
         rho /= rho.sum()
         present = 3 / 2 * rho[:2]
@@ -112,7 +118,7 @@ def test_agnostic_is_a_special_case_and_an_absent_agent_counts_with_its_last_los
     rho = np.exp(0.5 * np.array([1.0, 3.0, 9.0]))
     present = 3 / 2 * (rho / rho.sum())[:2]  # the worst agent is not there: a short step
     np.testing.assert_allclose(
-        afl.aggregate(server, stack).value[0], old + present @ np.eye(2) - present.sum() * old, rtol=1e-5
+        after_round(afl, server, stack).value, old + present @ np.eye(2) - present.sum() * old, rtol=1e-5
     )
 
 
@@ -129,9 +135,9 @@ def test_a_step_has_the_preferences_in_it():
     algorithm = mj.tradeoffs.chebyshev(
         QUADRATIC, clients=2, mirror_rate=0.5, reference=[0.5, 1.0], preferences=[0.2, 0.6]
     )
-    server = algorithm.init(jax.random.key(0))
+    server = algorithm.server.init(jax.random.key(0))
     stack = stack_of([[1.0, 0.0], [0.0, 1.0]], [1.0, 3.0], [1.0, 1.0])
-    after = algorithm.server_update(server, algorithm.aggregate(server, stack))
+    after = after_round(algorithm, server, stack)
     rho = np.exp(0.5 * np.array([0.2 * 0.5, 0.6 * 2.0]))
     force = np.array([0.2, 0.6]) * rho / rho.sum()
     old = np.array([0.3, -0.4])
@@ -148,10 +154,10 @@ def test_lambda_and_shares_are_preferences():
     stack = stack_of([[1.0, 0.0], [0.0, 1.0]], [1.0, 3.0], [1.0, 1.0])
 
     def after(algorithm, **hyper):
-        algorithm.check_hyper(hyper)
-        server = algorithm.init(jax.random.key(0))
+        algorithm.traits.check_hyper(hyper)
+        server = algorithm.server.init(jax.random.key(0))
         server = server._replace(hyper=server.hyper | {name: jnp.asarray(value) for name, value in hyper.items()})
-        return algorithm.server_update(server, algorithm.aggregate(server, stack))
+        return after_round(algorithm, server, stack)
 
     spelt_out = after(make([0.5 * 1.6, 2.0 * 1.6, 3.0 * 0.08, 0.7 * 0.72]))
     given = after(make(own, weight=0.2, weights=[0.1, 0.9]))
@@ -166,8 +172,10 @@ def test_lambda_and_shares_are_preferences():
     np.testing.assert_allclose(alone.state.rho, [*(rho / rho.sum()), 0, 0], rtol=1e-5)
     np.testing.assert_allclose(alone.state.pull[2:], 0)
     rising = make(own, weight=0.4, weights=[0.1, 0.9], ramp=0.5)
-    server = rising.init(jax.random.key(0))._replace(round=jnp.asarray(2), rounds=jnp.asarray(8))  # λ_2 = 0.4 · ¼ / ½
-    np.testing.assert_allclose(rising.server_update(server, rising.aggregate(server, stack)).value, given.value)
+    server = rising.server.init(jax.random.key(0))._replace(
+        round=jnp.asarray(2), rounds=jnp.asarray(8)
+    )  # λ_2 = 0.4 · ¼ / ½
+    np.testing.assert_allclose(after_round(rising, server, stack).value, given.value)
     with pytest.raises(ValueError, match="sum to 1"):
         after(make(own), share_l1=0.9)
     with pytest.raises(ValueError, match="less than 1"):
@@ -180,11 +188,11 @@ def test_the_mean_of_the_iterates_is_of_those_after_the_ramp():
         QUADRATIC, criteria.squared_norm(), clients=2, local=ONE_STEP, ramp=0.5, output="average"
     )
     stack = stack_of([[1.0, 0.0], [0.0, 1.0]], [1.0, 3.0], [1.0, 1.0])
-    fresh, old, here = made.init(jax.random.key(0)), np.array([7.0, 7.0]), np.array([0.3, -0.4])
+    fresh, old, here = made.server.init(jax.random.key(0)), np.array([7.0, 7.0]), np.array([0.3, -0.4])
     fresh = fresh._replace(state=fresh.state._replace(average=jnp.asarray(old)))
     for done, share in {0: 1, 3: 1, 4: 1, 5: 1 / 2, 7: 1 / 4}.items():  # rounds 4 to 7 of 8 are on λ itself
         server = fresh._replace(round=jnp.asarray(done), rounds=jnp.asarray(8))
-        after = made.server_update(server, made.aggregate(server, stack)).state
+        after = after_round(made, server, stack).state
         np.testing.assert_allclose(after.average, old + share * (here - old), rtol=1e-5)
         np.testing.assert_allclose(after.rho.sum(), share, rtol=1e-5)
         if done >= 4:  # with λ = ½ all preferences are 1
@@ -197,11 +205,11 @@ def test_the_coordinator_steps_as_far_as_the_agents_do(given):
     local = mj.local_sgd(0.05, steps=3, batch_size=None, schedule=mj.schedules.multi_step(milestones=(0.5,)))
     wanted = criteria.squared_norm(4.0)
     made = mj.tradeoffs.chebyshev(QUADRATIC, wanted, clients=1, local=local, criteria_lr=given)
-    server = made.init(jax.random.key(0))._replace(rounds=jnp.asarray(8))
+    server = made.server.init(jax.random.key(0))._replace(rounds=jnp.asarray(8))
     server = server._replace(hyper=server.hyper | {"lr": jnp.asarray(0.2)})
     stack = stack_of([[0.3, -0.4]], [1.0], [1.0])  # the agent stays where it is
     for done, scale in {0: 1, 4: 0.1}.items():
-        after = made.server_update(server, made.aggregate(server._replace(round=jnp.asarray(done)), stack))
+        after = after_round(made, server._replace(round=jnp.asarray(done)), stack)
         length = (0.2 * 3 if given is None else given) * scale
         pull = 4 * float(after.state.pull[1])
         np.testing.assert_allclose(after.value, np.array([0.3, -0.4]) / (1 + length * pull), rtol=1e-5)
@@ -210,14 +218,14 @@ def test_the_coordinator_steps_as_far_as_the_agents_do(given):
 def test_diagnostics_leave_out_an_agent_whose_first_loss_was_not_finite():
     """Three agents are measured and two are members: their losses are not scaled, and the third's is no number."""
     made = mj.tradeoffs.afl(QUADRATIC, clients=3, local=ONE_STEP)
-    server = made.setup_server(
-        made.init(jax.random.key(0)), Total((jnp.array([1.0, 2.0, 0.0]), jnp.array([1.0, 1.0, 0.0])), jnp.asarray(2.0))
-    )
-    view = made.broadcast(server, jax.random.key(0))
+    first = Answer(jnp.array([1.0, 2.0, 0.0]), jnp.array([1.0, 1.0, 0.0]))
+    server = made.setup.start(made.server.init(jax.random.key(0)), first)
+    view = made.release(server, jax.random.key(0))
     samples = [(0.0, 0.0, 1.0), (1.0, 0.0, 4.0), (0.0, 0.0, np.inf)]
-    data = [ClientData(jnp.array([s]), jnp.zeros(1), jnp.int32(1), jnp.int32(i)) for i, s in enumerate(samples)]
-    each = [made.diagnosis.measure(view, (), one, jax.random.key(0)) for one in data]
-    found = made.diagnosis.conclude(server, jax.tree.map(lambda *parts: sum(parts) / 3, *each))
+    one_sample = lambda s, i: ClientData(jnp.array([s]), jnp.zeros(1), jnp.int32(1), jnp.int32(7), jnp.int32(i))
+    data = [one_sample(s, i) for i, s in enumerate(samples)]  # places are the agents' slots, whatever their ids
+    each = [made.diagnostics.measure(view, (), one, jax.random.key(0)) for one in data]
+    found = made.diagnostics.conclude(server, jax.tree.map(lambda *parts: sum(parts) / 3, *each))
     losses = [0.25 / 2, 0.65 * 2]
     assert found["objective"] == found["worst_agent_loss"] == pytest.approx(max(losses), rel=1e-5)
     assert found["agents_loss"] == pytest.approx(np.mean(losses), rel=1e-5)
@@ -225,11 +233,9 @@ def test_diagnostics_leave_out_an_agent_whose_first_loss_was_not_finite():
 
 def test_an_agent_that_never_trains_has_no_say():
     algorithm = mj.tradeoffs.afl(QUADRATIC, clients=2, mirror_rate=0.5)
-    server = algorithm.init(jax.random.key(0))
-    server = algorithm.setup_server(server, Total((jnp.array([1.0, 0.0]), jnp.array([1.0, 0.0])), jnp.asarray(1.0)))
-    after = algorithm.server_update(
-        server, algorithm.aggregate(server, stack_of([[1.0, 0.0], [5.0, 5.0]], [1.0, 0.0], [1.0, 0.0]))
-    )
+    server = algorithm.server.init(jax.random.key(0))
+    server = algorithm.setup.start(server, Answer(jnp.array([1.0, 0.0]), jnp.array([1.0, 0.0])))
+    after = after_round(algorithm, server, stack_of([[1.0, 0.0], [5.0, 5.0]], [1.0, 0.0], [1.0, 0.0]))
     np.testing.assert_allclose(after.value, [1.0, 0.0], atol=1e-6)
     np.testing.assert_allclose(after.state.rho, [1.0, 0.0])
 
@@ -250,13 +256,13 @@ def test_q_ffl_with_q_zero_is_fed_avg_and_q_one_minimises_the_sum_of_squares():
     def round_of_three(key):
         found = []
         for algorithm in (fair, plain):
-            server = algorithm.init(key)
-            view = algorithm.broadcast(server, key)
-            uploads = [algorithm.client_update(view, (), client(i), jax.random.fold_in(key, i))[0] for i in (0, 1, 3)]
+            server = algorithm.server.init(key)
+            view = algorithm.server.broadcast(server, key)
+            uploads = [algorithm.client.update(view, (), client(i), jax.random.fold_in(key, i))[0] for i in (0, 1, 3)]
             value = jax.tree.map(
                 lambda *leaves: sum(leaves), *[jax.tree.map(lambda v, u=u: u.weight * v, u.value) for u in uploads]
             )
-            found.append(algorithm.server_update(server, Total(value, sum(u.weight for u in uploads))).value)
+            found.append(algorithm.server.update(server, view, Uploads(value, sum(u.weight for u in uploads))).value)
         return found
 
     one, other = round_of_three(jax.random.key(0))
@@ -269,18 +275,18 @@ def test_q_ffl_with_q_zero_is_fed_avg_and_q_one_minimises_the_sum_of_squares():
 def test_the_upload_of_q_ffl():
     """One step from θ with gradient a (θ − c): L (θ − θ') is that gradient."""
     algorithm = mj.methods.q_ffl(QUADRATIC, q=2.0, local=ONE_STEP)
-    server = algorithm.init(jax.random.key(0))
+    server = algorithm.server.init(jax.random.key(0))
     data = ClientData(jnp.array([[1.0, 0.0, 4.0]]), jnp.zeros(1), jnp.int32(1), jnp.int32(0))
     gradient = 4 * (np.array([0.3, -0.4]) - np.array([1.0, 0.0]))
     loss = gradient @ gradient / 8
     for unit in (1.0, 0.25):
         view = View(server.value, server.hyper, 0, 1, jnp.asarray(unit))
-        upload = algorithm.client_update(view, (), data, jax.random.key(0))[0]
+        upload = algorithm.client.update(view, (), data, jax.random.key(0))[0]
         np.testing.assert_allclose(upload.value.delta, (loss / unit) ** 2 * gradient, rtol=1e-4)
         h = (2 * loss * gradient @ gradient + 20 * loss**2) / unit**2
         np.testing.assert_allclose(upload.value.h, h, rtol=1e-4)
         np.testing.assert_allclose(upload.value.loss, loss, rtol=1e-5)
-    found = algorithm.diagnosis.conclude(server, algorithm.diagnosis.measure(view, (), data, jax.random.key(0)))
+    found = algorithm.diagnostics.conclude(server, algorithm.diagnostics.measure(view, (), data, jax.random.key(0)))
     assert found["objective"] == pytest.approx(loss**3 / 3, rel=1e-5)
     assert found["gradient_squared"] == pytest.approx(loss**4 * gradient @ gradient, rel=1e-4)
 
@@ -304,19 +310,17 @@ def test_the_direction_of_fed_mgda_goes_down_for_everyone_who_took_part():
     model = mj.models.linear(zoo.problem())
     for normalize in (True, False):
         algorithm = mj.methods.fedmgda_plus(model, server_lr=1.0, normalize=normalize)
-        server = algorithm.init(jax.random.key(0))
+        server = algorithm.server.init(jax.random.key(0))
         flat, unravel = ravel_pytree(server.value)
-        stack = Stack(jax.vmap(unravel)(flat - jnp.asarray(updates, jnp.float32)), weight)
-        step = jax.jit(
-            lambda server, algorithm=algorithm, stack=stack: algorithm.server_update(
-                server, algorithm.aggregate(server, stack)
-            )
-        )
+        stack = Uploads(jax.vmap(unravel)(flat - jnp.asarray(updates, jnp.float32)), weight)
+        step = jax.jit(lambda server, algorithm=algorithm, stack=stack: after_round(algorithm, server, stack))
         direction = flat - ravel_pytree(step(server).value)[0]
         used = updates / np.linalg.norm(updates, axis=1, keepdims=True) if normalize else updates
         products = used[:4] @ np.asarray(direction)
         assert products.min() > 0.99 * float(direction @ direction) > 1e-4
-        assert algorithm.log(step(server))["common_direction"] == pytest.approx(np.linalg.norm(direction), rel=1e-3)
+        assert algorithm.diagnostics.log(step(server))["common_direction"] == pytest.approx(
+            np.linalg.norm(direction), rel=1e-3
+        )
         average = step(server._replace(hyper=server.hyper | {"epsilon": jnp.zeros(())}))
         np.testing.assert_allclose(flat - ravel_pytree(average.value)[0], used[:4].mean(axis=0), rtol=1e-4, atol=1e-5)
         near = step(

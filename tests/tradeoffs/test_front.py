@@ -14,8 +14,9 @@ from sklearn.metrics import f1_score
 
 import majorant as mj
 import zoo
+from majorant import tradeoffs
 from majorant.core import Server
-from majorant.tradeoffs import criteria, pareto
+from majorant.tradeoffs import criteria
 from majorant.tradeoffs import front as front_module
 from majorant.tradeoffs.chebyshev import State
 from majorant.tradeoffs.choice import held_out
@@ -47,13 +48,13 @@ def test_the_shortest_combination_is_scipys(bounds):
     rng = np.random.default_rng(1)
     gradients = rng.normal(size=(6, 8)) * rng.uniform(0.2, 3, size=(6, 1)) + 0.5
     gram = gradients @ gradients.T
-    weights = np.asarray(jax.jit(pareto.min_norm)(jnp.asarray(gram, jnp.float32), *bounds))
+    weights = np.asarray(jax.jit(tradeoffs.min_norm)(jnp.asarray(gram, jnp.float32), *bounds))
     best = scipys_weights(gram, *bounds)
     np.testing.assert_allclose(weights, best, atol=1e-3)
     assert weights.sum() == pytest.approx(1, abs=1e-5)
     assert weights @ gram @ weights == pytest.approx(best @ gram @ best, rel=1e-4)
     if bounds == (0.0, 1.0):
-        assert pareto.certificate(gradients) == pytest.approx(np.sqrt(best @ gram @ best), rel=1e-4)
+        assert tradeoffs.certificate(gradients) == pytest.approx(np.sqrt(best @ gram @ best), rel=1e-4)
 
 
 @pytest.mark.parametrize("apart", [0.0, 0.3])
@@ -64,71 +65,71 @@ def test_the_shortest_combination_of_gradients_of_very_different_lengths(apart):
     much = 1e3 * np.abs(gradients).max()
     exact = nnls(np.vstack([gradients.T, np.full(12, much)]), np.append(np.zeros(20), much), maxiter=10_000)[0]
     exact = np.linalg.norm(exact / exact.sum() @ gradients)
-    assert pareto.certificate(gradients) == pytest.approx(exact, rel=1e-3)
-    weights = np.asarray(pareto.min_norm(jnp.asarray(gradients @ gradients.T, jnp.float32)), float)
+    assert tradeoffs.certificate(gradients) == pytest.approx(exact, rel=1e-3)
+    weights = np.asarray(tradeoffs.min_norm(jnp.asarray(gradients @ gradients.T, jnp.float32)), float)
     assert weights.sum() == pytest.approx(1, abs=1e-5)
     assert np.linalg.norm(weights @ gradients) == pytest.approx(exact, rel=1e-2)
 
 
 @pytest.mark.parametrize("scale", [1e-25, 1.0, 1e6, 1e25])
 def test_a_certificate_of_any_scale(scale):
-    assert pareto.certificate(np.array([[0.1, 0.02], [-min(scale, 1e9), 0.0]])) < 0.0201
+    assert tradeoffs.certificate(np.array([[0.1, 0.02], [-min(scale, 1e9), 0.0]])) < 0.0201
     both = np.array([[2.0, 0.0], [0.0, 1.0]], np.float32) * np.float32(scale)
-    assert pareto.certificate(both) == pytest.approx(scale * np.hypot(0.4, 0.8), rel=1e-5)
-    assert pareto.certificate(np.array([[scale, 0.0], [0.0, 0.0]])) == pytest.approx(0, abs=1e-12 * scale)
+    assert tradeoffs.certificate(both) == pytest.approx(scale * np.hypot(0.4, 0.8), rel=1e-5)
+    assert tradeoffs.certificate(np.array([[scale, 0.0], [0.0, 0.0]])) == pytest.approx(0, abs=1e-12 * scale)
 
 
 def test_the_certificate_is_zero_where_gradients_surround_zero():
     gradients = np.array([[1.0, 0.0], [-0.5, 1.0], [-0.5, -2.0]])
-    assert pareto.certificate({"a": gradients[:, :1], "b": gradients[:, 1:]}) < 1e-5
-    weights, direction = pareto.shortest(np.array([[2.0, 0.0], [0.0, 1.0]], np.float32))
+    assert tradeoffs.certificate({"a": gradients[:, :1], "b": gradients[:, 1:]}) < 1e-5
+    weights, direction = tradeoffs.shortest(np.array([[2.0, 0.0], [0.0, 1.0]], np.float32))
     np.testing.assert_allclose(weights, [0.2, 0.8], atol=1e-5)
     np.testing.assert_allclose(direction, [0.4, 0.8], atol=1e-5)
     for bad in (np.zeros((0, 2)), 3.0, {"a": np.zeros((2, 1)), "b": np.zeros((3, 1))}):
         with pytest.raises(ValueError, match="gradients"):
-            pareto.certificate(bad)
+            tradeoffs.certificate(bad)
 
 
 @pytest.mark.parametrize("dimensions", [2, 3])
 def test_dominance_and_hypervolume_are_those_of_moocore(dimensions):
     points = np.random.default_rng(dimensions).uniform(size=(40, dimensions)).round(1)  # with ties
-    mask = pareto.nondominated(points)
+    mask = tradeoffs.nondominated(points)
     np.testing.assert_array_equal(mask, moocore.is_nondominated(points, keep_weakly=True))
     reference = np.full(dimensions, 0.8)
-    assert pareto.hypervolume(points, reference) == pytest.approx(moocore.hypervolume(points, ref=reference))
+    assert tradeoffs.hypervolume(points, reference) == pytest.approx(moocore.hypervolume(points, ref=reference))
 
 
 def test_the_knee_and_the_spread():
     x = np.linspace(0, 1, 11)
     circle = np.stack([1 - np.sin(x * np.pi / 2), 1 - np.cos(x * np.pi / 2)], axis=1)
-    assert pareto.knee(circle * [10, 1]) == 5
-    assert pareto.knee(np.concatenate([circle, [[0.9, 0.9]]])) == 5
+    assert tradeoffs.knee(circle * [10, 1]) == 5
+    assert tradeoffs.knee(np.concatenate([circle, [[0.9, 0.9]]])) == 5
     agreeing = np.stack([1 - x, x, 3 * x], axis=1)  # the first point is the best for two of three
-    assert pareto.knee(agreeing) == 3  # (1 − x)² + 2 x² is least at 1/3
-    assert pareto.spread(circle) == pytest.approx(0, abs=1e-9)
+    assert tradeoffs.knee(agreeing) == 3  # (1 − x)² + 2 x² is least at 1/3
+    assert tradeoffs.spread(circle) == pytest.approx(0, abs=1e-9)
     uneven = np.array([[0, 1], [0.25, 0.75], [1, 0]])  # distances 1 and 3: |d − 2| / 2 = 1/2
-    assert pareto.spread(uneven) == pytest.approx(0.5)
-    assert pareto.spread(np.repeat(uneven, 3, axis=0)) == pytest.approx(0.5)
+    assert tradeoffs.spread(uneven) == pytest.approx(0.5)
+    assert tradeoffs.spread(np.repeat(uneven, 3, axis=0)) == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: pareto.hypervolume([[1.0, 2.0]], [0.5, 3.0]), "nothing is dominated"),
-        (lambda: pareto.hypervolume([[1.0, 2.0]], [3.0]), "2 finite coordinates"),
-        (lambda: pareto.nondominated([1.0, 2.0]), "array"),
-        (lambda: pareto.knee([[np.nan, 1.0]]), "finite"),
-        (lambda: pareto.spread([[0.0, 1.0], [1.0, 0.0]]), "three different points"),
-        (lambda: pareto.spread([[np.nan, 1.0], [1.0, np.nan]]), "three different points"),
-        (lambda: pareto.hypervolume([[np.nan, 1.0]], [2.0, 2.0]), "finite coordinates"),
-        (lambda: pareto.hypervolume([[1.0, 2.0]], [np.nan, 3.0]), "2 finite coordinates"),
-        (lambda: pareto.hypervolume([[1.0, 2.0]], "large"), "2 finite coordinates"),
-        (lambda: pareto.hypervolume([[1.0, 2.0], [1.0]], [3.0, 3.0]), "as many for each point"),
-        (lambda: pareto.min_norm(jnp.ones((2, 3))), r"\(K, K\), got \(2, 3\)"),
-        (lambda: pareto.min_norm(jnp.eye(2), 0.0, 0.1), "sum to 1"),
-        (lambda: pareto.min_norm(jnp.eye(2), 0.9, 1.0), "sum to 1"),
-        (lambda: pareto.min_norm(jnp.eye(2), jnp.array([0.6, 0.0]), 0.5), "sum to 1"),
-        (lambda: pareto.duality_gap(lambda t: t**2, jnp.zeros(2), [1.0]), "each objective"),
+        (lambda: tradeoffs.hypervolume([[1.0, 2.0]], [0.5, 3.0]), "nothing is dominated"),
+        (lambda: tradeoffs.hypervolume([[1.0, 2.0]], [3.0]), "2 finite coordinates"),
+        (lambda: tradeoffs.nondominated([1.0, 2.0]), "array"),
+        (lambda: tradeoffs.knee([[np.nan, 1.0]]), "finite"),
+        (lambda: tradeoffs.spread([[0.0, 1.0], [1.0, 0.0]]), "three different points"),
+        (lambda: tradeoffs.spread([[np.nan, 1.0], [1.0, np.nan]]), "three different points"),
+        (lambda: tradeoffs.hypervolume([[np.nan, 1.0]], [2.0, 2.0]), "finite coordinates"),
+        (lambda: tradeoffs.hypervolume([[1.0, 2.0]], [np.nan, 3.0]), "2 finite coordinates"),
+        (lambda: tradeoffs.hypervolume([[1.0, 2.0]], "large"), "2 finite coordinates"),
+        (lambda: tradeoffs.hypervolume([[1.0, 2.0], [1.0]], [3.0, 3.0]), "as many for each point"),
+        (lambda: tradeoffs.min_norm(jnp.ones((2, 3))), r"\(K, K\), got \(2, 3\)"),
+        (lambda: tradeoffs.min_norm(jnp.eye(2), 0.0, 0.1), "sum to 1"),
+        (lambda: tradeoffs.min_norm(jnp.eye(2), 0.9, 1.0), "sum to 1"),
+        (lambda: tradeoffs.min_norm(jnp.eye(2), jnp.array([0.6, 0.0]), 0.5), "sum to 1"),
+        (lambda: tradeoffs.duality_gap(lambda t: t**2, jnp.zeros(2), [1.0]), "each objective"),
         (lambda: mj.pareto_front(MODEL, DATA, criteria.l1(), weights=[0.0, 1.0]), "less than 1"),
         (lambda: mj.pareto_front(MODEL, DATA, criteria.l1(), weights=[-0.1, 0.5]), "at least 0"),
         (lambda: mj.pareto_front(MODEL, DATA, criteria.l1(), weights=[0.5, 0.5]), "two different"),
@@ -187,7 +188,7 @@ def test_a_front_of_models(monkeypatch):
     assert front.hypervolume() == pytest.approx(
         moocore.hypervolume(front.values, ref=front.values.max(axis=0) + 0.1 * np.ptp(front.values, axis=0))
     )
-    assert front.pick() is front.pick(knee=True) is front[pareto.knee(front.values)]
+    assert front.pick() is front.pick(knee=True) is front[tradeoffs.knee(front.values)]
     assert repr(front) == "Front(6 points, 0 dominated, criteria ['squared_norm'])"
     with pytest.raises(ValueError, match="samples must have shape"):
         front.predict(front[0], DATA.test.x[: DATA.test.x.shape[1], :1])  # as many numbers as one sample has
@@ -239,7 +240,7 @@ def test_the_certificate_of_a_min_max_point_needs_every_agents_gradient():
     gradients = [jax.grad(loss)(params, i) for i in agents] + [params]
     point = judge.point(Setting(0.5, (1.0,), np.ones(len(DATA.unseen) + 1)), params)
     stacked = jax.tree.map(lambda *rows: jnp.stack(rows), *gradients)
-    assert point.certificate == pytest.approx(pareto.certificate(stacked), rel=1e-4)
+    assert point.certificate == pytest.approx(tradeoffs.certificate(stacked), rel=1e-4)
     assert point.worst_loss == pytest.approx(max(float(loss(params, i)) for i in agents), rel=1e-5)
     assert point.values == [point.worst_loss, point.criteria["squared_norm"]]
 

@@ -1,4 +1,4 @@
-"""The weighted sum of agents' losses and criteria: SciPy's minimisers, sparsity, and what was released."""
+"""The weighted sum of agents' losses and criteria: SciPy's minimisers, sparsity, ramps, and criteria on any method."""
 
 import jax
 import jax.numpy as jnp
@@ -9,10 +9,9 @@ from scipy.optimize import minimize
 
 import majorant as mj
 import zoo
-from majorant.core import ClientData, Total, View
-from majorant.methods import weighted_sum_theory as theory
+from majorant.core import ClientData, Uploads, View
 from majorant.tradeoffs import criteria
-from majorant.tradeoffs.weighted_sum import RELEASED, weight_of_round
+from majorant.tradeoffs.weighted_sum import weight_of_round
 
 DATA = zoo.problem()
 MODEL = mj.models.linear(DATA)
@@ -54,8 +53,14 @@ def client(index=0):
 
 
 def view_of(algorithm, round=0):
-    server = algorithm.init(jax.random.key(0))
+    server = algorithm.server.init(jax.random.key(0))
     return View(server.value, server.hyper, round, 10)
+
+
+def after_round(algorithm, server, mean):
+    """The server after a round whose uploads have this mean."""
+    view = algorithm.server.broadcast(server, jax.random.key(0))
+    return algorithm.server.update(server, view, Uploads(mean, jnp.ones(())))
 
 
 def smooth_minimiser(lam, share=0.75):
@@ -96,45 +101,6 @@ def test_the_centralized_minimiser_is_reached_and_a_grid_is_its_single_runs():
     np.testing.assert_allclose(flat(run[1].server.value), flat(single.server.value), atol=1e-6)
 
 
-def test_the_rate_of_the_theorem_holds():
-    """Whole batches and one step: no variance, and Σ over rounds of F(Θ^t) is what the theorem bounds."""
-    lam, rounds = 0.4, 20
-    x = [np.column_stack([DATA.train.client(i)[0], np.ones(DATA.train.sizes[i])]) for i in TRAINING]
-    agents = max(np.linalg.eigvalsh(a.T @ a / len(a) / 4)[-1] for a in x)
-    smooth = theory.smoothness(agents, [1.0, 1.0], weight=lam, weights=[0.75, 0.25])
-    best = smooth_minimiser(lam)
-    hyper = {"lambda": lam, "lr": theory.step_size(smooth, tau=1, rounds=rounds)}
-    start = []
-    run = mj.simulate(
-        QUADRATICS,
-        DATA,
-        rounds=rounds,
-        evaluate_every=1,
-        diagnostics=True,
-        hyper=hyper,
-        resume=lambda fresh: start.append(fresh) or fresh,
-    )
-    distance = np.linalg.norm(flat(jax.tree.map(lambda a: a[0], start[0].server.value)) - best.x)
-    bound = theory.suboptimality_bound(smooth, tau=1, rounds=rounds, agents=len(TRAINING), distance=distance)
-    gap = np.mean([line["objective"] for line in run.history]) - best.fun
-    assert bound / 50 < gap < bound
-
-
-def test_the_constants_of_the_bound():
-    """The printed steps of the proof, with the factor e − 1 that one of them drops."""
-    smooth, tau, rounds, agents, distance, zeta, sigma = 1.3, 4, 50, 6, 0.7, 0.5, 0.2
-    eta = theory.step_size(smooth, tau=tau, rounds=rounds)
-    proof = (
-        distance**2 / (2 * eta * tau * rounds)
-        + 2 * sigma * eta / agents
-        + (np.e - 1) * (10 * smooth * tau**2 * eta**2 * zeta**2 + 4 * smooth * tau * eta**2 * sigma)
-    )
-    bound = theory.suboptimality_bound(
-        smooth, tau=tau, rounds=rounds, agents=agents, distance=distance, heterogeneity=zeta, variance=sigma
-    )
-    assert proof < bound < 1.01 * proof
-
-
 def test_the_implicit_step_is_exact_for_l1():
     """Different agents and one step a round: SciPy's minimiser, with the same exact zeros."""
     lam = 0.08
@@ -172,10 +138,10 @@ def test_lambda_rises_along_the_ramp_in_every_run_of_a_grid():
     with_ramp, without = flat(run[1].server.value), flat(run[2].server.value)
     assert np.abs(with_ramp - without).max() > 0.01
     for rounds in (1, 2, 10):  # the last of them is on λ
-        assert weight_of_round(View((), made.init(jax.random.key(0)).hyper, rounds - 1, rounds)) == 0.5
+        assert weight_of_round(View((), made.server.init(jax.random.key(0)).hyper, rounds - 1, rounds)) == 0.5
     explicit = mj.tradeoffs.weighted_sum(MODEL, criteria.squared_norm(), weight=0.8, local=ONE_STEP, ramp=0.5)
     view, data = view_of(explicit, round=1), client()
-    found = explicit.client_update(view, (), data, jax.random.key(0))[0]
+    found = explicit.client.update(view, (), data, jax.random.key(0))[0]
     loss, slope = jax.value_and_grad(lambda p: MODEL.losses(p, data.x, data.y).mean())(view.value)
     at = flat(view.value)
     np.testing.assert_allclose(flat(found.value), at - 0.84 * flat(slope) - 0.16 * at, atol=1e-6)  # λ_1 = 0.8 · 0.1/0.5
@@ -192,7 +158,7 @@ def test_an_agents_own_proximal_steps_have_the_rounds_lambda_and_the_runs_shares
     implicit = mj.tradeoffs.weighted_sum(MODEL, both, weight=0.8, local=local, step="implicit", ramp=0.5)
     view, data = view_of(implicit, round=1), client()
     shares = {"share_squared_norm": jnp.asarray(0.3), "share_l1": jnp.asarray(0.7)}
-    found = implicit.client_update(view._replace(hyper=view.hyper | shares), (), data, jax.random.key(0))[0]
+    found = implicit.client.update(view._replace(hyper=view.hyper | shares), (), data, jax.random.key(0))[0]
     slope = jax.grad(lambda p: MODEL.losses(p, data.x, data.y).mean())
     z = flat(view.value) - 0.84 * flat(slope(view.value))
     shrunk = z / (1 + 0.3 * 0.16)
@@ -204,18 +170,18 @@ def test_a_method_with_criteria_makes_a_proximal_gradient_step_on_the_servers_pa
     lam = 0.08
     plain = mj.fedavg(MODEL, local=ONE_STEP)
     wrapped = mj.tradeoffs.with_criteria(plain, criteria.l1(), weight=lam)
-    server, mean = wrapped.init(jax.random.key(0)), MODEL.init(jax.random.key(1))
+    server, mean = wrapped.server.init(jax.random.key(0)), MODEL.init(jax.random.key(1))
     server = server._replace(value=tree(sparse_minimiser(lam, DATA.train.sizes[TRAINING])))
     theta = flat(server.value)
     step = theta - agents_loss(theta, DATA.train.sizes[TRAINING])[1]
-    after = wrapped.server_update(server, Total(tree(step), jnp.ones(())))
+    after = after_round(wrapped, server, tree(step))
     np.testing.assert_allclose(flat(after.value), theta, atol=1e-4)  # a minimiser stays where it is
     forward = mj.tradeoffs.with_criteria(
         plain, criteria.criterion(lambda p: criteria.squared_norm().value(p)), weight=0.5
     )
-    moved = forward.server_update(forward.init(jax.random.key(0)), Total(mean, jnp.ones(())))
+    moved = after_round(forward, forward.server.init(jax.random.key(0)), mean)
     np.testing.assert_allclose(flat(moved.value), np.zeros(4), atol=1e-6)  # θ − 1 · ∇½‖θ‖²
-    assert forward.log(moved)["own"] < 1e-10
+    assert forward.diagnostics.log(moved)["own"] < 1e-10
 
 
 def test_the_proximal_step_of_a_method_with_criteria_is_as_long_as_its_round():
@@ -227,8 +193,10 @@ def test_the_proximal_step_of_a_method_with_criteria_is_as_long_as_its_round():
         made = mj.tradeoffs.with_criteria(
             mj.fedavg(MODEL, **{"local": ONE_STEP} | options), criteria.squared_norm(), **schedule
         )
-        server = made.init(jax.random.key(0))._replace(value=mean, round=jnp.asarray(done), rounds=jnp.asarray(8))
-        after = made.server_update(server, Total(mean, jnp.ones(())))
+        server = made.server.init(jax.random.key(0))._replace(
+            value=mean, round=jnp.asarray(done), rounds=jnp.asarray(8)
+        )
+        after = after_round(made, server, mean)
         np.testing.assert_allclose(flat(after.value), flat(mean) / (1 + rho), rtol=1e-5)
     for plain in (mj.fedavg(MODEL, local=mj.local_sgd(0.1, momentum=0.9)), mj.fedavg(MODEL, server="adam")):
         with pytest.raises(ValueError, match="give rate"):
@@ -241,32 +209,12 @@ def test_lambda_zero_with_votes_by_samples_is_fed_avg():
     algorithm = mj.tradeoffs.weighted_sum(MODEL, criteria.squared_norm(), weight=0.0, local=local, agents="samples")
     averaged = mj.fedavg(MODEL, local=local)
     view, data, key = view_of(algorithm), client(), jax.random.key(3)
-    moments = algorithm.init_client(view, data, key)
-    mine = algorithm.client_update(view, moments, data, key)[0]
-    theirs = averaged.client_update(view, moments, data, key)[0]
+    moments = algorithm.client.init(view, data, key)
+    mine = algorithm.client.update(view, moments, data, key)[0]
+    theirs = averaged.client.update(view, moments, data, key)[0]
     np.testing.assert_allclose(flat(mine.value), flat(theirs.value), rtol=1e-6)
     assert mine.weight == theirs.weight
     assert mine.info["loss"] == pytest.approx(float(theirs.info["loss"]), rel=1e-6)
-
-
-def test_released_is_a_fresh_adam_with_weight_decay_from_a_start_of_ones_own():
-    lam, ran = 0.87, RELEASED["iid"]
-    algorithm = mj.tradeoffs.weighted_sum(MODEL, weight=lam, variant="released")
-    data, key = client(), jax.random.key(3)
-    assert algorithm.init_client(view_of(algorithm), data, key) == ()
-    view, update = view_of(algorithm, round=4), jax.jit(algorithm.client_update)
-    found = update(view, (), data, key)[0].value
-    gradient = jax.grad(lambda p: (1 - lam) * MODEL.losses(p, data.x, data.y).mean())(view.value)
-    optimizer = optax.chain(optax.add_decayed_weights(lam * ran.factor), optax.adam(ran.lr))
-    updates, _ = optimizer.update(gradient, optimizer.init(view.value), view.value)  # one batch: one step
-    np.testing.assert_allclose(flat(found), flat(optax.apply_updates(view.value, updates)), rtol=1e-5)
-    first = lambda agent, value: (
-        algorithm.client_update(view_of(algorithm)._replace(value=value), (), client(agent), jax.random.key(agent))[
-            0
-        ].value
-    )
-    np.testing.assert_array_equal(flat(first(0, view.value)), flat(first(0, REFERENCE)))
-    assert np.abs(flat(first(0, view.value)) - flat(first(1, view.value))).max() > 0.05
 
 
 @pytest.mark.parametrize(
@@ -284,8 +232,7 @@ def test_released_is_a_fresh_adam_with_weight_decay_from_a_start_of_ones_own():
         ({"step": "implicit", "local": mj.local_sgd(0.1, momentum=0.9)}, "without momentum"),
         ({"step": "implicit", "local": mj.local_optax(optax.adam(0.1))}, "without momentum"),
         ({"agents": "all"}, "'equal' or 'samples'"),
-        ({"variant": "other"}, "'paper' or 'released'"),
-        ({"variant": "released", "setting": "mnist"}, "two-digits"),
+        ({"criteria": None}, "criteria must be made by"),
     ],
 )
 def test_bad_input(options, words):
@@ -307,9 +254,9 @@ def test_weights_of_criteria_are_refused_unless_they_sum_to_one():
         with pytest.raises(ValueError, match=r"sum to 1, got share_squared_norm = 0\.(75|4), share_distance = 0\.5"):
             mj.simulate(QUADRATICS, DATA, rounds=1, hyper=hyper)
     with pytest.raises(ValueError, match="at least 0"):
-        QUADRATICS.check_hyper({"share_distance": -0.5, "share_squared_norm": 1.5})
+        QUADRATICS.traits.check_hyper({"share_distance": -0.5, "share_squared_norm": 1.5})
     alone = mj.tradeoffs.weighted_sum(MODEL, criteria.squared_norm())
-    assert set(jax.eval_shape(alone.init, jax.random.key(0)).hyper) == {"lambda", "lr"}
+    assert set(jax.eval_shape(alone.server.init, jax.random.key(0)).hyper) == {"lambda", "lr"}
 
 
 def test_methods_that_criteria_cannot_be_added_to():

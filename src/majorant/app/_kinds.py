@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from majorant.app._syntax import WHOLE, parse_value, pieces, unquote
+from majorant._syntax import WHOLE, parse_value, pieces, unquote
 
 WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text", NoneType: "none"}
 SEQUENCES = (tuple, list, Sequence)

@@ -8,7 +8,7 @@ import io
 from collections.abc import Iterable
 from typing import Any
 
-from majorant.app._syntax import NUMBER
+from majorant._syntax import NUMBER
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what makes a spreadsheet take a cell for a formula
 

@@ -12,8 +12,8 @@ import pkgutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from majorant._syntax import format_name, format_value, parse, parse_raw
 from majorant.app._kinds import fit, textual
-from majorant.app._syntax import format_name, format_value, parse, parse_raw
 
 __all__ = [
     "REQUIRED",

@@ -21,7 +21,7 @@ class ClientData(NamedTuple):
     y: jax.Array  # (n,)
     size: jax.Array  # how many of the n rows are real
     id: jax.Array  # opaque: what the client's randomness is derived from, and no index of anything
-    slot: jax.Array | int = -1  # the engine's place for the client, where something is kept for each; −1: it has none
+    slot: Any = -1  # the engine's place for the client, where something is kept for each; −1: it has none
 
     @property
     def mask(self) -> jax.Array:
@@ -32,10 +32,10 @@ class ClientData(NamedTuple):
 class Terms(NamedTuple):
     """The terms of the exchange, which engines know and set: the one source for methods that depend on them."""
 
-    inclusion: jax.Array | float = 1.0  # the probability that a client takes part in a round and is heard
-    omega: jax.Array | float = 0.0  # the channel's variance: E ‖Q(x) − x‖² ≤ ω ‖x‖²
-    remembers: jax.Array | float = 0.0  # 1 where the channel makes up later for what it left out, else 0
-    mean_weight: jax.Array | float = 1.0  # of a client's upload, over those that train: agreed on where peers need it
+    inclusion: Any = 1.0  # the probability that a client takes part in a round and is heard
+    omega: Any = 0.0  # the channel's variance: E ‖Q(x) − x‖² ≤ ω ‖x‖²
+    remembers: Any = 0.0  # 1 where the channel makes up later for what it left out, else 0
+    mean_weight: Any = 1.0  # of a client's upload, over those that train: agreed on where peers need it
 
 
 class Server(NamedTuple):

@@ -7,6 +7,7 @@ import heapq
 import numpy as np
 
 from majorant.data.checks import check_seed
+from majorant.math.checks import check_whole
 
 PARTITION_STREAM = 1
 
@@ -22,10 +23,8 @@ def stream(seed: int) -> np.random.Generator:
 
 def check_sizes(n: int, clients: int, min_samples: int = 1) -> None:
     """Refuses more clients than the samples can serve."""
-    if clients < 1:
-        raise ValueError(f"clients must be at least 1, got {clients}")
-    if min_samples < 1:
-        raise ValueError(f"min_samples must be at least 1 (a client without samples does not exist), got {min_samples}")
+    check_whole("clients", clients)
+    check_whole("min_samples", min_samples)  # a client without samples does not exist
     if clients * min_samples > n:
         each = f" with at least {min_samples} samples each" if min_samples > 1 else ""
         raise ValueError(f"{n} samples are too few for {clients} clients{each}: use at most {n // min_samples} clients")

@@ -14,6 +14,7 @@ import numpy as np
 from majorant.data.checks import check_seed
 from majorant.data.federated import FederatedData, Ragged, offsets_of
 from majorant.data.partition import balanced_kmeans
+from majorant.math.checks import check_whole
 
 
 def sparse_codes(
@@ -35,8 +36,7 @@ def sparse_codes(
     ((30, 5), True)
     """
     for name, value in {"clients": clients, "atoms": atoms, "features": features, "samples": samples}.items():
-        if value != int(value) or value < 1:
-            raise ValueError(f"{name} must be a positive whole number, got {value}")
+        check_whole(name, value)
     if not 0 < density <= 1:
         raise ValueError(f"density is the share of a code's entries that are not 0: in (0, 1], got {density}")
     rng = np.random.default_rng(check_seed(seed))

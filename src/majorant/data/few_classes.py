@@ -19,6 +19,7 @@ import numpy as np
 from majorant.data.checks import check_seed
 from majorant.data.federated import PARTS, FederatedData
 from majorant.data.partition import classes_per_client
+from majorant.math.checks import check_whole
 
 DRAW_STREAM = 2  # of random numbers: apart from those that assign classes, and those that split into parts
 LUMA = (0.299, 0.587, 0.114)  # of red, green and blue, by ITU-R BT.601
@@ -43,8 +44,7 @@ def few_classes(
     ([40, 40, 40, 40, 40], 2)
     """
     for word, value in {"samples": samples, "test_samples": test_samples}.items():
-        if value != int(value) or value < 1:
-            raise ValueError(f"{word} must be a positive whole number, got {value}")
+        check_whole(word, value)
     owner = classes_per_client(y, clients, k, seed)
     wanted, held = samples + test_samples, np.bincount(owner, minlength=clients)
     if held.min() < wanted:

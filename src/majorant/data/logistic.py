@@ -20,6 +20,7 @@ import numpy as np
 from majorant.data.checks import check_seed
 from majorant.data.federated import FederatedData, Ragged
 from majorant.data.splitting import draw_unseen, offsets_of
+from majorant.math.checks import check_whole
 
 
 def heterogeneous_logistic(
@@ -42,11 +43,9 @@ def heterogeneous_logistic(
     >>> data.train.x.shape, data.truth["w"].shape, data.truth["beta"].shape
     ((30, 4), (1,), (3, 3))
     """
-    for name, value in {"clients": clients, "samples": samples, "dimension": dimension}.items():
-        if value != int(value) or value < 1:
-            raise ValueError(f"{name} must be a positive whole number, got {value}")
-    if test_samples < 1:
-        raise ValueError(f"test_samples must be at least 1, got {test_samples}")
+    counts = {"clients": clients, "samples": samples, "dimension": dimension, "test_samples": test_samples}
+    for name, value in counts.items():
+        check_whole(name, value)
     if not 0 <= sigma < np.inf:
         raise ValueError(f"sigma is a standard deviation: it must be finite and at least 0, got {sigma}")
     if not 0 <= shared < dimension:

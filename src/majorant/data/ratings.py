@@ -22,6 +22,7 @@ from majorant.data.federated import FederatedData
 from majorant.data.image_files import check_content, data_folder, download
 from majorant.data.missing import with_missing
 from majorant.data.partition import balanced_kmeans
+from majorant.math.checks import check_whole
 
 URL = "https://files.grouplens.org/datasets/movielens/ml-100k.zip"
 DOWNLOAD = "md5:0e33842e24a9c977be4e0107933c0723"
@@ -36,8 +37,7 @@ def movielens_100k(*, items: int = 500, clients: int = 20, missing: str = "zero"
     ``missing="zero"`` gives rows (items,) with 0 where there is no rating; ``"mask"`` samples (2, items), ratings and
     which there are, as `with_missing` does. Everything is training data, without labels.
     """
-    if items != int(items) or not 1 <= items <= FILMS:
-        raise ValueError(f"items must be a whole number from 1 to {FILMS}, got {items}")
+    check_whole("items", items, most=FILMS)
     if missing not in MISSING:
         raise ValueError(f"missing must be one of {', '.join(map(repr, MISSING))}, got {missing!r}")
     folder = data_folder() / "movielens-100k"

@@ -22,6 +22,7 @@ import numpy as np
 from majorant.data.checks import check_seed
 from majorant.data.federated import FederatedData, Ragged
 from majorant.data.splitting import draw_unseen, offsets_of, split_counts
+from majorant.math.checks import check_whole
 
 NOISE = {"paper": 1.0, "released": 0.1}  # the variants, and the scale of ε in each
 BLOCK = 65536  # samples whose logits are computed at once
@@ -55,14 +56,13 @@ def synthetic_mixture(
     (5, Spec(features=(4,), classes=2), (5, 3))
     """
     for name, value in {"clients": clients, "components": components, "dimension": dimension}.items():
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}")
+        check_whole(name, value)
     if not alpha > 0:
         raise ValueError(f"alpha, the parameter of the Dirichlet distribution, must be positive, got {alpha}")
     if variant not in NOISE:
         raise ValueError(f"variant must be one of {', '.join(map(repr, NOISE))}, got {variant!r}")
-    if variant == "released" and test_samples < 1:
-        raise ValueError(f"test_samples must be at least 1, got {test_samples}")
+    if variant == "released":
+        check_whole("test_samples", test_samples)
     scale = NOISE[variant] if noise is None else noise
     if not 0 <= scale < np.inf:
         raise ValueError(f"noise is a standard deviation: it must be finite and at least 0, got {noise}")

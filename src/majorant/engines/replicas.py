@@ -8,7 +8,6 @@ smoothness), `with_own_hyper` collects them for ``hyper``, one value per run.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import jax
 
 from majorant.core import Algorithm
 from majorant.data.federated import PARTS, FederatedData
+from majorant.engines.settings import hyper_after_setup
 
 
 def data_sets(
@@ -84,25 +84,26 @@ def refuse_too_many(data: Sequence[FederatedData], needed: int, budget: int) -> 
         )
 
 
-def with_own_hyper(algorithms: Sequence[Algorithm]) -> tuple[Algorithm, dict[str, list[float]]]:
-    """The first of some algorithms that differ in hyperparameters only, and the values of all, for `simulate`.
+def with_own_hyper(
+    algorithms: Sequence[Algorithm], data: Sequence[FederatedData]
+) -> tuple[Algorithm, dict[str, list[float]]]:
+    """The first of some algorithms that differ in hyperparameters only, and the values of each on its data set.
 
     >>> import majorant as mj
     >>> from majorant.objectives import mixture
     >>> data = [mj.data.heterogeneous_logistic(clients=3, samples=20, seed=seed) for seed in range(2)]
     >>> objective = mixture(data[0], l2=0.1)
     >>> made = [mj.methods.acd(objective, constants=objective.constants(each)) for each in data]
-    >>> algorithm, hyper = with_own_hyper(made)
+    >>> algorithm, hyper = with_own_hyper(made, data)
     >>> len(mj.simulate(algorithm, data, rounds=2, hyper=hyper))
     2
     """
-    each = [algorithm.server.init(jax.random.key(0)).hyper for algorithm in algorithms]
-    for other, hyper in zip(algorithms[1:], each[1:], strict=True):
-        if other.name != algorithms[0].name or hyper.keys() != each[0].keys():
+    known = [jax.eval_shape(algorithm.server.init, jax.random.key(0)).hyper.keys() for algorithm in algorithms]
+    for other, names in zip(algorithms[1:], known[1:], strict=True):
+        if other.name != algorithms[0].name or names != known[0]:
             raise ValueError(
-                f"{algorithms[0].name} with {', '.join(sorted(each[0]))} and {other.name} with"
-                f" {', '.join(sorted(hyper))} are not one algorithm: make all in the same way"
+                f"{algorithms[0].name} with {', '.join(sorted(known[0]))} and {other.name} with"
+                f" {', '.join(sorted(names))} are not one algorithm: make all in the same way"
             )
-    values = {name: [float(hyper[name]) for hyper in each] for name in each[0]}
-    known = {name: found for name, found in values.items() if not any(map(math.isnan, found))}  # set-up finds the rest
-    return algorithms[0], known
+    each = [hyper_after_setup(algorithm, one) for algorithm, one in zip(algorithms, data, strict=True)]
+    return algorithms[0], {name: [hyper[name] for hyper in each] for name in known[0]}

@@ -253,7 +253,8 @@ def end_round(
     federation: Federation, server: Server, view: View, key: Key, sums: Sums, stack: Any, tally: Tally
 ) -> tuple[Server, Tally]:
     """The server's step on what arrived; a round without a usable upload counts all the same."""
-    uploads, heard = (Uploads(sums.value, sums.weight), None) if stack is None else stack
+    received: Any = (Uploads(sums.value, sums.weight), None) if stack is None else stack
+    uploads, heard = received
     links = stream_key(key, LINKS_STREAM)
     new, messages = federation.exchange.finish(
         federation.algorithm, server, view, uploads, heard, sums.participants, links

@@ -1,4 +1,4 @@
-"""The runs of one call: a seed and hyperparameter values for each."""
+"""The runs of one call: a seed and hyperparameter values for each; and the values that set-up finds."""
 
 from __future__ import annotations
 
@@ -7,9 +7,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from majorant.core import Algorithm
+from majorant.core import Algorithm, ClientData, Key
+from majorant.data.federated import FederatedData
+from majorant.engines.population import stack
+from majorant.engines.rounds import finish_start, start_clients, start_server
+from majorant.exchange.federation import federation
+from majorant.exchange.participation import Participation
 from majorant.math.checks import check_range
 
 
@@ -64,3 +70,27 @@ def distinct_seeds(seeds: Sequence[int]) -> int:
     runs = len(seeds)
     period = lambda n: runs % n == 0 and all(seed == seeds[i % n] for i, seed in enumerate(seeds))
     return next(n for n in range(1, runs + 1) if period(n))
+
+
+def hyper_after_setup(
+    algorithm: Algorithm, data: FederatedData, participation: Participation | None = None
+) -> dict[str, float]:
+    """An algorithm's hyperparameters once the clients have answered its set-up question: theory's are known then.
+
+    >>> import majorant as mj
+    >>> data = mj.data.synthetic_mixture(clients=5, dimension=3, seed=0)
+    >>> algorithm = mj.methods.asvrcd(mj.objectives.mixture(data, lambda_=0.1, l2=0.01))
+    >>> float(algorithm.server.init(jax.random.key(0)).hyper["lr"]), hyper_after_setup(algorithm, data)["lr"] > 0
+    (nan, True)
+    """
+    slots = np.flatnonzero(~data.unseen)
+    together = federation(algorithm, training=slots, participation=participation)
+
+    def found(key: Key, clients: ClientData) -> dict[str, jax.Array]:
+        server = start_server(together, len(slots), key, {}, jnp.asarray(1))
+        everyone = jnp.ones(len(slots), bool)
+        answers = start_clients(together, server, key, clients, everyone, len(slots))[1]
+        return finish_start(together, server, [answers], [jnp.asarray(clients.slot)], data.clients).hyper
+
+    clients = stack(data.train, slots, max(1, int(data.train.sizes[slots].max())))
+    return {name: float(value) for name, value in jax.jit(found)(jax.random.key(0), clients).items()}

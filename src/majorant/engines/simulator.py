@@ -45,6 +45,7 @@ from majorant.exchange.federation import Federation, federation
 from majorant.exchange.gossip import Gossip
 from majorant.exchange.participation import Participation
 from majorant.exchange.star import Star
+from majorant.math.checks import check_whole
 from majorant.metrics.scores import metric_name
 
 PROBED = 4  # clients whose local solves are measured at an evaluation with diagnostics
@@ -114,10 +115,8 @@ def simulate(
     >>> mj.simulate(mj.local(mj.models.linear(data)), data, rounds=20, until="round >= 2").rounds
     2
     """
-    if rounds != int(rounds) or rounds < 1:
-        raise ValueError(f"rounds must be a positive whole number, got {rounds}")
-    if evaluate_every is not None and (evaluate_every != int(evaluate_every) or evaluate_every < 1):
-        raise ValueError(f"evaluate_every must be a positive whole number, got {evaluate_every}")
+    check_whole("rounds", rounds)
+    check_whole("evaluate_every", evaluate_every, optional=True)
     found = data_sets(algorithm, data, seeds, grid, state_folder)
     refuse_unequal_sizes(algorithm, found[0])
     training = np.flatnonzero(~found[0].unseen)
@@ -241,7 +240,7 @@ class Simulation:
             if on_evaluation is not None:
                 on_evaluation([lines[-1] for lines in self.history], self.snapshot)
 
-    def block(self, count: int) -> Tally | None:
+    def block(self, count: int) -> Any:
         """Rounds in pieces whose messages can be counted."""
         most, total = rounds_that_count(self.federation, self.layout.training), None
         for begin in range(0, count, most):
@@ -260,7 +259,7 @@ class Simulation:
         self.seconds[what] += time.perf_counter() - begin - (self.seconds["compile"] - compiling)
         return result
 
-    def record(self, done: int, count: int, tally: Tally | None) -> None:
+    def record(self, done: int, count: int, tally: Any) -> None:
         """Evaluates and appends a line of history for every run."""
         self.scores = self.timed("evaluate", self.evaluate)
         noticed = self.timed("evaluate", self.diagnose)

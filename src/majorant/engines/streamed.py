@@ -136,7 +136,8 @@ class Streamed:
         stacks = self.federation.exchange.stacks(self.federation.algorithm)
         for _ in range(count):
             view, key, active = self.programs.begin(self.seconds, self.server, self.keys)
-            total, uploads, slots = None, [], []
+            total: Any = None
+            uploads, slots = [], []
             for bucket, states, rows, inside in self.pieces(np.asarray(active)):
                 train = bucket.train(self.data, rows)
                 part = jax.tree.map(lambda a, rows=rows: a[:, rows], states)

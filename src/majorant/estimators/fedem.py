@@ -26,6 +26,7 @@ from sklearn.utils.validation import check_is_fitted
 from majorant.estimators.base import GroupedEstimator, as_names, encode_groups, grouped, seed_of
 from majorant.estimators.mixture_training import Plan, train
 from majorant.estimators.step_size import stable_step
+from majorant.math.mixture_weights import fit_groups
 
 PARAMETERS = """
     Parameters
@@ -132,7 +133,8 @@ class FedEM(GroupedEstimator, ABC):
         """The weights that maximise the likelihood of new rows, ``(M,)``: EM, to convergence, as it is concave."""
         check_is_fitted(self)
         X, y = self._checked(X, y, reset=False)
-        return fit_weights(self._losses(self._outputs(X), self._codes(y)).T)
+        losses = self._losses(self._outputs(X), self._codes(y)).T
+        return fit_groups(losses, np.array([len(losses)]), np.full(losses.shape[1], 1 / losses.shape[1]))[0]
 
     def personalize(self, X: Any, y: Any) -> Self:
         """An estimator for a client that was not there at training, from its own rows alone.
@@ -286,18 +288,3 @@ def single_precision(values: np.ndarray, name: str) -> np.ndarray:
     if np.abs(values).max(initial=0) > np.finfo(np.float32).max:
         raise ValueError(f"{name} has values above 3.4e38, too large for single precision: scale it")
     return values.astype(np.float32, copy=False)
-
-
-def fit_weights(losses: np.ndarray, *, steps: int = 1000, tolerance: float = 1e-6) -> np.ndarray:
-    """EM for the weights π of a mixture whose components give the losses ``(n, M)``, from uniform weights.
-
-    >>> fit_weights(np.array([[0.0, 9.0], [0.0, 9.0], [0.0, 9.0], [9.0, 0.0]])).round(2)
-    array([0.75, 0.25])
-    """
-    pi = np.full(losses.shape[1], 1 / losses.shape[1])
-    for _ in range(steps):
-        with np.errstate(divide="ignore"):  # a weight of zero stays there
-            before, pi = pi, softmax(np.log(pi) - losses, axis=1).mean(axis=0)
-        if np.abs(pi - before).max() <= tolerance:
-            break
-    return pi

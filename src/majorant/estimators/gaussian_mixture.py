@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 from scipy.linalg import solve_triangular
-from scipy.special import logsumexp
+from scipy.special import logsumexp, softmax
 from sklearn.base import DensityMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
@@ -19,7 +19,8 @@ from sklearn.utils.validation import check_is_fitted
 from majorant.estimators.base import Grouped, grouped, joined
 from majorant.estimators.starts import one_shot_centers
 from majorant.estimators.surrogate import FEDERATED, SurrogateEstimator
-from majorant.surrogates.linear.gaussian_mixture import gaussian_mixture
+from majorant.math.mixture_weights import fit_groups
+from majorant.surrogates.linear.gaussian_mixture import gaussian_mixture, mixture_parameters
 from majorant.surrogates.linear.record import LinearSurrogate
 
 MARGIN = 1e-12  # of the surrogate: smaller variances than this are made up
@@ -161,9 +162,7 @@ class FederatedGaussianMixture(DensityMixin, SurrogateEstimator):
     def predict_proba(self, X: Any, groups: Any = None) -> np.ndarray:
         """The probability of each component, ``(n, n_components)``; rows of a known group with its own weights."""
         check_is_fitted(self)
-        X = self._checked(X, reset=False)
-        joint = self._joint(X, groups)
-        return np.exp(joint - logsumexp(joint, axis=1, keepdims=True))
+        return softmax(self._joint(self._checked(X, reset=False), groups), axis=1)
 
     def score_samples(self, X: Any, groups: Any = None) -> np.ndarray:
         """The log-likelihood of each row, of a known group with its own weights."""
@@ -232,7 +231,8 @@ class FederatedGaussianMixture(DensityMixin, SurrogateEstimator):
         else:
             centers = one_shot_centers(data.samples, self.n_components, random)
             responsibilities = np.eye(self.n_components)[nearest(x, centers)]
-        start = moments_of(x, responsibilities, self.covariance_type, float(self.reg_covar))
+        kind = KINDS[self.covariance_type]
+        start = mixture_parameters(x, responsibilities, covariance=kind, reg_covar=self.reg_covar, margin=MARGIN)
         given = self._given({name: value.shape for name, value in start.items()})
         if "means" in given:
             given["means"] = self._inner(given["means"])
@@ -279,17 +279,7 @@ class FederatedGaussianMixture(DensityMixin, SurrogateEstimator):
             return self.weights_[None].astype(np.float64)
         x = data.samples.x * self.scale_ + self.middle_
         densities = log_densities(x, self.means_, self.precisions_cholesky_, self.covariance_type)
-        owner = np.repeat(np.arange(data.clients), data.samples.sizes)
-        pi = np.tile(self.weights_, (data.clients, 1)).astype(np.float64)
-        for _ in range(100):
-            with np.errstate(divide="ignore"):
-                joint = densities + np.log(pi)[owner]
-            responsibilities = np.exp(joint - logsumexp(joint, axis=1, keepdims=True))
-            sums = np.add.reduceat(responsibilities, data.samples.offsets[:-1], axis=0)
-            before, pi = pi, sums / data.samples.sizes[:, None]
-            if np.abs(pi - before).max() <= 1e-4:
-                break
-        return pi
+        return fit_groups(-densities, data.samples.sizes, self.weights_, steps=100, tolerance=1e-4)
 
     def _joint(self, X: np.ndarray, groups: Any) -> np.ndarray:
         """log of weight times density, ``(n, K)``."""
@@ -312,17 +302,6 @@ class FederatedGaussianMixture(DensityMixin, SurrogateEstimator):
 def surrogate_for(features: int, components: int, kind: str, reg_covar: float) -> LinearSurrogate:
     """One object for each set of options, as compiled programs are remembered by it."""
     return gaussian_mixture(features, components, covariance=kind, reg_covar=reg_covar, margin=MARGIN)
-
-
-def moments_of(x: np.ndarray, responsibilities: np.ndarray, kind: str, floor: float) -> dict[str, np.ndarray]:
-    """The parameters that responsibilities lead to, as scikit-learn has them."""
-    shares = responsibilities.sum(axis=0) + 10 * np.finfo(float).eps
-    means = responsibilities.T @ x / shares[:, None]
-    spread = [(r[:, None] * (x - m)).T @ (x - m) / n for r, m, n in zip(responsibilities.T, means, shares, strict=True)]
-    full = np.stack(spread) + floor * np.eye(x.shape[1])
-    variances = np.diagonal(full, axis1=1, axis2=2)
-    covariances = {"full": full, "diag": variances, "spherical": variances.mean(axis=1)}[kind]
-    return {"weights": shares / shares.sum(), "means": means, "covariances": np.array(covariances)}
 
 
 def positive(covariances: np.ndarray, kind: str) -> bool:

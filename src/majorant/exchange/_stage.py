@@ -33,7 +33,7 @@ class Encoded(NamedTuple):
     """What a stage makes of a vector: a vector for the next stage, and arrays that are sent as they are."""
 
     payload: jax.Array
-    side: tuple[jax.Array, ...] = ()
+    side: Any = ()  # a tuple of arrays, or of such tuples
 
 
 class Stage(NamedTuple):

@@ -37,7 +37,7 @@ import jax.numpy as jnp
 
 from majorant.core import Key, Tree
 from majorant.exchange._stage import Encoded, Stage, chain
-from majorant.math.checks import check_range
+from majorant.math.checks import check_range, check_whole
 
 __all__ = [
     "chain",
@@ -71,10 +71,8 @@ def quantized(bits: int = 8, *, block: int | None = None, norm: str = "euclidean
     >>> quantized(8).bits(1000), quantized(2, block=100).bits(1000)
     (8032, 2320)
     """
-    if bits != int(bits) or not 2 <= bits <= 16:
-        raise ValueError(f"bits must be a whole number from 2 (sign and one level) to 16, got {bits}")
-    if block is not None and (block != int(block) or block < 1):
-        raise ValueError(f"block must be a positive whole number of coordinates, got {block}")
+    check_whole("bits", bits, least=2, most=16)  # a sign and one level at least
+    check_whole("block", block, optional=True)
     if norm not in ("euclidean", "max"):
         raise ValueError(f"norm must be 'euclidean' or 'max', got {norm!r}")
     levels = 2 ** (bits - 1) - 1

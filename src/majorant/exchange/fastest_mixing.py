@@ -86,7 +86,7 @@ def solve(links: np.ndarray, nodes: int) -> tuple[np.ndarray, bool]:
         (np.concatenate([one, one, -one, -one]), (cells, np.tile(e, 4))), shape=(nodes * nodes, edges)
     )
     w, s = cp.Variable(edges, nonneg=True), cp.Variable()
-    laplacian = cp.reshape(spread @ w, (nodes, nodes), order="C")  # B diag(w) Bᵀ
+    laplacian = cp.reshape(spread @ w, (nodes, nodes), order="C")  # type: ignore[attr-defined]  # B diag(w) Bᵀ
     identity, mean = np.eye(nodes), np.full((nodes, nodes), 1 / nodes)
     bounds = [(1 + s) * identity - mean - laplacian >> 0, laplacian + mean - (1 - s) * identity >> 0]
     problem = cp.Problem(cp.Minimize(s), [*bounds, at_node @ w <= 1])

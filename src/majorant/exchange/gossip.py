@@ -44,6 +44,7 @@ from majorant.core import (
 )
 from majorant.exchange.analysis import Properties, inspect, validate
 from majorant.exchange.network import Network, Topology
+from majorant.math.checks import check_whole
 
 JOINING_STREAM = 0x6055
 STACKED = View(0, None, None, None, 0, None, None)  # type: ignore[arg-type]  # what differs between nodes' views
@@ -100,8 +101,7 @@ def gossip(topology: Topology, *, scaling: str = "sizes", start: str = "same", c
         raise ValueError(f"scaling must be 'sizes' or 'none', got {scaling!r}")
     if start not in ("same", "own"):
         raise ValueError(f"start must be 'same' or 'own', got {start!r}")
-    if not isinstance(contacts, int) or contacts < 1:
-        raise ValueError(f"contacts must be a positive whole number, got {contacts}")
+    check_whole("contacts", contacts)
     return Gossip(topology, scaling, start, contacts)
 
 
@@ -162,7 +162,7 @@ class Peers:
         if algorithm.setup is None:
             return server
         own = Answer(summed, own_weight, answers.largest)
-        new = self.each(lambda one: algorithm.setup.start(one, own), server)  # type: ignore[union-attr]
+        new = self.each(lambda one: algorithm.setup.start(one, own), server)
         return server._replace(value=new.value, state=new.state, hyper=row(new.hyper, 0))  # all know the same answers
 
     def broadcast(self, algorithm: Algorithm, server: Server, key: Key) -> View:

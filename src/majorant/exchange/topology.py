@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import sparse
 
-from majorant.app.names import format_name, format_value
+from majorant._syntax import format_name, format_value
 from majorant.core import Key
 from majorant.exchange import graphs
 from majorant.exchange.analysis import as_matrix, check_weights

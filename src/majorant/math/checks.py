@@ -33,3 +33,24 @@ def check_range(
     )
     if not fine:
         raise ValueError(f"{name} must be a finite number{wanted}, got {value}")
+
+
+def check_whole(
+    name: str, value: float | None, *, least: int = 1, most: int | None = None, optional: bool = False
+) -> None:
+    """Raises a ValueError unless a number is whole and within its bounds; 3.0 is, True and "3" are not.
+
+    ``optional`` says that it may be None as well.
+
+    >>> check_whole("epochs", 2.5)
+    Traceback (most recent call last):
+    ValueError: epochs must be a positive whole number, got 2.5
+    """
+    if value is None and optional:
+        return
+    number = np.asarray(value)
+    whole = number.ndim == 0 and number.dtype.kind in "iuf" and number == np.floor(number) and np.isfinite(number)
+    if not whole or not least <= number <= (np.inf if most is None else most):
+        bounds = f", at least {least}" if most is None else f" from {least} to {most}"
+        kind = "a positive whole number" if (least, most) == (1, None) else f"a whole number{bounds}"
+        raise ValueError(f"{name} must be {'None or ' if optional else ''}{kind}, got {value!r}")

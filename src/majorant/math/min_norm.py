@@ -15,25 +15,16 @@ Reference: Désidéri, *Multiple-gradient descent algorithm (MGDA) for multiobje
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from majorant.core import Tree
+from majorant.math.fista import fista
 
 STEPS = 1000
-
-
-class Search(NamedTuple):
-    """Accelerated descent underway."""
-
-    steps: jax.Array
-    here: jax.Array
-    ahead: jax.Array
-    momentum: jax.Array
-    moved: jax.Array  # by the last step
 
 
 def between(vector: jax.Array, lower: jax.Array, upper: jax.Array) -> jax.Array:
@@ -97,21 +88,10 @@ def at_a_cost(vector: jax.Array, costs: jax.Array) -> jax.Array:
 
 def search(gram: jax.Array, start: jax.Array, project: Callable[[jax.Array], jax.Array], steps: int) -> jax.Array:
     """Accelerated projected gradient descent on vᵀGv."""
-    dtype = gram.dtype
-    steepest = jnp.maximum(jnp.linalg.eigvalsh(gram)[-1], jnp.finfo(dtype).tiny)
-    scaled = gram / steepest
-
-    def step(state: Search) -> Search:
-        k, here, ahead, t, _ = state
-        new = project(ahead - scaled @ ahead)
-        wrong_way = jnp.vdot(ahead - new, new - here) > 0  # then momentum starts anew
-        later = jnp.where(wrong_way, 1.0, (1 + jnp.sqrt(1 + 4 * t * t)) / 2).astype(dtype)
-        faster = jnp.where(wrong_way, new, new + (t - 1) / later * (new - here))
-        return Search(k + 1, new, faster, later, jnp.abs(new - ahead).max() / jnp.maximum(new.max(), 1e-30))
-
-    first = Search(jnp.asarray(0), start, start, jnp.ones((), dtype), jnp.asarray(jnp.inf, dtype))
-    unfinished = lambda state: (state.steps < steps) & (state.moved > jnp.finfo(dtype).eps)
-    return jax.lax.while_loop(unfinished, step, first).here
+    limits = jnp.finfo(gram.dtype)
+    scaled = gram / jnp.maximum(jnp.linalg.eigvalsh(gram)[-1], limits.tiny)
+    moves = lambda new, ahead: jnp.abs(new - ahead).max() > limits.eps * jnp.maximum(new.max(), 1e-30)
+    return fista(lambda ahead: project(ahead - scaled @ ahead), start, steps=steps, moves=moves)
 
 
 def check_bounds(lower: jax.Array, upper: jax.Array) -> None:

@@ -195,7 +195,8 @@ def coordinate_descent(name: str, theory: Theory, hyper: dict[str, float], form:
         """Those who are always there have v, and ∇_w F(v) unless it is new: these parts do not travel then."""
         call = Call(draw(server, key), server.state.counts.iterations, server.state.phase)
         absences = jnp.asarray(server.terms.inclusion) < 1
-        return view_of(server, shared=call, travels=Shared(True, absences, absences | server.state.fresh))
+        parts: Any = (True, absences, absences | server.state.fresh)
+        return view_of(server, shared=call, travels=Shared(*parts))
 
     def release(server: Server, key: Key) -> View:
         view = broadcast(server, key)

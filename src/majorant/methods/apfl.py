@@ -39,7 +39,7 @@ from majorant.core import (
 )
 from majorant.math.checks import check_range
 from majorant.models.base import Model
-from majorant.solvers import Batch, LocalSolver, local_sgd, needs_steps, run_minibatches, statistic_leaves
+from majorant.solvers import Batch, LocalSolver, Task, local_sgd, needs_steps, run_minibatches, statistic_leaves
 
 
 class Client(NamedTuple):
@@ -84,16 +84,16 @@ def apfl(
 
     def update(view: View, client: Client, data: ClientData, key: Key) -> tuple[Upload, Client]:
         deployed = mix(client.alpha, client.v, view.value)
-        loss = masked_mean(model.losses(deployed, data.x, data.y), data)
+        loss, task = masked_mean(model.losses(deployed, data.x, data.y), data), Task(view, data, key)
 
         def step(carry: tuple[Tree, Client], batch: Batch) -> tuple[Tree, Client]:
             w, (v, alpha, v_moments, w_moments) = carry
             mixed = model_at(model, lambda v: mix(alpha, v, w))
-            next_v, v_moments, _ = local.step_on(mixed, view, v, v_moments, batch)
+            next_v, v_moments, _ = local.step_on(mixed, task, v, v_moments, batch)
             if adaptive:
                 slope = jax.grad(lambda a: batch.mean(model.losses(mix(a, v, w), batch.x, batch.y)))(alpha)
                 alpha = jnp.clip(alpha - view.hyper["alpha_lr"] * slope, 0, 1)
-            w, w_moments, _ = local.step_on(model, view, w, w_moments, batch)
+            w, w_moments, _ = local.step_on(model, task, w, w_moments, batch)
             return w, Client(next_v, alpha, v_moments, w_moments)
 
         moments = local.init(view.value)  # of the first step, where they are not kept

@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from majorant.core import Algorithm, Terms
 from majorant.methods._coordinate import Form, coordinate_descent
@@ -36,27 +35,22 @@ def ascd(
     theta: float | None = None,
     gamma: float | None = None,
     nu: float | None = None,
-    rule: str = "theorem",
     sampling: str = "independent",
 ) -> Algorithm:
     """Accelerated stochastic coordinate descent without control variates; needs every client in every round.
 
-    η, γ and ν are ASVRCD-PFL's, which depend on ``rho``. ``rule`` says what θ is: "theorem" takes Theorem 8's θ_1;
-    "paper" is that of the paper's experiments, min{0.8, 1/η}, which changes with the scale of the objective. No theorem
-    covers either: gradient noise is amplified by about γ/η, and where that is too much a smaller ``lr`` or ``gamma``
+    η, γ and ν are ASVRCD-PFL's, which depend on ``rho``; ``theta`` is by default Theorem 8's θ_1. No theorem covers
+    the method: gradient noise is amplified by about γ/η, and where that is too much a smaller ``lr`` or ``gamma``
     helps. See `asvrcd` for the other options.
     """
     check_coordinate("ASCD-PFL", objective, constants, strongly=True)
     p_w = check_numbers(objective, p_w=p_w, rho=rho, lr=lr, theta=theta, gamma=gamma, nu=nu)
-    if rule not in ("theorem", "paper"):
-        raise ValueError(f"rule must be 'theorem' or 'paper', got {rule!r}")
     shared, personal = check_sampling(sampling), is_personal(objective)
 
     def numbers(constants: Constants, mean_size: jax.Array, terms: Terms) -> dict[str, Any]:
         found = block_numbers(personal, constants, terms, p_w, lr)
         chance = refresh_probability(rho, found["p_w"], mean_size)
-        found |= momentum_numbers(found["lr"], constants.mu, None, 0.5, chance, gamma, nu)
-        return found | ({"theta_1": jnp.minimum(0.8, 1 / found["lr"])} if rule == "paper" else {})
+        return found | momentum_numbers(found["lr"], constants.mu, None, 0.5, chance, gamma, nu)
 
     hyper = unless_given(p_w=p_w, lr=lr, theta_1=theta, gamma=gamma, nu=nu)
     form = Form(True, False, shared_samples=shared)

@@ -42,7 +42,7 @@ from majorant.core import (
     masked_mean,
     select,
 )
-from majorant.math.checks import check_range
+from majorant.math.checks import check_range, check_whole
 from majorant.methods.fedavg import shared_model
 from majorant.models.base import Model
 from majorant.solvers import Solver, local_sgd
@@ -79,8 +79,7 @@ def clustered(
     >>> run.server.value.label.shape
     (10,)
     """
-    if clients != int(clients) or clients < 1:
-        raise ValueError(f"clients must be a positive whole number, got {clients}")
+    check_whole("clients", clients)
     check_range("tolerance_mean", tolerance_mean, least=0)
     check_range("tolerance_max", tolerance_max, least=0)
     local = local or local_sgd()

@@ -35,7 +35,7 @@ from majorant.core import (
 from majorant.math.checks import check_range
 from majorant.methods import _convergence as convergence
 from majorant.models.base import Model
-from majorant.solvers import Solver, local_sgd
+from majorant.solvers import Solver, Task, local_sgd
 
 SERVER_OPTIMIZERS: dict[str, Callable[[], optax.GradientTransformation]] = {
     "plain": optax.identity,
@@ -100,7 +100,7 @@ def shared_model(
 
     def update(view: View, moments: Tree, data: ClientData, key: Key) -> tuple[Upload, Tree]:
         added = (lambda theta: penalty(theta, view)) if penalty else None
-        theta, moments, loss = local.solve(model, view, view.value, moments, data, key, penalty=added)
+        theta, moments, loss = local.solve(model, Task(view, data, key, penalty=added), view.value, moments)
         return Upload(theta, data.size.astype(loss.dtype), {"loss": loss}), moments
 
     return Algorithm(

@@ -19,7 +19,7 @@ import jax
 from majorant.core import Algorithm, ClientData, Key, Server, Tree, View, as_hyper
 from majorant.methods.fedavg import fedavg
 from majorant.models.base import Model
-from majorant.solvers import LocalSolver, Solver, local_sgd, minibatches
+from majorant.solvers import LocalSolver, Solver, Task, local_sgd, minibatches
 from majorant.solvers.schedules import constant
 
 
@@ -64,7 +64,7 @@ def tuned(algorithm: Algorithm, model: Model, tuning: Solver, *, prefix: str = "
     def personalize(view: View, client: Tree, data: ClientData, key: Key) -> Tree:
         theta = own_deployment.personalize(view, client, data, jax.random.fold_in(key, 1))
         own = view._replace(hyper={name: view.hyper[prefix + name] for name in solver.hyper})
-        return solver.solve(model, own, theta, solver.moments(theta), data, jax.random.fold_in(key, 2)).params
+        return solver.solve(model, Task(own, data, jax.random.fold_in(key, 2)), theta, solver.moments(theta)).params
 
     return algorithm._replace(
         name=f"{algorithm.name}+",

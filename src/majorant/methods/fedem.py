@@ -37,10 +37,12 @@ from majorant.core import (
     blockwise,
     masked_mean,
 )
+from majorant.math.checks import check_whole
+from majorant.math.mixture_weights import fit_weights
 from majorant.methods import _convergence as convergence
 from majorant.methods.fedavg import counting_absent
 from majorant.models.base import Model
-from majorant.solvers import Solver, local_sgd
+from majorant.solvers import Solver, Task, local_sgd
 
 
 class Client(NamedTuple):
@@ -79,10 +81,8 @@ def fedem(
     >>> model.predict_proba(data.test.x[:4]).shape
     (4, 2)
     """
-    if components != int(components) or components < 1:
-        raise ValueError(f"components must be a positive whole number, got {components}")
-    if em_steps is not None and em_steps < 0:
-        raise ValueError(f"em_steps must be None (to convergence) or at least 0, got {em_steps}")
+    check_whole("components", components)
+    check_whole("em_steps", em_steps, least=0, optional=True)
     local = local or local_sgd()
     uniform = jnp.full(components, 1 / components)
     # Components go side by side, but one after the other where a model's intermediate results should stay in the cache.
@@ -105,32 +105,17 @@ def fedem(
         one = lambda theta_m: blockwise(lambda x, y: model.losses(theta_m, x, y), data.x, data.y, at_once=model.at_once)
         return each(one)(theta).T  # (n, M)
 
-    def weights(q: jax.Array, pi: jax.Array, data: ClientData) -> jax.Array:
-        return jnp.where(data.size > 0, masked_mean(q, data), pi)
-
     def update(view: View, client: Client, data: ClientData, key: Key) -> tuple[Upload, Client]:
         theta, pi = view.value, client.pi
         q, loss = e_step(theta, pi, data)
-        pi = weights(q, pi, data)
-        solve = lambda theta_m, moments, q_m: local.solve(model, view, theta_m, moments, data, key, weights=q_m)
+        pi = jnp.where(data.size > 0, masked_mean(q, data), pi)
+        solve = lambda theta_m, moments, q_m: local.solve(model, Task(view, data, key, q_m), theta_m, moments)
         theta, moments, _ = each(solve)(theta, client.moments, q.T)
         upload = Upload(theta, data.size.astype(q.dtype), {"loss": masked_mean(loss, data)})
         return upload, Client(pi, moments)
 
     def join(view: View, data: ClientData, key: Key) -> Client:
-        losses = component_losses(view.value, data)
-
-        def step(pi: jax.Array) -> jax.Array:
-            return weights(jax.nn.softmax(jnp.log(pi) - losses, axis=1), pi, data)
-
-        def unfinished(state: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
-            k, pi, previous = state
-            return (k < (1000 if em_steps is None else em_steps)) & (
-                (em_steps is not None) | (jnp.abs(pi - previous).max() > 1e-6)
-            )
-
-        body = lambda state: (state[0] + 1, step(state[1]), state[1])
-        _, pi, _ = jax.lax.while_loop(unfinished, body, (jnp.asarray(0), uniform, jnp.full_like(uniform, -1)))
+        pi = fit_weights(component_losses(view.value, data), data, steps=em_steps)
         return Client(pi, jax.vmap(local.moments)(view.value))
 
     def predict(mixture: Mixture, x: jax.Array) -> jax.Array:

@@ -52,11 +52,11 @@ from majorant.core import (
     squared_norm,
 )
 from majorant.data.federated import FederatedData
-from majorant.math.checks import check_range
+from majorant.math.checks import check_range, check_whole
+from majorant.math.projections import in_metric
 from majorant.math.steps import StepSize, constant
 from majorant.models.base import Spec
 from majorant.solvers import Batch, permutation, whole
-from majorant.surrogates.linear.projections import in_metric
 from majorant.surrogates.linear.record import LinearSurrogate, in_parameter_space, mean_statistic, statistic_and_loss
 
 
@@ -109,8 +109,7 @@ def fedmm(
     step = step if isinstance(step, StepSize) else constant(1.0 if step is None else step)
     if alpha is not None:
         check_range("alpha", alpha, least=0, most=1)
-    if batch_size is not None and (batch_size != int(batch_size) or batch_size < 1):
-        raise ValueError(f"batch_size must be a positive whole number, or None for all samples, got {batch_size}")
+    check_whole("batch_size", batch_size, optional=True)
     if variates not in ("zero", "local"):
         raise ValueError(f"variates must be 'zero' or 'local', got {variates!r}")
     if variates == "local" and start is None:

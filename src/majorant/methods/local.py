@@ -27,7 +27,7 @@ from majorant.core import (
     view_of,
 )
 from majorant.models.base import Model
-from majorant.solvers import Solver, local_sgd
+from majorant.solvers import Solver, Task, local_sgd
 
 
 class Client(NamedTuple):
@@ -55,7 +55,7 @@ def local(model: Model, *, local: Solver | None = None) -> Algorithm:
         return Client(theta, solver.moments(theta))
 
     def update(view: View, client: Client, data: ClientData, key: Key) -> tuple[Upload, Client]:
-        theta, moments, loss = solver.solve(model, view, client.theta, client.moments, data, key)
+        theta, moments, loss = solver.solve(model, Task(view, data, key), client.theta, client.moments)
         return Upload((), data.size.astype(loss.dtype), {"loss": loss}), Client(theta, moments)
 
     def join(view: View, data: ClientData, key: Key) -> Client:

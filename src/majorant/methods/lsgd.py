@@ -42,7 +42,7 @@ from majorant.core import (
     as_hyper,
     view_of,
 )
-from majorant.math.checks import check_range
+from majorant.math.checks import check_range, check_whole
 from majorant.methods._two_blocks import (
     Blocks,
     Theory,
@@ -108,8 +108,7 @@ def lsgd(
     >>> run.history[-1]["iterations"], run.history[-1]["gradients_w"]
     (15.0, 60.0)
     """
-    if tau != int(tau) or tau < 1:
-        raise ValueError(f"tau must be a positive whole number of local steps, got {tau}")
+    check_whole("tau", tau)
     plan = minibatches(epochs=None, steps=tau, batch_size=batch_size)
     if output not in ("last", "average"):
         raise ValueError(f"output must be 'last' or 'average', got {output!r}")

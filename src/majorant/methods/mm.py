@@ -1,7 +1,9 @@
-"""Majorize-minimization of a linearly parameterized surrogate where the samples lie in one place.
+"""Majorize-minimization where the samples lie in one place.
 
 `mm` iterates θ_{t+1} = T(S̄(θ_t)), or the same sequence seen from the statistics, s_{t+1} = S̄(T(s_t)), with S̄ the mean
-over all samples: EM, proximal gradient descent, alternating minimisation. The objective never increases.
+over all samples: EM, proximal gradient descent, alternating minimisation. With a partial first-order surrogate g of f
+near (u_t, v_t), v_{t+1} = argmin_v g(u_t, v) and then u_{t+1} = argmin_u g(u, v_{t+1}). As f ≤ g, with equality where
+g was made, f never increases.
 
 `sa_ssmm` (stochastic approximation, stochastic surrogate MM) sees a few samples at a time, of a data set or a stream::
 
@@ -9,14 +11,15 @@ over all samples: EM, proximal gradient descent, alternating minimisation. The o
 
 online EM, online dictionary learning. (Section 2.3 of the paper prints a minus in front of γ; it is a plus.)
 
-Reference: Dieuleveut, Fort, Hegazy, Wai, *Federated majorize-minimization: beyond parameter aggregation*, 2025,
-equations (7) and (8), Algorithm 1.
+References: Dieuleveut, Fort, Hegazy, Wai, *Federated majorize-minimization: beyond parameter aggregation*, 2025,
+equations (7) and (8), Algorithm 1; Marfoq et al., NeurIPS 2021, Algorithm 6; Mairal, *Optimization with first-order
+surrogate functions*, ICML 2013.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -25,26 +28,28 @@ import numpy as np
 
 from majorant.core import ClientData, Key, Tree, as_hyper, blockwise, masked_mean, select
 from majorant.data.federated import FederatedData
-from majorant.math.checks import check_range
+from majorant.math.checks import check_range, check_whole
 from majorant.math.steps import StepSize, averaging
-from majorant.solvers import Batch, permutation
+from majorant.solvers import Batch, permutation, whole
 from majorant.surrogates.inputs import samples_of
 from majorant.surrogates.linear.record import LinearSurrogate, mean_statistic, statistic_and_loss
+from majorant.surrogates.partial import Coefficients, PartialSurrogate, minimizer
 
 Samples = Any  # an array (n, ...), a pair (x, y), one client's data, or federated data, whose samples are pooled
+Found = tuple[Tree, Tree, jax.Array, jax.Array, jax.Array]
 
 
 class Minimised(NamedTuple):
-    """Where it ended: parameters, the statistic they minimise the surrogate of, and the objective's values."""
+    """Where it ended: parameters, what describes the majorant that they minimise, and the objective's values."""
 
-    params: Tree
-    statistic: Tree
+    params: Tree  # θ; (u, v) of a partial surrogate
+    statistic: Tree  # or the coefficients of a partial surrogate
     values: np.ndarray  # the objective before the first iteration and after each one
     converged: bool
 
 
 def mm(
-    surrogate: LinearSurrogate,
+    surrogate: LinearSurrogate | PartialSurrogate,
     data: Samples,
     *,
     iterations: int = 100,
@@ -55,8 +60,9 @@ def mm(
 ) -> Minimised:
     """Majorize, minimise, repeat, until the objective falls by no more than ``tolerance`` (0: all iterations).
 
-    Iteration (7) starts from parameters (``start``, by default the surrogate's own), iteration (8) from a
-    ``statistic``, whose minimiser is where it begins.
+    Iteration (7) starts from parameters (``start``, by default the surrogate's own; u of a partial surrogate),
+    iteration (8) from a ``statistic``, whose minimiser is where it begins. Where a partial surrogate has no exact
+    minimiser in u, L-BFGS finds one.
 
     >>> import majorant as mj
     >>> data = mj.data.synthetic_mixture(clients=5, dimension=3, seed=0)
@@ -64,42 +70,75 @@ def mm(
     >>> bool((np.diff(found.values) <= 0).all())
     True
     """
-    check_count("iterations", iterations)
+    check_whole("iterations", iterations)
     check_range("tolerance", tolerance, least=0)
     if start is not None and statistic is not None:
         raise ValueError("give start (parameters) or statistic, not both")
+    if isinstance(surrogate, PartialSurrogate):
+        if statistic is not None:
+            raise ValueError(f"the surrogate {surrogate.name} has no statistic: give start")
+        return mm_partial(surrogate, pool(data), iterations, tolerance, start, jax.random.key(seed))
     pooled = checked(surrogate, pool(data))
     if statistic is not None:
         start = surrogate.minimize(surrogate.project(statistic))
     elif start is None:
         start = surrogate.init(jax.random.key(seed))
-    last, s, values, done, rests = descend(surrogate, iterations, start, pooled, jnp.asarray(tolerance))
+    return minimised(descend(surrogate, iterations, start, pooled, jnp.asarray(tolerance)))
+
+
+def mm_partial(
+    surrogate: PartialSurrogate, data: ClientData, most: int, tolerance: float, start: Tree | None, key: Key
+) -> Minimised:
+    """Majorize, minimise in v, minimise in u, repeat."""
+
+    def minimise(coefficients: Coefficients, at: tuple[Tree, Tree]) -> tuple[Tree, Tree]:
+        u, _ = at
+        v = surrogate.minimize_v(coefficients, u, data)
+        if surrogate.minimize_u is not None:
+            return surrogate.minimize_u(coefficients, v, data), v
+        return minimizer(lambda u: surrogate.value(coefficients, u, v, whole(data)), u), v
+
+    value = lambda at: surrogate.objective(at[0], at[1], data)
+    majorize = lambda at: (surrogate.majorize(at[0], at[1], data), value(at))
+    first = (surrogate.init(key) if start is None else start, surrogate.init_v(data, key))
+    return minimised(jax.jit(lambda at: iterate(majorize, minimise, value, most, at, jnp.asarray(tolerance)))(first))
+
+
+def minimised(found: Found) -> Minimised:
+    """What is told of the iterations."""
+    last, s, values, done, rests = found
     return Minimised(last, s, np.asarray(values)[: int(done) + 1], bool(rests))
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def descend(
-    surrogate: LinearSurrogate, most: int, start: Tree, data: ClientData, tolerance: jax.Array
-) -> tuple[Tree, Tree, jax.Array, jax.Array, jax.Array]:
-    """All iterations in one program: parameters, statistic, values, how many iterations, and whether it has converged.
+def descend(surrogate: LinearSurrogate, most: int, start: Tree, data: ClientData, tolerance: jax.Array) -> Found:
+    """All iterations in one program."""
+    majorize, value = lambda params: look(surrogate, params, data), lambda params: objective(surrogate, params, data)
+    return iterate(majorize, lambda s, params: surrogate.minimize(s), value, most, start, tolerance)
 
-    The objective at the parameters is found beside their statistic: one pass over the samples for both.
+
+def iterate(
+    majorize: Callable, minimise: Callable, value: Callable, most: int, start: Tree, tolerance: jax.Array
+) -> Found:
+    """The iterations: parameters, statistic, values, how many iterations, and whether it has converged.
+
+    ``majorize`` gives the objective at the parameters beside their statistic: one pass over the samples for both.
     """
-    zero = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(lambda: look(surrogate, start, data)[0]))
+    zero = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(lambda: majorize(start)[0]))
 
     def unfinished(state: tuple) -> jax.Array:
         t, gain = state[3:]
         return (t < most) & ((t < 2) | (tolerance == 0) | (gain > tolerance))
 
-    def iterate(state: tuple) -> tuple:
+    def step(state: tuple) -> tuple:
         params, _, values, t, _ = state
-        s, value = look(surrogate, params, data)
-        gain = values[jnp.maximum(t - 1, 0)] - value
-        return surrogate.minimize(s), s, values.at[t].set(value), t + 1, gain
+        s, here = majorize(params)
+        gain = values[jnp.maximum(t - 1, 0)] - here
+        return minimise(s, params), s, values.at[t].set(here), t + 1, gain
 
     state = (start, zero, jnp.zeros(most + 1), jnp.asarray(0), jnp.asarray(jnp.inf, jnp.result_type(float)))
-    params, s, values, t, gain = jax.lax.while_loop(unfinished, iterate, state)
-    values = values.at[t].set(objective(surrogate, params, data))
+    params, s, values, t, gain = jax.lax.while_loop(unfinished, step, state)
+    values = values.at[t].set(value(params))
     return params, s, values, t, (tolerance > 0) & (t > 1) & (gain <= tolerance)
 
 
@@ -134,9 +173,8 @@ def sa_ssmm(
     True
     """
     step = averaging() if step is None else step
-    check_count("batch_size", batch_size)
-    if iterations is not None:
-        check_count("iterations", iterations)
+    check_whole("batch_size", batch_size)
+    check_whole("iterations", iterations, optional=True)
     key = jax.random.key(seed)
     params = surrogate.init(key) if start is None else start
     if isinstance(data, Iterator | list):
@@ -215,9 +253,3 @@ def checked(surrogate: LinearSurrogate, data: ClientData) -> ClientData:
     if surrogate.check is not None:
         surrogate.check(np.asarray(data.x), np.asarray(data.y))
     return data
-
-
-def check_count(name: str, value: int) -> None:
-    """A positive whole number."""
-    if value != int(value) or value < 1:
-        raise ValueError(f"{name} must be a positive whole number, got {value}")

@@ -48,7 +48,7 @@ from majorant.core import (
     as_hyper,
     masked_mean,
 )
-from majorant.math.checks import check_range
+from majorant.math.checks import check_range, check_whole
 from majorant.models.base import HasSpec, Spec, as_float, spec_of
 from majorant.solvers import Batch, minibatches, run_minibatches
 
@@ -93,8 +93,7 @@ def mocha(
     spec = spec_of(problem)
     if spec.classes < 2:
         raise ValueError("MOCHA is a method for classification (hinge loss); this problem is a regression")
-    if omega_every is not None and (omega_every != int(omega_every) or omega_every < 1):
-        raise ValueError(f"omega_every must be None (never) or a positive whole number, got {omega_every}")
+    check_whole("omega_every", omega_every, optional=True)
     check_range("lambda_", lambda_, above=0)
     plan = minibatches(epochs=epochs, steps=None, batch_size=1)
     shape = (math.prod(spec.features) + 1, 1 if spec.classes == 2 else spec.classes)

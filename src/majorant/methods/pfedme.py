@@ -44,12 +44,12 @@ from majorant.core import (
     masked_mean,
     replace_by_mean,
 )
-from majorant.math.checks import check_range
+from majorant.math.checks import check_range, check_whole
 from majorant.methods import _convergence as convergence
 from majorant.methods._two_blocks import one_vote
 from majorant.methods.fedprox import pull_to_broadcast
 from majorant.models.base import Model
-from majorant.solvers import Batch, Solver, local_sgd, needs_steps, run_minibatches
+from majorant.solvers import Batch, Solver, Task, local_sgd, needs_steps, run_minibatches
 
 
 class Client(NamedTuple):
@@ -82,8 +82,7 @@ def pfedme(
     """
     if variant not in ("released", "paper"):
         raise ValueError(f"variant must be 'released' or 'paper', got {variant!r}")
-    if inner_steps != int(inner_steps) or inner_steps < 1:
-        raise ValueError(f"inner_steps must be a positive whole number, got {inner_steps}")
+    check_whole("inner_steps", inner_steps)
     check_range("mu", mu, least=0)
     check_range("outer_lr", outer_lr, above=0)
     check_range("beta", beta, above=0)
@@ -101,7 +100,7 @@ def pfedme(
     def released(view: View, client: Client, data: ClientData, key: Key) -> tuple[Upload, Client]:
         theta, moments = client
         pull = lambda theta: pull_to_broadcast(theta, view)
-        theta, moments, loss = local.solve(model, view, theta, moments, data, key, penalty=pull)
+        theta, moments, loss = local.solve(model, Task(view, data, key, penalty=pull), theta, moments)
         return Upload(theta, data.size.astype(loss.dtype), {"loss": loss}), Client(theta, moments)
 
     def paper(view: View, client: Client, data: ClientData, key: Key) -> tuple[Upload, Client]:
@@ -111,7 +110,7 @@ def pfedme(
         def step(carry: tuple[Tree, Tree, Tree], batch: Batch) -> tuple[Tree, Tree, Tree]:
             w, theta, moments = carry
             pull = lambda theta: pull_to_broadcast(theta, view._replace(value=w))
-            inner = lambda _, at: stepping.step_on(model, view, at[0], at[1], batch, pull)[:2]
+            inner = lambda _, at: stepping.step_on(model, Task(view, data, key, penalty=pull), at[0], at[1], batch)[:2]
             theta, moments = jax.lax.fori_loop(0, inner_steps, inner, (theta, moments))
             return jax.tree.map(lambda w, t: w - rate * (w - t), w, theta), theta, moments
 

@@ -44,7 +44,7 @@ from majorant.core import (
 from majorant.math.checks import check_range
 from majorant.methods.fedavg import shared_model
 from majorant.models.base import Model
-from majorant.solvers import Solver, local_sgd
+from majorant.solvers import Solver, Task, local_sgd
 from majorant.surrogates.partial import sample_losses
 
 LEAST_LOSS = 1e-30  # divided by
@@ -85,7 +85,7 @@ def q_ffl(model: Model, *, q: float = 1.0, local: Solver | None = None, lipschit
         steep = 1 / view.hyper["lr"] if lipschitz is None else view.hyper["lipschitz"]
         loss = jnp.maximum(loss_of(theta, data), LEAST_LOSS)
         power = jnp.minimum(loss / unit, 10 ** (LARGEST_POWER / jnp.maximum(q, 1))) ** q
-        solved = local.solve(model, view, theta, moments, data, key)
+        solved = local.solve(model, Task(view, data, key), theta, moments)
         pseudo = jax.tree.map(lambda old, new: steep * (old - new), theta, solved.params)
         h = power * (q / loss * squared_norm(pseudo) + steep)
         sent = Sent(jax.tree.map(lambda p: (power * p).astype(p.dtype), pseudo), h, loss)

@@ -37,7 +37,7 @@ from majorant.core import (
     select,
 )
 from majorant.methods._convergence import conclude
-from majorant.solvers import Batch, Solver, whole
+from majorant.solvers import Batch, Solver, Task, whole
 from majorant.solvers.descent import inexactness
 from majorant.surrogates.partial import Coefficients, PartialSurrogate
 
@@ -103,7 +103,7 @@ def surrogate_optimization(surrogate: PartialSurrogate, *, local: Solver | None 
             return s.value(coefficients._replace(sample=rows), u, v, batch._replace(x=x))
 
         with_rows = data._replace(x=(data.x, coefficients.sample))  # type: ignore[arg-type]
-        return local.minimize(g, view, view.value, moments, with_rows, key)[:2]
+        return local.minimize(g, Task(view, with_rows, key), view.value, moments)[:2]
 
     def majorize(view: View, client: Client, data: ClientData) -> tuple[Coefficients, Tree]:
         """What describes g near (u, v_t), and its minimiser in v."""

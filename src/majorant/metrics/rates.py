@@ -1,30 +1,8 @@
-"""Rates of convergence: slopes in logarithmic scale, and what the FedEM paper's theorems state.
-
-Theorems 3.2 and 3.3 bound means over K rounds that are run with steps a₀/√K: a sweep over K with a run for each shows
-the rate. Within a single run with a given step, the running mean is what one can look at.
-"""
+"""Rates of convergence: slopes in logarithmic scale, and running means."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
-
-
-class Bound(NamedTuple):
-    """A quantity that is logged, in words, and the exponent of K in the theorem's bound on its mean over K rounds."""
-
-    name: str
-    words: str
-    exponent: float
-
-
-BOUNDS = (
-    Bound("gradient_squared", "Squared norm of the gradient", -1 / 2),
-    Bound("v_gain", "Gain from the personal step", -3 / 4),
-    Bound("v_distance", "Movement of the personal part", -1.0),
-    Bound("consensus_distance", "Squared distance to consensus", -1 / 2),
-)
 
 
 def fitted_slope(x: np.ndarray, y: np.ndarray) -> float:

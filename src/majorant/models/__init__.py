@@ -1,7 +1,7 @@
 """Models: a record of pure functions, built in, from plain functions, from flax or from PyTorch."""
 
 from majorant.models.base import HasSpec, Loss, Model, Spec, as_float, spec_of
-from majorant.models.builtin import cnn, coordination_cnn, linear, mlp, softmax_regression
+from majorant.models.builtin import cnn, linear, mlp, softmax_regression
 from majorant.models.convolution import conv2d
 from majorant.models.flax_adapter import from_flax
 from majorant.models.functions import check_shapes, from_functions
@@ -19,7 +19,6 @@ __all__ = [
     "cnn",
     "conv2d",
     "conv_init",
-    "coordination_cnn",
     "cross_entropy",
     "dense",
     "dense_init",

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from numbers import Integral
 
 import jax
 import jax.numpy as jnp
 
+from majorant.math.checks import check_whole
 from majorant.models.base import HasSpec, Loss, Model, Spec, as_float, spec_of
 from majorant.models.convolution import Padding, conv2d
 from majorant.models.layers import Layer, conv_init, dense, dense_init, max_pool, relu
@@ -118,24 +118,6 @@ def cnn(
     return Model(init, apply, loss, spec, "cnn", block=CACHED_IMAGES)
 
 
-def coordination_cnn(problem: HasSpec | Spec, *, variant: str = "released") -> Model:
-    """The network of the experiments with agents and a coordinator (Morales, Biccari).
-
-    "paper" is their Table 1, the default of `cnn`: 3×3 convolutions of 32 and 64 channels, 128 dense units. "released"
-    is the smaller one of the authors' notebooks: 5×5 convolutions of 8 and 16, 64 dense units; here with zero padding
-    as in Table 1.
-
-    >>> model = coordination_cnn(Spec((28, 28), classes=10))
-    >>> [layer["weight"].shape for layer in model.init(jax.random.key(0))["convolutions"]]
-    [(5, 5, 1, 8), (5, 5, 8, 16)]
-    """
-    if variant == "paper":
-        return cnn(problem)
-    if variant != "released":
-        raise ValueError(f"variant must be 'paper' or 'released', got {variant!r}")
-    return cnn(problem, channels=(8, 16), hidden=64, kernel=5)
-
-
 def _perceptron(spec: Spec, hidden: tuple[int, ...], loss: Loss, name: str) -> Model:
     """Dense layers with relu between them; without hidden layers, a linear map."""
     widths = (math.prod(spec.features), *hidden, loss.outputs(spec.classes))
@@ -154,8 +136,8 @@ def _perceptron(spec: Spec, hidden: tuple[int, ...], loss: Loss, name: str) -> M
 
 
 def _widths(name: str, values: Sequence[int]) -> tuple[int, ...]:
-    if any(not isinstance(value, Integral) or value < 1 for value in values):
-        raise ValueError(f"{name} must be positive integers, not {values!r}")
+    for value in values:
+        check_whole(name, value)
     return tuple(int(value) for value in values)
 
 

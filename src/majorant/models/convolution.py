@@ -19,6 +19,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from majorant.math.checks import check_whole
+
 Padding = Literal["valid", "same"]
 Method = Literal["patches", "xla"]
 
@@ -99,7 +101,6 @@ def _check(x: jax.Array, kernel: jax.Array, padding: str, stride: int) -> None:
         raise ValueError(f"the images have {x.shape[3]} channels but the kernel expects {kernel.shape[2]}")
     if padding not in ("valid", "same"):
         raise ValueError(f'padding is "valid" or "same", not {padding!r}')
-    if stride < 1:
-        raise ValueError(f"stride is at least 1, not {stride}")
+    check_whole("stride", stride)
     if padding == "valid" and (x.shape[1] < kernel.shape[0] or x.shape[2] < kernel.shape[1]):
         raise ValueError(f"images of {x.shape[1:3]} are smaller than the kernel {kernel.shape[:2]}")

@@ -23,6 +23,7 @@ References: Hanzely, Zhao, Kolar, TMLR 2023, (14); Deng, Kamani, Mahdavi, *Adapt
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Unpack
 
 import jax
 import jax.numpy as jnp
@@ -31,25 +32,20 @@ import numpy as np
 from majorant.core import Tree
 from majorant.data.federated import FederatedData
 from majorant.math.checks import check_range
-from majorant.models.base import Model
 from majorant.objectives.base import Constants, Objective
-from majorant.objectives.base_model import Curvature, base_model
+from majorant.objectives.base_model import BaseOptions, Curvature, base_model, with_base_options
 from majorant.objectives.blocks import block_constants, scale_of, scaled, smoothness
-from majorant.objectives.losses import BaseLoss
 from majorant.solvers import Batch
 
 
+@with_base_options
 def apfl2(
     data: FederatedData,
     *,
     alpha: float | Sequence[float] = 0.5,
     relaxation: float = 1.0,
-    loss: str | BaseLoss | None = None,
-    l2: float = 1e-4,
     rescale: bool = True,
-    model: Model | None = None,
-    start: str | None = None,
-    bias: bool = True,
+    **options: Unpack[BaseOptions],
 ) -> Objective:
     """Blends of a personal and a shared model. ``alpha``: the shared one's part; ``relaxation``: Λ, its own weight.
 
@@ -62,7 +58,7 @@ def apfl2(
     """
     check_range("relaxation", relaxation, least=0)
     alphas = every_alpha(data, alpha)
-    base = base_model(data, model=model, loss=loss, l2=l2, start=start, bias=bias)
+    base = base_model(data, **options)
     s = scale_of(base.clients, rescale)
     trained = alphas[~data.unseen]
 
@@ -74,7 +70,7 @@ def apfl2(
     def value(w: Tree, beta: Tree, batch: Batch, slot: jax.Array) -> jax.Array:
         return relaxation * base.value(scaled(w, s), batch) + base.value(blend(w, beta, slot), batch)
 
-    def constants_of(f: Curvature) -> Constants:
+    def constants(f: Curvature) -> Constants:
         forms = [
             [[f.mu * (relaxation + a**2), f.mu * a * (1 - a)], [f.mu * a * (1 - a), f.mu * (1 - a) ** 2]]
             for a in np.unique(trained)
@@ -84,16 +80,11 @@ def apfl2(
 
     return Objective(
         name="apfl2",
-        clients=base.clients,
         init=lambda key: scaled(base.init(key), 1 / s),
         init_personal=base.init,
         value=value,
         deploy=blend,
-        predict=base.predict,
-        constants=lambda data: constants_of(base.curvature(data)),
-        curvature=base.client_curvature,
-        constants_of=lambda largest: constants_of(largest.turned()),
-        convex=base.convex,
+        **base.fields(constants),
     )
 
 

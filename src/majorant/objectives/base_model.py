@@ -15,9 +15,10 @@ other model (a neural network) serves as well, but has no such constants.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -29,8 +30,11 @@ from majorant.data.federated import FederatedData
 from majorant.math.checks import check_range
 from majorant.models.base import Model, as_float
 from majorant.models.layers import dense, dense_init
+from majorant.objectives.base import Constants, Objective
 from majorant.objectives.losses import BaseLoss, base_loss
 from majorant.solvers import Batch
+
+Made = TypeVar("Made", bound=Callable[..., Objective])
 
 
 class Curvature(NamedTuple):
@@ -58,13 +62,34 @@ class BaseModel(NamedTuple):
     features: int | None = None  # of a linear model: {"weight": (features, outputs), "bias": (outputs,)}
     bias: bool = True  # whether a linear model has one
 
+    def fields(self, constants: Callable[[Curvature], Constants]) -> dict[str, Any]:
+        """What an `Objective` takes from its models, and its ``constants``, given as a function of what holds of f'."""
+        return {
+            "clients": self.clients,
+            "predict": self.predict,
+            "constants": lambda data: constants(self.curvature(data)),
+            "curvature": self.client_curvature,
+            "constants_of": lambda largest: constants(largest.turned()),
+            "convex": self.convex,
+        }
+
+
+class BaseOptions(TypedDict, total=False):
+    """The options of `base_model`, which every objective takes; their defaults are there."""
+
+    loss: str | BaseLoss | None
+    l2: float
+    model: Model | None
+    start: str | None
+    bias: bool
+
 
 def base_model(
     data: FederatedData,
     *,
-    model: Model | None = None,
     loss: str | BaseLoss | None = None,
     l2: float = 1e-4,
+    model: Model | None = None,
     start: str | None = None,
     bias: bool = True,
 ) -> BaseModel:
@@ -100,6 +125,15 @@ def base_model(
 
     init = zeros_like(model.init) if start == "zeros" else model.init
     return BaseModel(count_training(data), init, value, model.predict, no_constants, None, convex=False)
+
+
+def with_base_options(objective: Made) -> Made:
+    """The same function; its signature, which names on the command line follow, shows those options one by one."""
+    own, base = (inspect.signature(function, eval_str=True) for function in (objective, base_model))
+    named = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    options = [p for p in base.parameters.values() if p.kind is p.KEYWORD_ONLY]
+    objective.__signature__ = own.replace(parameters=named + options)  # type: ignore[attr-defined]
+    return objective
 
 
 def _linear(data: FederatedData, loss: BaseLoss, l2: float, *, zeros: bool, bias: bool) -> BaseModel:

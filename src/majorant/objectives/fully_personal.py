@@ -11,23 +11,16 @@ Reference: Hanzely, Zhao, Kolar, TMLR 2023, (5).
 
 from __future__ import annotations
 
+from typing import Unpack
+
 from majorant.data.federated import FederatedData
-from majorant.models.base import Model
 from majorant.objectives.base import Constants, Objective
-from majorant.objectives.base_model import Curvature, base_model
+from majorant.objectives.base_model import BaseOptions, Curvature, base_model, with_base_options
 from majorant.objectives.blocks import nothing
-from majorant.objectives.losses import BaseLoss
 
 
-def fully_personal(
-    data: FederatedData,
-    *,
-    loss: str | BaseLoss | None = None,
-    l2: float = 1e-4,
-    model: Model | None = None,
-    start: str | None = None,
-    bias: bool = True,
-) -> Objective:
+@with_base_options
+def fully_personal(data: FederatedData, **options: Unpack[BaseOptions]) -> Objective:
     """A model for each client, from its own samples alone.
 
     >>> import majorant as mj
@@ -36,22 +29,17 @@ def fully_personal(
     >>> round(objective.constants(data).mu, 6), objective.constants(data).smooth_w
     (0.01, 0.0)
     """
-    base = base_model(data, model=model, loss=loss, l2=l2, start=start, bias=bias)
+    base = base_model(data, **options)
 
-    def constants_of(f: Curvature) -> Constants:
+    def constants(f: Curvature) -> Constants:
         mu, smooth, sample_smooth = f
         return Constants(mu / base.clients, 0.0, smooth / base.clients, 0.0, sample_smooth / base.clients)
 
     return Objective(
         name="fully-personal",
-        clients=base.clients,
         init=nothing,
         init_personal=base.init,
         value=lambda w, beta, batch, slot: base.value(beta, batch),
         deploy=lambda w, beta, slot: beta,
-        predict=base.predict,
-        constants=lambda data: constants_of(base.curvature(data)),
-        curvature=base.client_curvature,
-        constants_of=lambda largest: constants_of(largest.turned()),
-        convex=base.convex,
+        **base.fields(constants),
     )

@@ -16,29 +16,26 @@ References: Hanzely, Zhao, Kolar, TMLR 2023, (19); Fallah, Mokhtari, Ozdaglar, N
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import jax
 
 from majorant.core import Tree
 from majorant.data.federated import FederatedData
 from majorant.math.checks import check_range
-from majorant.models.base import Model
 from majorant.objectives.base import Constants, Objective
-from majorant.objectives.base_model import base_model
+from majorant.objectives.base_model import BaseOptions, base_model, with_base_options
 from majorant.objectives.blocks import nothing
-from majorant.objectives.losses import BaseLoss
 from majorant.solvers import Batch
 
 
+@with_base_options
 def maml(
     data: FederatedData,
     *,
     alpha: float = 0.1,
     first_order: bool = False,
-    loss: str | BaseLoss | None = None,
-    l2: float = 1e-4,
-    model: Model | None = None,
-    start: str | None = None,
-    bias: bool = True,
+    **options: Unpack[BaseOptions],
 ) -> Objective:
     """A model to start one step of length ``alpha`` from; ``first_order`` leaves out second derivatives.
 
@@ -48,7 +45,7 @@ def maml(
     False
     """
     check_range("alpha", alpha, above=0)
-    base = base_model(data, model=model, loss=loss, l2=l2, start=start, bias=bias)
+    base = base_model(data, **options)
 
     def adapt(w: Tree, batch: Batch) -> Tree:
         gradient = jax.grad(base.value)(w, batch)

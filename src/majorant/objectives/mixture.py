@@ -17,29 +17,26 @@ Reference: Hanzely, Zhao, Kolar, TMLR 2023, (9), (10) and (11).
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import jax
 
 from majorant.core import Tree, squared_norm
 from majorant.data.federated import FederatedData
 from majorant.math.checks import check_range
-from majorant.models.base import Model
 from majorant.objectives.base import Constants, Objective, Penalty
-from majorant.objectives.base_model import Curvature, base_model
+from majorant.objectives.base_model import BaseOptions, Curvature, base_model, with_base_options
 from majorant.objectives.blocks import block_constants, scale_of, scaled, smoothness
-from majorant.objectives.losses import BaseLoss
 from majorant.solvers import Batch
 
 
+@with_base_options
 def mixture(
     data: FederatedData,
     *,
     lambda_: float = 0.1,
-    loss: str | BaseLoss | None = None,
-    l2: float = 1e-4,
     rescale: bool = True,
-    model: Model | None = None,
-    start: str | None = None,
-    bias: bool = True,
+    **options: Unpack[BaseOptions],
 ) -> Objective:
     """Personal models near their mean: ``lambda_`` 0 leaves them alone, a large one makes them one model.
 
@@ -49,28 +46,23 @@ def mixture(
     0.1
     """
     check_range("lambda_", lambda_, least=0)
-    base = base_model(data, model=model, loss=loss, l2=l2, start=start, bias=bias)
+    base = base_model(data, **options)
     s = scale_of(base.clients, rescale)
 
     def value(w: Tree, beta: Tree, batch: Batch, slot: jax.Array) -> jax.Array:
         apart = squared_norm(jax.tree.map(lambda a, b: s * a - b, w, beta))
         return base.value(beta, batch) + lambda_ / 2 * apart
 
-    def constants_of(f: Curvature) -> Constants:
+    def constants(f: Curvature) -> Constants:
         form = [[lambda_, -lambda_], [-lambda_, f.mu + lambda_]]
         return block_constants(base.clients, rescale, [form], (lambda_, lambda_), smoothness(f, 1, lambda_))
 
     return Objective(
         name="mixture",
-        clients=base.clients,
         init=lambda key: scaled(base.init(key), 1 / s),
         init_personal=base.init,
         value=value,
         deploy=lambda w, beta, slot: beta,
-        predict=base.predict,
-        constants=lambda data: constants_of(base.curvature(data)),
-        curvature=base.client_curvature,
-        constants_of=lambda largest: constants_of(largest.turned()),
-        convex=base.convex,
         penalty=Penalty(lambda_, s, base.value),
+        **base.fields(constants),
     )

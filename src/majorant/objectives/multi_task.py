@@ -17,30 +17,27 @@ References: Hanzely, Zhao, Kolar, TMLR 2023, (8); Li, Hu, Beirami, Smith, *Ditto
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import jax
 
 from majorant.core import Tree, squared_norm
 from majorant.data.federated import FederatedData
 from majorant.math.checks import check_range
-from majorant.models.base import Model
 from majorant.objectives.base import Constants, Objective
-from majorant.objectives.base_model import Curvature, base_model
+from majorant.objectives.base_model import BaseOptions, Curvature, base_model, with_base_options
 from majorant.objectives.blocks import block_constants, scale_of, scaled, smoothness
-from majorant.objectives.losses import BaseLoss
 from majorant.solvers import Batch
 
 
+@with_base_options
 def multi_task(
     data: FederatedData,
     *,
     lambda_: float = 0.1,
     relaxation: float = 1.0,
-    loss: str | BaseLoss | None = None,
-    l2: float = 1e-4,
     rescale: bool = True,
-    model: Model | None = None,
-    start: str | None = None,
-    bias: bool = True,
+    **options: Unpack[BaseOptions],
 ) -> Objective:
     """Personal models near a shared one. ``lambda_``: how near; ``relaxation``: Λ, the shared model's own weight.
 
@@ -51,7 +48,7 @@ def multi_task(
     """
     check_range("lambda_", lambda_, least=0)
     check_range("relaxation", relaxation, least=0)
-    base = base_model(data, model=model, loss=loss, l2=l2, start=start, bias=bias)
+    base = base_model(data, **options)
     s = scale_of(base.clients, rescale)
 
     def value(w: Tree, beta: Tree, batch: Batch, slot: jax.Array) -> jax.Array:
@@ -59,21 +56,16 @@ def multi_task(
         apart = squared_norm(jax.tree.map(lambda b, a: b - a, beta, shared))
         return relaxation * base.value(shared, batch) + base.value(beta, batch) + lambda_ / 2 * apart
 
-    def constants_of(f: Curvature) -> Constants:
+    def constants(f: Curvature) -> Constants:
         form = [[relaxation * f.mu + lambda_, -lambda_], [-lambda_, f.mu + lambda_]]
         w, beta = smoothness(f, relaxation, lambda_), smoothness(f, 1, lambda_)
         return block_constants(base.clients, rescale, [form], w, beta)
 
     return Objective(
         name="multi-task",
-        clients=base.clients,
         init=lambda key: scaled(base.init(key), 1 / s),
         init_personal=base.init,
         value=value,
         deploy=lambda w, beta, slot: beta,
-        predict=base.predict,
-        constants=lambda data: constants_of(base.curvature(data)),
-        curvature=base.client_curvature,
-        constants_of=lambda largest: constants_of(largest.turned()),
-        convex=base.convex,
+        **base.fields(constants),
     )

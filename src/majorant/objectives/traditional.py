@@ -11,23 +11,16 @@ Reference: Hanzely, Zhao, Kolar, TMLR 2023, (4); McMahan et al., AISTATS 2017.
 
 from __future__ import annotations
 
+from typing import Unpack
+
 from majorant.data.federated import FederatedData
-from majorant.models.base import Model
 from majorant.objectives.base import Constants, Objective
-from majorant.objectives.base_model import Curvature, base_model
+from majorant.objectives.base_model import BaseOptions, Curvature, base_model, with_base_options
 from majorant.objectives.blocks import nothing
-from majorant.objectives.losses import BaseLoss
 
 
-def traditional(
-    data: FederatedData,
-    *,
-    loss: str | BaseLoss | None = None,
-    l2: float = 1e-4,
-    model: Model | None = None,
-    start: str | None = None,
-    bias: bool = True,
-) -> Objective:
+@with_base_options
+def traditional(data: FederatedData, **options: Unpack[BaseOptions]) -> Objective:
     """One model for all clients: the mean over clients of their losses, whatever their sizes.
 
     >>> import majorant as mj
@@ -36,22 +29,17 @@ def traditional(
     >>> objective.constants(data).mu, objective.constants(data).smooth_beta
     (0.01, 0.0)
     """
-    base = base_model(data, model=model, loss=loss, l2=l2, start=start, bias=bias)
+    base = base_model(data, **options)
 
-    def constants_of(f: Curvature) -> Constants:
+    def constants(f: Curvature) -> Constants:
         mu, smooth, sample_smooth = f
         return Constants(mu, smooth, 0.0, sample_smooth, 0.0)
 
     return Objective(
         name="traditional",
-        clients=base.clients,
         init=base.init,
         init_personal=nothing,
         value=lambda w, beta, batch, slot: base.value(w, batch),
         deploy=lambda w, beta, slot: w,
-        predict=base.predict,
-        constants=lambda data: constants_of(base.curvature(data)),
-        curvature=base.client_curvature,
-        constants_of=lambda largest: constants_of(largest.turned()),
-        convex=base.convex,
+        **base.fields(constants),
     )

@@ -13,30 +13,26 @@ References: Hanzely, Zhao, Kolar, TMLR 2023, (16); Arivazhagan et al., 2019; Lia
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Unpack
 
 import jax
 
 from majorant.core import Tree
 from majorant.data.federated import FederatedData
-from majorant.models.base import Model
 from majorant.objectives.base import Constants, Objective
-from majorant.objectives.base_model import Curvature, base_model
+from majorant.objectives.base_model import BaseOptions, Curvature, base_model, with_base_options
 from majorant.objectives.blocks import block_constants, scale_of, scaled, smoothness
-from majorant.objectives.losses import BaseLoss
 from majorant.objectives.splits import split_by_column, split_by_name
 
 
+@with_base_options
 def weight_sharing(
     data: FederatedData,
     *,
     shared: Sequence[int | str] | None = None,
     personal: Sequence[int | str] | None = None,
-    loss: str | BaseLoss | None = None,
-    l2: float = 1e-4,
     rescale: bool = True,
-    model: Model | None = None,
-    start: str | None = None,
-    bias: bool = True,
+    **options: Unpack[BaseOptions],
 ) -> Objective:
     """A model whose parameters are in part shared, in part personal: name the one part, the other is the rest.
 
@@ -52,30 +48,25 @@ def weight_sharing(
     >>> sorted(network.init(jax.random.key(0)))
     ['0.bias', '0.weight']
     """
-    base = base_model(data, model=model, loss=loss, l2=l2, start=start, bias=bias)
+    base = base_model(data, **options)
     s = scale_of(base.clients, rescale)
     if base.features is not None:
-        split = split_by_column(base.features, shared, personal, bias=bias)
+        split = split_by_column(base.features, shared, personal, bias=base.bias)
     else:
         split = split_by_name(jax.eval_shape(base.init, jax.random.key(0)), shared, personal)
 
     def merge(w: Tree, beta: Tree, slot: jax.Array | None = None) -> Tree:
         return split.merge(scaled(w, s), beta)
 
-    def constants_of(f: Curvature) -> Constants:
+    def constants(f: Curvature) -> Constants:
         form, both = [[f.mu, 0.0], [0.0, f.mu]], smoothness(f, 1)
         return block_constants(base.clients, rescale, [form], both, both)
 
     return Objective(
         name="weight-sharing",
-        clients=base.clients,
         init=lambda key: scaled(split.shared(base.init(key)), 1 / s),
         init_personal=lambda key: split.personal(base.init(key)),
         value=lambda w, beta, batch, slot: base.value(merge(w, beta), batch),
         deploy=merge,
-        predict=base.predict,
-        constants=lambda data: constants_of(base.curvature(data)),
-        curvature=base.client_curvature,
-        constants_of=lambda largest: constants_of(largest.turned()),
-        convex=base.convex,
+        **base.fields(constants),
     )

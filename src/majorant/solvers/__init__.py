@@ -6,7 +6,7 @@ from majorant.solvers.by_client import local_by_client
 from majorant.solvers.gradient import LocalSolver, local_optax, local_sgd, needs_steps, statistic_leaves
 from majorant.solvers.host_function import local_function
 from majorant.solvers.minibatches import Batch, Minibatches, minibatches, permutation, run_minibatches, whole
-from majorant.solvers.solver import Solved, Solver
+from majorant.solvers.solver import Solved, Solver, Task
 from majorant.solvers.torch_solver import local_torch
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "Minibatches",
     "Solved",
     "Solver",
+    "Task",
     "local_by_client",
     "local_function",
     "local_lbfgs",

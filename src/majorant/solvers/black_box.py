@@ -22,13 +22,13 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from majorant.core import ClientData, Key, Tree, View, select, squared_norm
-from majorant.math.checks import check_range
+from majorant.core import Tree, select, squared_norm
+from majorant.math.checks import check_range, check_whole
 from majorant.models.base import Model
 from majorant.models.losses import squared
 from majorant.solvers.descent import Objective, lbfgs, least_squares, newton
-from majorant.solvers.minibatches import Batch, whole
-from majorant.solvers.solver import Solved
+from majorant.solvers.minibatches import whole
+from majorant.solvers.solver import BatchLoss, Solved, Task
 
 
 class BlackBox(NamedTuple):
@@ -42,55 +42,33 @@ class BlackBox(NamedTuple):
         """Nothing is kept between rounds."""
         return ()
 
-    def solve(
-        self,
-        model: Model,
-        view: View,
-        params: Tree,
-        moments: Tree,
-        data: ClientData,
-        key: Key,
-        *,
-        weights: jax.Array | None = None,
-        penalty: Objective | None = None,
-    ) -> Solved:
-        """Goes down the client's mean weighted loss plus ``penalty(params)``; the loss given is that of the start."""
+    def solve(self, model: Model, task: Task, params: Tree, moments: Tree) -> Solved:
+        """Goes down the model's loss on all samples of the client; the loss given is that of the start."""
         if model.train_apply is not None:
             raise ValueError(
                 f"{model.name} refreshes batch statistics while it trains, which only steps on minibatches do: "
                 'use local_sgd or local_optax, or another normalisation than "averaged"'
             )
         self.check(model)
-        mean = lambda params, batch: batch.mean(model.losses(params, batch.x, batch.y))
-        added = (lambda params, batch: mean(params, batch) + penalty(params)) if penalty else mean
-        found = self._go_down(added, view, params, data, weights)
-        loss = mean(params, whole(data, weights))
-        return Solved(found, moments, loss.astype(jnp.result_type(float)))
+        return self._go_down(lambda params, batch: batch.mean(model.losses(params, batch.x, batch.y)), task, params)
 
-    def minimize(
-        self,
-        objective: Callable[[Tree, Batch], jax.Array],
-        view: View,
-        params: Tree,
-        moments: Tree,
-        data: ClientData,
-        key: Key,
-    ) -> Solved:
+    def minimize(self, objective: BatchLoss, task: Task, params: Tree, moments: Tree) -> Solved:
         """Goes down any ``objective(params, batch)`` over all samples of the client."""
         self.check(None)
-        loss = objective(params, whole(data))
-        return Solved(self._go_down(objective, view, params, data), moments, loss.astype(jnp.result_type(float)))
+        return self._go_down(objective, task, params)
 
-    def _go_down(
-        self, objective: Callable, view: View, params: Tree, data: ClientData, weights: jax.Array | None = None
-    ) -> Tree:
-        batch = whole(data, weights)
-        ridge = (lambda params: view.hyper["l2"] / 2 * squared_norm(params)) if "l2" in self.hyper else lambda params: 0
-        total = lambda params: objective(params, batch) + ridge(params)
-        found = self.descend(total, params, view.hyper)
-        found = jax.tree.map(lambda new, old: new.astype(old.dtype), found, params)
-        spoilt = jax.tree.map(lambda p: jnp.full_like(p, jnp.nan), params)
-        return select(data.size > 0, select(jnp.isfinite(total(params)), found, spoilt), params)
+    def _go_down(self, objective: BatchLoss, task: Task, params: Tree) -> Solved:
+        hyper, batch = task.view.hyper, whole(task.data, task.weights)
+
+        def total(params: Tree) -> jax.Array:
+            value = objective(params, batch)
+            value = value + task.penalty(params) if task.penalty else value
+            return value + hyper["l2"] / 2 * squared_norm(params) if "l2" in self.hyper else value
+
+        found = optax.tree.cast_like(self.descend(total, params, hyper), params)
+        spoilt = optax.tree.full_like(params, jnp.nan)
+        found = select(task.data.size > 0, select(jnp.isfinite(total(params)), found, spoilt), params)
+        return Solved(found, (), objective(params, batch).astype(jnp.result_type(float)))
 
 
 def local_lbfgs(steps: int = 20, *, memory: int = 10, l2: float = 0.0, tolerance: float = 1e-6) -> BlackBox:
@@ -102,8 +80,8 @@ def local_lbfgs(steps: int = 20, *, memory: int = 10, l2: float = 0.0, tolerance
     >>> local_lbfgs(steps=50, l2=1e-3).hyper
     {'l2': 0.001}
     """
-    _check_count("steps", steps)
-    _check_count("memory", memory)
+    check_whole("steps", steps)
+    check_whole("memory", memory)
     check_range("l2", l2, least=0)
     check_range("tolerance", tolerance, least=0)
     descend = lambda objective, params, hyper: lbfgs(objective, params, steps, memory, tolerance)
@@ -119,7 +97,7 @@ def local_newton(steps: int = 5, *, l2: float = 1e-6) -> BlackBox:
     >>> local_newton(steps=3).hyper
     {'l2': 1e-06}
     """
-    _check_count("steps", steps)
+    check_whole("steps", steps)
     check_range("l2", l2, least=0)
     return BlackBox({"l2": l2} if l2 else {}, lambda objective, params, hyper: newton(objective, params, steps))
 
@@ -154,8 +132,3 @@ def linear_in_params(model: Model) -> bool:
         p, q = (optax.tree.random_like(key, model.init(key)) for key in keys[1:])
         at = lambda a, b: model.apply(jax.tree.map(lambda p, q: a * p + b * q, p, q), x)
         return bool(jnp.allclose(at(1, 1) + at(0, 0), at(1, 0) + at(0, 1), rtol=1e-3, atol=1e-3))
-
-
-def _check_count(name: str, value: int) -> None:
-    if value != int(value) or value < 1:
-        raise ValueError(f"{name} must be a positive whole number, got {value}")

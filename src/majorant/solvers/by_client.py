@@ -13,10 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from majorant.core import ClientData, Key, Tree, View
+from majorant.core import Tree
+from majorant.math.checks import check_whole
 from majorant.models.base import Model
-from majorant.solvers.minibatches import Batch
-from majorant.solvers.solver import Solved, Solver
+from majorant.solvers.solver import BatchLoss, Solved, Solver, Task
 
 
 class ByClient(NamedTuple):
@@ -36,39 +36,16 @@ class ByClient(NamedTuple):
         """The moments of each solver; a client changes those of its own."""
         return tuple(solver.moments(params) for solver in self.solvers)
 
-    def solve(
-        self,
-        model: Model,
-        view: View,
-        params: Tree,
-        moments: Tree,
-        data: ClientData,
-        key: Key,
-        *,
-        weights: jax.Array | None = None,
-        penalty: Callable[[Tree], jax.Array] | None = None,
-    ) -> Solved:
+    def solve(self, model: Model, task: Task, params: Tree, moments: Tree) -> Solved:
         """Solves with the client's own solver."""
+        return self._choose(lambda solver, *at: solver.solve(model, *at), task, params, moments)
 
-        def one(solver: Solver, view: View, moments: Tree, data: ClientData) -> Solved:
-            return solver.solve(model, view, params, moments, data, key, weights=weights, penalty=penalty)
-
-        return self._choose(one, view, moments, data)
-
-    def minimize(
-        self,
-        objective: Callable[[Tree, Batch], jax.Array],
-        view: View,
-        params: Tree,
-        moments: Tree,
-        data: ClientData,
-        key: Key,
-    ) -> Solved:
+    def minimize(self, objective: BatchLoss, task: Task, params: Tree, moments: Tree) -> Solved:
         """Goes down any objective with the client's own solver."""
-        one = lambda solver, view, moments, data: solver.minimize(objective, view, params, moments, data, key)
-        return self._choose(one, view, moments, data)
+        return self._choose(lambda solver, *at: solver.minimize(objective, *at), task, params, moments)
 
-    def _choose(self, solve: Callable[..., Solved], view: View, moments: Tree, data: ClientData) -> Solved:
+    def _choose(self, solve: Callable[..., Solved], task: Task, params: Tree, moments: Tree) -> Solved:
+        view, data = task.view, task.data
         table = jnp.asarray(self.table, jnp.int32)
         known = (data.slot >= 0) & (data.slot < len(self.table))
         mine = jnp.where(known, table[jnp.where(known, data.slot, 0)], 0)
@@ -78,8 +55,8 @@ class ByClient(NamedTuple):
             seen = data._replace(size=jnp.where(mine == i, data.size, 0))
 
             def run(moments: Tree) -> Solved:
-                params, kept, loss = solve(self.solvers[i], own, moments[i], seen)
-                return Solved(params, (*moments[:i], kept, *moments[i + 1 :]), loss)
+                found = solve(self.solvers[i], task._replace(view=own, data=seen), params, moments[i])
+                return found._replace(moments=(*moments[:i], found.moments, *moments[i + 1 :]))
 
             return run
 
@@ -120,10 +97,8 @@ def _distinct_names(solvers: tuple[Solver, ...]) -> tuple[dict[str, str], ...]:
 def _table(assignment: Any, count: int) -> tuple[int, ...]:
     given = dict(assignment.items()) if isinstance(assignment, Mapping) else dict(enumerate(np.asarray(assignment)))
     for id, index in given.items():
-        if int(id) != id or id < 0:
-            raise ValueError(f"client ids are whole numbers from 0, got {id!r} in the assignment")
-        if np.ndim(index) or int(index) != index or not 0 <= index < count:
-            raise ValueError(f"client {id} is assigned solver {index}; there are solvers 0 to {count - 1}")
+        check_whole("a client's id in the assignment", id, least=0)
+        check_whole(f"the solver of client {id}", index, least=0, most=count - 1)
     table = [0] * (1 + max((int(id) for id in given), default=0))
     for id, index in given.items():
         table[int(id)] = int(index)

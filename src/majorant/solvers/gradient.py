@@ -13,12 +13,12 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from majorant.core import ClientData, Key, Tree, View, blocks
+from majorant.core import Tree, blocks
 from majorant.math.checks import check_range
 from majorant.models.base import Model
 from majorant.solvers.minibatches import Batch, Minibatches, minibatches, run_minibatches
 from majorant.solvers.schedules import Schedule, constant
-from majorant.solvers.solver import Solved, Solver
+from majorant.solvers.solver import BatchLoss, Solved, Solver, Task
 
 
 class LocalSolver(NamedTuple):
@@ -35,16 +35,8 @@ class LocalSolver(NamedTuple):
         """What a client keeps between rounds: its first moments, or nothing."""
         return self.init(params) if self.keep_moments else ()
 
-    def step_on(
-        self,
-        model: Model,
-        view: View,
-        params: Tree,
-        moments: Tree,
-        batch: Batch,
-        penalty: Callable[[Tree], jax.Array] | None = None,
-    ) -> Solved:
-        """One step on one minibatch: its mean weighted loss, plus ``penalty(params)``."""
+    def step_on(self, model: Model, task: Task, params: Tree, moments: Tree, batch: Batch) -> Solved:
+        """One step on one minibatch: its mean weighted loss, plus the task's penalty."""
 
         def objective(params: Tree, batch: Batch) -> tuple[jax.Array, tuple[jax.Array, Tree]]:
             outputs, refreshed = (model.apply(params, batch.x), params)
@@ -58,57 +50,31 @@ class LocalSolver(NamedTuple):
             gradients, (loss, refreshed) = gradient(params, batch)
         else:
             (gradients, loss), refreshed = sum_over_blocks(gradient, params, batch, model.at_once), params
-        if penalty:
-            gradients = jax.tree.map(jnp.add, gradients, jax.grad(penalty)(params))
-        stepped, moments = self.step(view.hyper, self.schedule(view.progress), params, gradients, moments)
+        stepped, moments = self._descend(task, params, gradients, moments)
         statistics = statistic_leaves(model, params, batch.x)
         if statistics is not None:
             stepped = jax.tree.map(lambda keep, new, old: new if keep else old, statistics, refreshed, stepped)
         return Solved(stepped, moments, loss)
 
-    def solve(
-        self,
-        model: Model,
-        view: View,
-        params: Tree,
-        moments: Tree,
-        data: ClientData,
-        key: Key,
-        *,
-        weights: jax.Array | None = None,
-        penalty: Callable[[Tree], jax.Array] | None = None,
-    ) -> Solved:
-        """Trains ``params`` on a client's (weighted) samples; ``penalty(params)`` is added to each minibatch's loss."""
+    def _descend(self, task: Task, params: Tree, gradients: Tree, moments: Tree) -> tuple[Tree, Tree]:
+        if task.penalty:
+            gradients = optax.tree.add(gradients, jax.grad(task.penalty)(params))
+        return self.step(task.view.hyper, self.schedule(task.view.progress), params, gradients, moments)
 
-        step = lambda params, moments, batch: self.step_on(model, view, params, moments, batch, penalty)
-        return self.follow(step, params, moments, data, key, weights)
+    def solve(self, model: Model, task: Task, params: Tree, moments: Tree) -> Solved:
+        """Trains ``params`` on a client's (weighted) samples; the penalty is added to each minibatch's loss."""
+        return self._follow(lambda *at: self.step_on(model, task, *at), task, params, moments)
 
-    def minimize(
-        self,
-        objective: Callable[[Tree, Batch], jax.Array],
-        view: View,
-        params: Tree,
-        moments: Tree,
-        data: ClientData,
-        key: Key,
-    ) -> Solved:
-        """Goes down any ``objective(params, batch)``; ``data.x`` may be a tree of arrays with a row for each sample."""
+    def minimize(self, objective: BatchLoss, task: Task, params: Tree, moments: Tree) -> Solved:
+        """Goes down any ``objective(params, batch)``; samples may be a tree of arrays with a row for each."""
 
         def step(params: Tree, moments: Tree, batch: Batch) -> Solved:
             loss, gradients = jax.value_and_grad(objective)(params, batch)
-            return Solved(*self.step(view.hyper, self.schedule(view.progress), params, gradients, moments), loss)
+            return Solved(*self._descend(task, params, gradients, moments), loss)
 
-        return self.follow(step, params, moments, data, key)
+        return self._follow(step, task, params, moments)
 
-    def follow(
-        self,
-        step: Callable[[Tree, Tree, Batch], Solved],
-        params: Tree,
-        moments: Tree,
-        data: ClientData,
-        key: Key,
-        weights: jax.Array | None = None,
-    ) -> Solved:
+    def _follow(self, step: Callable[[Tree, Tree, Batch], Solved], task: Task, params: Tree, moments: Tree) -> Solved:
         """Steps over the client's minibatches; the moments start anew unless they are kept."""
 
         def next_step(carry: tuple[Solved, jax.Array], batch: Batch) -> tuple[Solved, jax.Array]:
@@ -120,7 +86,8 @@ class LocalSolver(NamedTuple):
         start = Solved(
             params, moments if self.keep_moments else self.init(params), jnp.zeros((), jnp.result_type(float))
         )
-        solved, _ = run_minibatches(self.plan, next_step, (start, jnp.zeros_like(data.size)), data, key, weights)
+        first = (start, jnp.zeros_like(task.data.size))
+        solved, _ = run_minibatches(self.plan, next_step, first, task.data, task.key, task.weights)
         return solved if self.keep_moments else solved._replace(moments=())
 
 
@@ -140,10 +107,10 @@ def sum_over_blocks(gradient: Callable, params: Tree, batch: Batch, at_once: int
     def add(total: tuple[Tree, jax.Array], block: tuple[jax.Array, ...]) -> tuple[tuple[Tree, jax.Array], None]:
         x, y, weight = block
         gradients, (loss, _) = gradient(params, Batch(x, y, weight, batch.size))
-        return jax.tree.map(jnp.add, total, (gradients, loss)), None
+        return optax.tree.add(total, (gradients, loss)), None
 
     weight = blocks(batch.weight, at_once, padding="constant")  # what fills the last block does not count
-    start = jax.tree.map(jnp.zeros_like, params), jnp.zeros((), batch.weight.dtype)
+    start = optax.tree.zeros_like(params), jnp.zeros((), batch.weight.dtype)
     return jax.lax.scan(add, start, (*blocks((batch.x, batch.y), at_once), weight))[0]
 
 
@@ -191,7 +158,7 @@ def local_sgd(
 
     return LocalSolver(
         hyper={"lr": lr} | {k: v for k, v in {"momentum": momentum, "weight_decay": weight_decay}.items() if v},
-        init=lambda params: jax.tree.map(jnp.zeros_like, params) if momentum else (),
+        init=lambda params: optax.tree.zeros_like(params) if momentum else (),
         step=step,
         plan=minibatches(epochs=epochs, steps=steps, batch_size=batch_size),
         schedule=schedule,

@@ -17,10 +17,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from majorant.core import ClientData, Key, Tree, View
+from majorant.core import Tree
 from majorant.models.base import Model
-from majorant.solvers.minibatches import Batch, whole
-from majorant.solvers.solver import Solved
+from majorant.solvers.minibatches import whole
+from majorant.solvers.solver import BatchLoss, Solved, Task
 
 ONE_AT_A_TIME = threading.Lock()  # a compiled program may call from several threads; users' functions need not know
 
@@ -35,41 +35,23 @@ class HostFunction(NamedTuple):
         """Nothing is kept between rounds."""
         return ()
 
-    def solve(
-        self,
-        model: Model,
-        view: View,
-        params: Tree,
-        moments: Tree,
-        data: ClientData,
-        key: Key,
-        *,
-        weights: jax.Array | None = None,
-        penalty: Callable[[Tree], jax.Array] | None = None,
-    ) -> Solved:
+    def solve(self, model: Model, task: Task, params: Tree, moments: Tree) -> Solved:
         """Calls the function with the client's samples; the loss given is that of the start."""
-        if penalty is not None:
+        if task.penalty is not None:
             raise ValueError(
                 "this method adds a penalty to the local loss, which a Python function is not given: "
                 "use local_sgd, local_lbfgs or local_newton"
             )
-        batch = whole(data, weights)
+        data = task.data
+        batch = whole(data, task.weights)
         loss = batch.mean(model.losses(params, data.x, data.y))
         shapes = jax.tree.map(lambda p: jax.ShapeDtypeStruct(p.shape, p.dtype), params)
         host = functools.partial(call, self.function)
-        given = (params, data.x, data.y, batch.weight, data.size, jax.random.bits(key, dtype=jnp.uint32))
+        given = (params, data.x, data.y, batch.weight, data.size, jax.random.bits(task.key, dtype=jnp.uint32))
         found = jax.pure_callback(host, shapes, *given, vmap_method="sequential")
         return Solved(found, moments, loss.astype(jnp.result_type(float)))
 
-    def minimize(
-        self,
-        objective: Callable[[Tree, Batch], jax.Array],
-        view: View,
-        params: Tree,
-        moments: Tree,
-        data: ClientData,
-        key: Key,
-    ) -> Solved:
+    def minimize(self, objective: BatchLoss, task: Task, params: Tree, moments: Tree) -> Solved:
         """Refused: the function knows its own objective, not the method's."""
         raise ValueError(
             "this method has an objective of its own, which a Python function is not given: "

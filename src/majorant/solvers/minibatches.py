@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from majorant.core import ClientData, Key, Tree
+from majorant.math.checks import check_whole
 
 
 class Batch(NamedTuple):
@@ -53,8 +54,7 @@ def minibatches(*, epochs: int | None, steps: int | None, batch_size: int | None
     if epochs is not None and steps is not None:
         raise ValueError(f"give epochs or steps, not both (got epochs={epochs}, steps={steps})")
     for name, value in {"epochs": epochs, "steps": steps, "batch_size": batch_size}.items():
-        if value is not None and (value != int(value) or value < 1):
-            raise ValueError(f"{name} must be a positive whole number, got {value}")
+        check_whole(name, value, optional=True)
     return Minibatches(1 if epochs is None and steps is None else epochs, steps, batch_size)
 
 

@@ -1,6 +1,5 @@
 """Surrogates, partial first-order ones and linearly parameterized ones, and the check of what they promise."""
 
-from majorant.surrogates.basic import Minimized, minimize_by_surrogates
 from majorant.surrogates.checks import check_surrogate
 from majorant.surrogates.em import em_surrogate
 from majorant.surrogates.linear import (
@@ -30,7 +29,6 @@ from majorant.surrogates.report import SurrogateReport
 __all__ = [
     "Coefficients",
     "LinearSurrogate",
-    "Minimized",
     "MixturePrior",
     "PartialSurrogate",
     "SurrogateReport",
@@ -44,7 +42,6 @@ __all__ = [
     "lasso_codes",
     "logistic_bound",
     "matrix_factorization",
-    "minimize_by_surrogates",
     "mixture_parameters",
     "multinomial_mixture",
     "nonnegative_factorization",

@@ -21,10 +21,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax.flatten_util import ravel_pytree
 
 from majorant.core import ClientData, Key, Tree, select, squared_norm
 from majorant.data.federated import FederatedData
+from majorant.math.checks import check_whole
 from majorant.solvers import whole
 from majorant.surrogates.inputs import check_shapes, pad, samples_of
 from majorant.surrogates.linear.checks import check_linear_surrogate
@@ -83,8 +85,7 @@ def check_surrogate(
     >>> mj.surrogates.check_surrogate(mj.surrogates.quadratic_surrogate(model, smoothness=0.1), data).worst.name
     'majorization'
     """
-    if points < 2:
-        raise ValueError(f"points must be at least 2, so that the own v and random ones are tried; got {points}")
+    check_whole("points", points, least=2)  # the own v is tried, and random ones
     if isinstance(surrogate, LinearSurrogate):
         return check_linear_surrogate(surrogate, data, points=points, clients=clients, seed=seed, tolerance=tolerance)
     samples = samples_of(data, clients)
@@ -141,7 +142,7 @@ def examine(surrogate: PartialSurrogate, data: ClientData, j: jax.Array, key: Ke
 
     (height_f, grad_f), (height_g, grad_g) = jax.value_and_grad(f)(u0, v0), jax.value_and_grad(g)(u0, v0)
     size = jnp.abs(height_f)
-    tilt = norm(jax.tree.map(jnp.subtract, grad_g, grad_f)) / safe(norm(grad_f) + norm(grad_g) + size)
+    tilt = norm(optax.tree.sub(grad_g, grad_f)) / safe(norm(grad_f) + norm(grad_g) + size)
     shift = jnp.abs(height_g - height_f) / safe(jnp.abs(height_g) + size)
     here = lambda violation: Finding(violation[None], repeat(u0, 1), repeat(v0, 1))
     findings = {
@@ -179,7 +180,7 @@ def personal(
         return jnp.abs(gain - d) / safe(jnp.abs(table[:, 0]) + jnp.abs(d))
 
     others = jax.tree.map(lambda a: jnp.roll(a, 1, axis=0), vs)
-    gap = jax.vmap(lambda v, w: norm(jax.tree.map(jnp.subtract, v, w)) / safe(norm(v) + norm(w)))(vs, others)
+    gap = jax.vmap(lambda v, w: norm(optax.tree.sub(v, w)) / safe(norm(v) + norm(w)))(vs, others)
     between = jax.vmap(distance)(vs, others)
     wrong_sign = jnp.where(between < 0, -between, jnp.where((gap > 1e-6) & (between < 1e-14), gap, 0))
     return {
@@ -238,7 +239,7 @@ def go_down(function: Callable[[Tree], jax.Array], start: Tree) -> Tree:
         u, value, gradient = select(lower, (new, new_value, new_gradient), (u, value, gradient))
         return (u, value, gradient, length * jnp.where(lower, 2.0, 0.25)), None
 
-    unknown = jnp.asarray(jnp.inf), jax.tree.map(jnp.zeros_like, start)  # so that the first step stays and looks
+    unknown = jnp.asarray(jnp.inf), optax.tree.zeros_like(start)  # so that the first step stays and looks
     return jax.lax.scan(step, (start, *unknown, jnp.ones(())), length=DESCENT_STEPS)[0][0]
 
 

@@ -21,9 +21,11 @@ import jax.numpy as jnp
 from jax.scipy.special import entr, xlogy
 
 from majorant.core import ClientData, Key, Tree, masked_mean
+from majorant.math.checks import check_whole
+from majorant.math.mixture_weights import fit_weights
 from majorant.models.base import Model
 from majorant.solvers import Batch
-from majorant.surrogates.partial import Coefficients, PartialSurrogate, fixed_point, sample_losses, without_statistics
+from majorant.surrogates.partial import Coefficients, PartialSurrogate, sample_losses, without_statistics
 
 
 def em_surrogate(model: Model, components: int = 3) -> PartialSurrogate:
@@ -34,8 +36,7 @@ def em_surrogate(model: Model, components: int = 3) -> PartialSurrogate:
     >>> mj.surrogates.check_surrogate(mj.surrogates.em_surrogate(mj.models.linear(data), 2), data).ok
     True
     """
-    if components != int(components) or components < 1:
-        raise ValueError(f"components must be a positive whole number, got {components}")
+    check_whole("components", components)
     model = without_statistics(model)
     each = jax.vmap if model.at_once is None else lambda f: lambda a: jax.lax.map(f, a)
 
@@ -61,9 +62,7 @@ def em_surrogate(model: Model, components: int = 3) -> PartialSurrogate:
         return parts / parts.sum()
 
     def onboard(theta: Tree, data: ClientData, key: Key) -> jax.Array:
-        losses = component_losses(theta, data)  # once: only π changes
-        mean = lambda pi: masked_mean(jax.nn.softmax(jnp.log(pi) - losses, axis=1), data)
-        return fixed_point(lambda pi: jnp.where(data.size > 0, mean(pi), pi), uniform(data, key))
+        return fit_weights(component_losses(theta, data), data)
 
     def predict(theta: Tree, pi: jax.Array, x: jax.Array) -> jax.Array:
         return jnp.tensordot(pi, jax.vmap(lambda theta_m: model.predict(theta_m, x))(theta), axes=1)

@@ -20,7 +20,7 @@ NeurIPS 2021, Appendix F.3.
 from __future__ import annotations
 
 import jax
-import jax.numpy as jnp
+import optax
 
 from majorant.core import ClientData, Tree, masked_mean, squared_norm
 from majorant.math.checks import check_range
@@ -55,7 +55,7 @@ def build(model: Model, lambda_: float | jax.Array) -> PartialSurrogate:
         return masked_mean(sample_losses(model, theta, data), data)
 
     def pull(theta: Tree, omega: Tree) -> jax.Array:
-        return lambda_ / 2 * squared_norm(jax.tree.map(jnp.subtract, theta, omega))
+        return lambda_ / 2 * squared_norm(optax.tree.sub(theta, omega))
 
     def prox(omega: Tree, data: ClientData) -> Tree:
         omega = jax.lax.stop_gradient(omega)

@@ -11,7 +11,7 @@ Reference: Mairal, *Optimization with first-order surrogate functions*, ICML 201
 from __future__ import annotations
 
 import jax
-import jax.numpy as jnp
+import optax
 
 from majorant.core import ClientData, Tree, masked_mean, squared_norm
 from majorant.math.checks import check_range
@@ -43,7 +43,7 @@ def build(model: Model, smoothness: float | jax.Array) -> PartialSurrogate:
 
     def value(coefficients: Coefficients, u: Tree, v: Tree, batch: Batch) -> jax.Array:
         origin = coefficients.shared
-        gap = jax.tree.map(jnp.subtract, u, origin)
+        gap = optax.tree.sub(u, origin)
         loss = lambda params: batch.mean(model.losses(params, batch.x, batch.y))
         height, rise = jax.jvp(loss, (origin,), (gap,))
         return height + rise + smoothness / 2 * squared_norm(gap)

@@ -20,10 +20,11 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from majorant.core import Tree, squared_norm
 from majorant.math.checks import check_range
-from majorant.surrogates.linear.projections import simplex as onto_simplex
+from majorant.math.projections import simplex as onto_simplex
 
 TOLERANCE = 1e-4  # by which a point may miss a constraint, relative to the numbers in it
 
@@ -109,7 +110,7 @@ def constraint(project: Callable[[Tree, float], Tree]) -> Callable[[Tree], jax.A
     """0 in a set, up to rounding, and infinite outside of it."""
 
     def value(params: Tree) -> jax.Array:
-        gap = squared_norm(jax.tree.map(jnp.subtract, params, project(params, 1.0)))
+        gap = squared_norm(optax.tree.sub(params, project(params, 1.0)))
         return jnp.where(gap <= TOLERANCE**2 * (1 + squared_norm(params)), 0.0, jnp.inf)
 
     return value

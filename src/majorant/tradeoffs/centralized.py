@@ -5,14 +5,11 @@ Where the model's loss and every criterion are convex, the minimiser of
     F(Θ) = ((1 − λ)/M) Σ_i C_i(Θ) + λ Σ_j w_j S_j(Θ)
 
 can be had to many digits: in double precision, by SciPy's L-BFGS where every criterion is smooth and, where one has a
-kink, by accelerated proximal gradient descent (FISTA) with the criteria's exact proximal operator, whose momentum
-starts anew whenever it points the wrong way. Larger λ come first, as these are easier, and each starts from the one
-before. A point found in federated rounds *agrees* where its F is as small.
+kink, by accelerated proximal gradient descent (`math.fista`) with the criteria's exact proximal operator. Larger λ come
+first, as these are easier, and each starts from the one before. A point found in federated rounds *agrees* where its F
+is as small.
 
 That a problem is convex is known from marks (`Model.convex`, `Criterion.convex`), never guessed; others are refused.
-
-References: Beck, Teboulle, *A fast iterative shrinkage-thresholding algorithm*, SIAM J. Imaging Sciences 2009;
-O'Donoghue, Candès, *Adaptive restart for accelerated gradient schemes*, FoCM 2015.
 """
 
 from __future__ import annotations
@@ -29,6 +26,7 @@ from scipy.optimize import minimize
 from majorant.core import Tree, blocks
 from majorant.data.federated import FederatedData
 from majorant.math.checks import check_range
+from majorant.math.fista import Descent, begin, onward
 from majorant.models.base import Model
 from majorant.tradeoffs.criteria import Coordinator, check_shapes, coordinate
 
@@ -236,12 +234,14 @@ class Problem:
         self._slope = jax.jit(jax.value_and_grad(total), static_argnums=4)
 
         @jax.jit
-        def attempt(at: Any, height: Any, slope: Any, steep: Any, lam: Any, weights: Any, samples: Tree) -> Any:
-            """A proximal step of length 1/steep, and whether F's smooth part is below its quadratic bound there."""
+        def attempt(state: Descent, height: Any, slope: Any, steep: Any, lam: Any, weights: Any, samples: Tree) -> Any:
+            """A step of length 1/steep, whether F's smooth part is below its quadratic bound there; how far."""
+            at = state.ahead
             new = self.prox(at - slope / steep, lam / steep, weights)
             bound = height + slope @ (new - at) + steep / 2 * jnp.square(new - at).sum()
             slack = 1e-14 * (1 + jnp.abs(height))  # what rounding may do
-            return new, total(new, lam, weights, samples, True) <= bound + slack
+            fits = total(new, lam, weights, samples, True) <= bound + slack
+            return onward(state, new), fits, jnp.linalg.norm(new - at)
 
         self._attempt = attempt
 
@@ -287,11 +287,11 @@ class Problem:
 
     def descend(self, flat: np.ndarray, steep: float, lam: float, weights: np.ndarray) -> tuple[np.ndarray, float]:
         """FISTA with restart, from a point and 1 over the length of a step, which is halved where it is too long."""
-        here, ahead, momentum = flat, flat, 1.0
+        state = begin(jnp.asarray(flat))
         for _ in range(STEPS):
-            height, slope = self.slope(ahead, lam, weights, True)
+            height, slope = self._slope(state.ahead, lam, weights, self.samples, True)
             while True:
-                new, fits = self._attempt(ahead, height, slope, steep, lam, weights, self.samples)
+                new, fits, length = self._attempt(state, height, slope, steep, lam, weights, self.samples)
                 if fits:
                     break
                 steep *= 2
@@ -299,15 +299,10 @@ class Problem:
                     raise ValueError(
                         f"the weighted sum of λ = {lam:g} is not finite near Θ, or not smooth where it should"
                     )
-            new = np.asarray(new)
-            if steep * np.linalg.norm(new - ahead) <= RESIDUAL:
-                return new, steep
-            if (ahead - new) @ (new - here) > 0:  # momentum points the wrong way
-                here, ahead, momentum = new, new, 1.0
-            else:
-                later = (1 + (1 + 4 * momentum**2) ** 0.5) / 2
-                here, ahead, momentum = new, new + (momentum - 1) / later * (new - here), later
-        return here, steep
+            state = new
+            if steep * float(length) <= RESIDUAL:
+                break
+        return np.asarray(state.here), steep
 
     def solution(self, flat: np.ndarray, lam: float, weights: np.ndarray) -> Solution:
         """A minimiser and what it is worth."""

@@ -33,7 +33,6 @@ constraints*, (4.1); Mohri, Sivek, Suresh, *Agnostic federated learning*, ICML 2
 from __future__ import annotations
 
 from collections.abc import Sequence
-from numbers import Integral
 from typing import NamedTuple
 
 import jax
@@ -60,11 +59,11 @@ from majorant.core import (
     masked_mean,
     view_of,
 )
-from majorant.math.checks import check_range
+from majorant.math.checks import check_range, check_whole
 from majorant.methods._two_blocks import one_vote
 from majorant.methods.fedavg import shared_model
 from majorant.models.base import Model
-from majorant.solvers import LocalSolver, Solver, local_sgd
+from majorant.solvers import LocalSolver, Solver, Task, local_sgd
 from majorant.surrogates.partial import sample_losses
 from majorant.tradeoffs.criteria import Coordinator, Criterion, coordinate
 from majorant.tradeoffs.weighted_sum import check_weight, weight_of_round
@@ -121,8 +120,7 @@ def chebyshev(
     >>> run.server.state.rho.shape
     (5,)
     """
-    if not isinstance(clients, Integral) or clients < 1:
-        raise ValueError(f"clients must be a positive whole number, got {clients}")
+    check_whole("clients", clients)
     check_range("mirror_rate", mirror_rate, above=0)
     check_memory({"memory": memory})
     if output not in ("last", "average"):
@@ -174,7 +172,7 @@ def chebyshev(
 
     def train(view: View, moments: Tree, data: ClientData, key: Key) -> tuple[Upload, Tree]:
         loss = loss_of(view.value, data)
-        solved = local.solve(model, view, view.value, moments, data, key)
+        solved = local.solve(model, Task(view, data, key), view.value, moments)
         return Upload(Sent(solved.params, loss), one_vote(data), {"loss": loss}), solved.moments
 
     def preferred(hyper: dict[str, jax.Array]) -> jax.Array:

@@ -30,7 +30,7 @@ from majorant.engines.run import Run
 from majorant.engines.simulator import simulate
 from majorant.exchange.federation import Federation
 from majorant.exchange.participation import Participation
-from majorant.math.checks import check_range
+from majorant.math.checks import check_range, check_whole
 from majorant.models.base import Model
 from majorant.solvers import Solver, local_sgd
 from majorant.tradeoffs import dominance
@@ -148,7 +148,7 @@ def pareto_front(
     which λ rises from 0, a quarter unless given; 0 is a cold start.
 
     With ``scalarization`` "weighted-sum" points are measured by the agents' mean loss, and ``method`` goes to
-    `weighted_sum`: ``local``, ``step`` (by default implicit where a criterion has a kink), ``agents``, ``variant``.
+    `weighted_sum`: ``local``, ``step`` (by default implicit where a criterion has a kink), ``agents``.
 
     With "chebyshev" they are measured by the worst agent's loss, and ``method`` goes to `chebyshev`: ``local``,
     ``reference``, ``preferences``, ``mirror_rate`` (2 unless given), ``memory`` (0.9), ``output``, ``criteria_lr``
@@ -170,8 +170,7 @@ def pareto_front(
         check_range("every weight (λ)", float(value), least=0, below=1)
     if len(lambdas) < 2:
         raise ValueError(f"a front needs at least two different weights, got {lambdas.tolist()}")
-    if refine != int(refine) or refine < 0:
-        raise ValueError(f"refine must be a whole number of points, at least 0, got {refine}")
+    check_whole("refine", refine, least=0)
     if not isinstance(model, Model) or not isinstance(data, FederatedData):
         kinds = f"{type(model).__name__} and {type(data).__name__}"
         raise ValueError(f"a front is of a model and federated data, in this order, got {kinds}")
@@ -254,7 +253,7 @@ def scalarized(
     options: dict[str, Any] = {"weights": shares, "ramp": RAMP if ramp is None else ramp}
     if kind == "weighted-sum":
         return weighted_sum(model, criteria, **options | {"step": step_for(criteria)} | method)
-    foreign = [name for name in ("step", "agents", "variant", "setting") if name in method]
+    foreign = [name for name in ("step", "agents") if name in method]
     if foreign:
         raise ValueError(f"{foreign[0]} is of weighted sums: leave it out for chebyshev")
     local = method.get("local") or local_sgd()

@@ -31,9 +31,6 @@ As printed, Definition 2.1 describes an ideal point and not a Pareto optimal one
 and sums the agents' models, and its step is on C_i + α Σ_j S_j with α = λ/((1 − λ)N), which is unbounded as λ → 1;
 above is what is meant. The theorem's L should be L_C + α Σ_j L_{S_j}, and its Θ^T the minimiser.
 
-The authors' notebooks differ from their text: ``variant="released"`` has S = (c/2) ‖Θ‖² through Adam's L2 term, a fresh
-Adam in every round, and every agent at an initial point of its own in round 1 (`RELEASED` has the numbers).
-
 Reference: Morales, Biccari, *A multi-objective optimization framework for decentralized learning with coordination
 constraints*, Algorithm 1.
 """
@@ -41,12 +38,11 @@ constraints*, Algorithm 1.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from majorant.core import (
     Algorithm,
@@ -64,7 +60,6 @@ from majorant.core import (
     as_hyper,
     masked_mean,
     replace_by_mean,
-    select,
     squared_norm,
     view_of,
 )
@@ -72,29 +67,15 @@ from majorant.math.checks import check_range
 from majorant.methods._two_blocks import one_vote
 from majorant.methods.fedavg import shared_model
 from majorant.models.base import Model
-from majorant.solvers import LocalSolver, Solver, local_optax, local_sgd
+from majorant.solvers import LocalSolver, Solver, Task, local_sgd
 from majorant.solvers.schedules import Schedule, constant
 from majorant.surrogates.partial import sample_losses
 from majorant.tradeoffs.criteria import Coordinator, Criterion, coordinate
-from majorant.tradeoffs.criteria import squared_norm as norm_criterion
-
-OWN_START_STREAM = 0x0FF5
-
-
-class Released(NamedTuple):
-    """What the authors ran: the criterion's factor c, Adam's rate and the batch size."""
-
-    factor: float
-    lr: float
-    batch_size: int
-
-
-RELEASED = {"iid": Released(1e-2, 0.01, 64), "two-digits": Released(1e-9, 0.001, 50)}
 
 
 def weighted_sum(
     model: Model,
-    criteria: Criterion | Sequence[Criterion] | None = None,
+    criteria: Criterion | Sequence[Criterion],
     *,
     weight: float = 0.5,
     weights: Sequence[float] | None = None,
@@ -102,8 +83,6 @@ def weighted_sum(
     step: str = "explicit",
     ramp: float = 0.0,
     agents: str = "equal",
-    variant: str = "paper",
-    setting: str = "iid",
 ) -> Algorithm:
     """The weighted sum of agents' losses and a coordinator's criteria; ``weight`` is λ.
 
@@ -111,8 +90,7 @@ def weighted_sum(
     several they are hyperparameters too, by the criteria's names: "share_l1", "share_squared_norm". ``ramp`` is
     the share of the rounds over which λ rises from 0, in [0, 1); 0 is the paper's algorithm, and other values are the
     hyperparameter "ramp". ``agents`` "equal" counts every agent once, as (2.2) does, and "samples" by its samples. An
-    implicit step needs ``local_sgd`` without momentum. The "released" variant takes criterion and solver from
-    ``setting``, "iid" or "two-digits", unless they are given.
+    implicit step needs ``local_sgd`` without momentum.
 
     >>> import majorant as mj
     >>> data = mj.data.synthetic_mixture(clients=5, dimension=4, seed=0)
@@ -124,14 +102,7 @@ def weighted_sum(
     check_weight({"lambda": weight, "ramp": ramp})
     if agents not in ("equal", "samples"):
         raise ValueError(f"agents must be 'equal' or 'samples', got {agents!r}")
-    if variant not in ("paper", "released"):
-        raise ValueError(f"variant must be 'paper' or 'released', got {variant!r}")
-    if variant == "released":
-        if setting not in RELEASED:
-            raise ValueError(f"setting must be one of {', '.join(RELEASED)}, got {setting!r}")
-        criteria = norm_criterion(RELEASED[setting].factor) if criteria is None else criteria
-        local = local or released_solver(setting)
-    coordinator = coordinate(criteria if criteria is not None else (), weights, step=step)
+    coordinator = coordinate(criteria, weights, step=step)
     coordinator.check(model)
     local = local or local_sgd()
     implicit = step == "implicit"
@@ -148,15 +119,12 @@ def weighted_sum(
     def update(view: View, moments: Tree, data: ClientData, key: Key) -> tuple[Upload, Tree]:
         lam, start = weight_of_round(view), view.value
         view = view._replace(hyper=view.hyper | {"lambda": lam})
-        if variant == "released":
-            own = model.init(jax.random.fold_in(key, OWN_START_STREAM))
-            start = select(jnp.asarray(view.round) == 0, own, start)
         shares = coordinator.shares_of(view.hyper)
         penalty = lambda theta: lam * coordinator.value(theta, shares, without_prox=implicit)
         agents_part = jnp.full(data.y.shape[0], 1 - lam)  # every sample's weight in the loss
         kept = start if implicit else moments
         needed = None if implicit and coordinator.all_have_prox else penalty
-        solved = solver.solve(model, view, start, kept, data, key, weights=agents_part, penalty=needed)
+        solved = solver.solve(model, Task(view, data, key, agents_part, needed), start, kept)
         loss = solved.loss / jnp.maximum(1 - lam, 1e-12)
         if implicit:  # what it kept is z
             return Upload(solved.moments, vote(data), {"loss": loss}), moments
@@ -197,12 +165,6 @@ def weight_of_round(view: View) -> jax.Array:
     ramp = jnp.minimum(ramp, view._replace(round=jnp.asarray(view.rounds) - 1).progress)  # the last round is on λ
     risen = view.progress.astype(lam.dtype) / jnp.where(ramp > 0, ramp, 1)
     return jnp.where(ramp > 0, jnp.minimum(1, risen), 1) * lam
-
-
-def released_solver(setting: str) -> LocalSolver:
-    """The authors' local solver: an epoch of Adam, which starts anew in every round."""
-    ran = RELEASED[setting]
-    return local_optax(optax.adam(ran.lr), epochs=1, batch_size=ran.batch_size, keep_moments=False)
 
 
 def proximal_solver(local: Solver, coordinator: Coordinator) -> LocalSolver:

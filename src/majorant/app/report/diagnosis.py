@@ -1,19 +1,39 @@
-"""The figure of what a run measured of its own convergence, with the exponents that the theorems state."""
+"""The figure of what a run measured of its own convergence, with the exponents that the FedEM paper's theorems state.
+
+Theorems 3.2 and 3.3 bound means over K rounds that are run with steps a₀/√K: a sweep over K with a run for each shows
+the rate. Within a single run with a given step, the running mean is what one can look at.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from majorant.app.report.figures import INK, in_style, legend, style_of
 from majorant.app.report.record import RunRecord
-from majorant.metrics.rates import BOUNDS, fitted_slope, running_mean
+from majorant.metrics.rates import fitted_slope, running_mean
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+
+class Bound(NamedTuple):
+    """A quantity that is logged, in words, and the exponent of K in the theorem's bound on its mean over K rounds."""
+
+    name: str
+    words: str
+    exponent: float
+
+
+BOUNDS = (
+    Bound("gradient_squared", "Squared norm of the gradient", -1 / 2),
+    Bound("v_gain", "Gain from the personal step", -3 / 4),
+    Bound("v_distance", "Movement of the personal part", -1.0),
+    Bound("consensus_distance", "Squared distance to consensus", -1 / 2),
+)
 
 
 def measured(records: Sequence[RunRecord]) -> list[str]:

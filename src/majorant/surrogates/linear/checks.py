@@ -22,12 +22,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax.flatten_util import ravel_pytree
 
 from majorant.core import ClientData, Key, Tree, all_finite
 from majorant.solvers import Batch, whole
 from majorant.surrogates.inputs import expect, pad, samples_of
-from majorant.surrogates.linear.record import LinearSurrogate, inner
+from majorant.surrogates.linear.record import LinearSurrogate
 from majorant.surrogates.report import Condition, SurrogateReport
 
 SCALES = (1e-3, 1e-2, 0.1, 1.0, 10.0)  # of the noise, relative to the size of each array of the statistic
@@ -114,7 +115,7 @@ def examine(
     found: dict[str, Finding] = {}
     if surrogate.psi is not None and surrogate.phi is not None:
         psi, phi = surrogate.psi, surrogate.phi
-        rise = lambda p: psi(p) - psi(tau) - inner(s, jax.tree.map(jnp.subtract, phi(p), phi(tau)))
+        rise = lambda p: psi(p) - psi(tau) - optax.tree.vdot(s, optax.tree.sub(phi(p), phi(tau)))
         found["majorization"] = Finding(jax.vmap(lambda p: above(f(p), f(tau) + rise(p), size))(thetas), thetas)
         slope, wanted = flat(jax.grad(f)(tau)), flat(jax.grad(rise)(tau))
         tilt = norm(slope - wanted) / (norm(slope) + norm(wanted) + size + TINY)
@@ -146,7 +147,7 @@ def in_two_parts(surrogate: LinearSurrogate, params: Tree, data: ClientData) -> 
         )
         for real, count in parts
     ]
-    return jax.tree.map(jnp.add, *statistics)
+    return optax.tree.add(*statistics)
 
 
 def changed_by_padding(surrogate: LinearSurrogate, params: Tree, data: ClientData) -> jax.Array:

@@ -19,17 +19,16 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from majorant.core import Key
-from majorant.math.checks import check_range
+from majorant.math.checks import check_range, check_whole
+from majorant.math.linear_systems import with_ridge
+from majorant.math.projections import positive_semidefinite
+from majorant.math.quadratic import EXACT, columns_in, solve_quadratic
+from majorant.math.symmetric import pack, unpack
 from majorant.solvers import Batch
-from majorant.surrogates.linear.accelerated import EXACT, columns_in, solve_quadratic
 from majorant.surrogates.linear.lasso import lasso_codes
-from majorant.surrogates.linear.projections import positive_semidefinite
 from majorant.surrogates.linear.record import LinearSurrogate
-from majorant.surrogates.linear.symmetric import pack, unpack
-from majorant.surrogates.linear.validation import check_whole
 from majorant.surrogates.regularizers import constraint as infinite_outside
 
 CONSTRAINTS = (None, "unit-ball")
@@ -130,18 +129,6 @@ def as_vectors(x: jax.Array, features: int, dtype: jnp.dtype) -> jax.Array:
     if flat.shape[1] != features:
         raise ValueError(f"samples of shape {x.shape[1:]} have {flat.shape[1]} features, the surrogate has {features}")
     return flat.astype(dtype)
-
-
-def with_ridge(gram: jax.Array, weight: float | np.ndarray) -> jax.Array:
-    """G + weight · I, for a system that can be solved: a weight that rounding would swallow is raised to just above.
-
-    The eigenvalues of a projected matrix may lie below 0 by a rounding error, which is in proportion to the largest.
-
-    >>> with_ridge(jnp.array([[1e9, 0.0], [0.0, -1.0]]), 1e-3).round()[1, 1] > 0
-    Array(True, dtype=bool)
-    """
-    swallowed = 8 * jnp.finfo(gram.dtype).eps * jnp.trace(gram, axis1=-2, axis2=-1)[..., None]
-    return gram + jnp.maximum(weight, swallowed)[..., None] * jnp.eye(gram.shape[-1], dtype=gram.dtype)
 
 
 def gram_and_cross(x: jax.Array, codes: jax.Array, shares: jax.Array) -> dict[str, jax.Array]:

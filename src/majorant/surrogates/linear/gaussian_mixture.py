@@ -29,7 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from majorant.core import Key, Tree
-from majorant.math.checks import check_range
+from majorant.math.checks import check_range, check_whole
 from majorant.solvers import Batch
 from majorant.surrogates.linear.gaussian_shapes import ROOT, Shape, shape_of
 from majorant.surrogates.linear.latent import (
@@ -45,7 +45,6 @@ from majorant.surrogates.linear.latent import (
     samples,
 )
 from majorant.surrogates.linear.record import LinearSurrogate
-from majorant.surrogates.linear.validation import check_whole
 
 
 class MixturePrior(NamedTuple):

@@ -25,8 +25,8 @@ import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
 
 from majorant.core import Tree
-from majorant.surrogates.linear.projections import positive_semidefinite
-from majorant.surrogates.linear.symmetric import pack, unpack
+from majorant.math.projections import positive_semidefinite
+from majorant.math.symmetric import pack, unpack
 
 ROOT = math.sqrt(2)
 NEWTON_STEPS = 6  # from within a factor of two of the root of a cubic: enough for double precision

@@ -15,6 +15,7 @@ Reference: Dieuleveut et al., 2025, Example 1 and Appendices A.1, E.1.
 from __future__ import annotations
 
 import jax
+import optax
 
 from majorant.core import Tree, squared_norm
 from majorant.math.checks import check_range
@@ -37,7 +38,6 @@ def proximal_gradient(model: Model, *, rho: float, regularizer: Regularizer | No
     check_range("rho", rho, above=0)
     g = nothing() if regularizer is None else regularizer
     model = without_statistics(model)
-    scaled = lambda params, factor: jax.tree.map(lambda a: a * factor, params)
 
     def statistic(params: Tree, batch: Batch) -> Tree:
         loss = lambda params: batch.mean(model.losses(params, batch.x, batch.y))
@@ -52,7 +52,7 @@ def proximal_gradient(model: Model, *, rho: float, regularizer: Regularizer | No
         losses=model.losses,
         penalty=g.value,
         psi=lambda params: squared_norm(params) / (2 * rho),
-        phi=lambda params: scaled(params, 1 / rho),
-        metric=lambda s, direction: scaled(direction, 1 / rho),
+        phi=lambda params: optax.tree.scale(1 / rho, params),
+        metric=lambda s, direction: optax.tree.scale(1 / rho, direction),
         predict=model.predict,
     )

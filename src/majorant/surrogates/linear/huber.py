@@ -22,16 +22,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from majorant.core import Key, Tree
-from majorant.math.checks import check_range
+from majorant.math.checks import check_range, check_whole
+from majorant.math.linear_systems import solve_normal
+from majorant.math.projections import positive_semidefinite
+from majorant.math.quadratic import EXACT
+from majorant.math.symmetric import pack, unpack
 from majorant.solvers import Batch
-from majorant.surrogates.linear.accelerated import EXACT
 from majorant.surrogates.linear.dictionary import as_vectors
 from majorant.surrogates.linear.latent import located
-from majorant.surrogates.linear.least_squares import solve_normal
-from majorant.surrogates.linear.projections import positive_semidefinite
 from majorant.surrogates.linear.record import LinearSurrogate
-from majorant.surrogates.linear.symmetric import pack, unpack
-from majorant.surrogates.linear.validation import check_whole
 
 INTERCEPT_L2 = 1e-8  # T exists for every statistic; of no consequence for the intercept
 

@@ -17,12 +17,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from majorant.core import Key
-from majorant.math.checks import check_range
+from majorant.math.checks import check_range, check_whole
+from majorant.math.quadratic import EXACT
 from majorant.solvers import Batch
-from majorant.surrogates.linear.accelerated import EXACT
 from majorant.surrogates.linear.dictionary import as_vectors
 from majorant.surrogates.linear.record import LinearSurrogate
-from majorant.surrogates.linear.validation import check_whole
 
 
 def k_means(

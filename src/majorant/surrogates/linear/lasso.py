@@ -7,7 +7,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from majorant.surrogates.linear.accelerated import EXACT, soft_threshold, solve_quadratic
+from majorant.math.quadratic import EXACT, soft_threshold, solve_quadratic
 
 
 @partial(jax.jit, static_argnames=("positive", "tolerance", "iterations"))
@@ -23,7 +23,7 @@ def lasso_codes(
 ) -> jax.Array:
     """argmin over h of ½ ‖z − θ h‖² + l1 ‖h‖₁ + (l2/2) ‖h‖² for every row z of ``x`` (n, p): codes (n, K).
 
-    ``dictionary`` is θ (p, K); ``positive`` asks for h ≥ 0. θᵀθ and θᵀz are computed once; see `accelerated` for the
+    ``dictionary`` is θ (p, K); ``positive`` asks for h ≥ 0. θᵀθ and θᵀz are computed once; see `math.quadratic` for the
     method and for ``tolerance`` and ``iterations``. Gradients do not pass through the codes: that of the minimal value
     in θ is that at fixed codes (Danskin).
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import logsumexp
 
-from majorant.surrogates.linear.projections import simplex
+from majorant.math.projections import simplex
 from majorant.surrogates.linear.record import LinearSurrogate
 
 CLOSE = 1e-4  # by which given weights may miss a sum of 1

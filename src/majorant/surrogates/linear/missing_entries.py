@@ -28,14 +28,15 @@ import jax
 import jax.numpy as jnp
 
 from majorant.core import Key
-from majorant.math.checks import check_range
+from majorant.math.checks import check_range, check_whole
+from majorant.math.linear_systems import with_ridge
+from majorant.math.projections import positive_semidefinite
+from majorant.math.quadratic import EXACT
+from majorant.math.symmetric import pack, unpack
 from majorant.solvers import Batch
-from majorant.surrogates.linear.accelerated import EXACT
-from majorant.surrogates.linear.dictionary import gram_and_cross, with_ridge
-from majorant.surrogates.linear.projections import positive_semidefinite
+from majorant.surrogates.linear.dictionary import gram_and_cross
 from majorant.surrogates.linear.record import LinearSurrogate
-from majorant.surrogates.linear.symmetric import pack, unpack
-from majorant.surrogates.linear.validation import check_entries, check_whole
+from majorant.surrogates.linear.validation import check_entries
 
 KINDS = ("per-item", "imputation")
 

@@ -23,7 +23,7 @@ import numpy as np
 from jax.scipy.special import gammaln
 
 from majorant.core import Key, Tree
-from majorant.math.checks import check_range
+from majorant.math.checks import check_range, check_whole
 from majorant.solvers import Batch
 from majorant.surrogates.linear.latent import (
     as_tree,
@@ -36,7 +36,7 @@ from majorant.surrogates.linear.latent import (
     samples,
 )
 from majorant.surrogates.linear.record import LinearSurrogate
-from majorant.surrogates.linear.validation import check_counts, check_whole
+from majorant.surrogates.linear.validation import check_counts
 
 
 def multinomial_mixture(
@@ -57,7 +57,7 @@ def multinomial_mixture(
     >>> surrogate.minimize({"shares": jnp.array([1.0]), "counts": jnp.array([[0.0, 1.0]])})["probabilities"]
     Array([[0.25, 0.75]], dtype=float32)
     """
-    check_whole("outcomes", outcomes, 2)
+    check_whole("outcomes", outcomes, least=2)
     check_whole("components", components)
     check_range("smoothing", smoothing, least=0)
     check_range("weight_smoothing", weight_smoothing, least=0)

@@ -36,11 +36,11 @@ import numpy as np
 from jax.scipy.special import gammaln
 
 from majorant.core import Key, Tree
-from majorant.math.checks import check_range
+from majorant.math.checks import check_range, check_whole
 from majorant.solvers import Batch
 from majorant.surrogates.linear.latent import given_weights, negative_log, posterior, precise
 from majorant.surrogates.linear.record import LinearSurrogate
-from majorant.surrogates.linear.validation import check_counts, check_whole
+from majorant.surrogates.linear.validation import check_counts
 
 NEWTON_STEPS = 6
 

@@ -24,6 +24,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from majorant.core import BLOCK_VALUES, ClientData, Key, Tree, blocks
 from majorant.solvers import Batch, whole
@@ -59,16 +60,7 @@ class LinearSurrogate(NamedTuple):
         """What T minimises, g + ψ − ⟨s, φ⟩, where ψ and φ are known."""
         assert self.psi is not None
         assert self.phi is not None
-        return self.penalty(params) + self.psi(params) - inner(statistic, self.phi(params))
-
-
-def inner(tree: Tree, other: Tree) -> jax.Array:
-    """The Euclidean product of two trees of the same shape.
-
-    >>> inner({"a": jnp.array([1.0, 2.0])}, {"a": jnp.array([3.0, 4.0])})
-    Array(11., dtype=float32)
-    """
-    return jnp.asarray(sum(jnp.vdot(a, b) for a, b in zip(jax.tree.leaves(tree), jax.tree.leaves(other), strict=True)))
+        return self.penalty(params) + self.psi(params) - optax.tree.vdot(statistic, self.phi(params))
 
 
 def mean_statistic(surrogate: LinearSurrogate, params: Tree, data: ClientData) -> Tree:
@@ -102,7 +94,7 @@ def block_sums(function: Callable[[Tree, Batch], Tree], params: Tree, data: Clie
     starts = jnp.arange(cut[1].shape[0]) * cut[1].shape[1]
     first = jax.tree.map(lambda a: a[0], cut)
     zero = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(part, first, starts[0]))
-    add = lambda sums, args: (jax.tree.map(jnp.add, sums, part(*args)), None)
+    add = lambda sums, args: (optax.tree.add(sums, part(*args)), None)
     return jax.lax.scan(add, zero, (cut, starts))[0]
 
 

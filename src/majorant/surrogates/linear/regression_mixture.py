@@ -22,7 +22,10 @@ import jax
 import jax.numpy as jnp
 
 from majorant.core import Key, Tree
-from majorant.math.checks import check_range
+from majorant.math.checks import check_range, check_whole
+from majorant.math.linear_systems import solve_normal, squared_errors
+from majorant.math.projections import positive_semidefinite
+from majorant.math.symmetric import pack, unpack
 from majorant.solvers import Batch
 from majorant.surrogates.linear.latent import (
     as_tree,
@@ -35,11 +38,7 @@ from majorant.surrogates.linear.latent import (
     precise,
     samples,
 )
-from majorant.surrogates.linear.least_squares import solve_normal, squared_errors
-from majorant.surrogates.linear.projections import positive_semidefinite
 from majorant.surrogates.linear.record import LinearSurrogate
-from majorant.surrogates.linear.symmetric import pack, unpack
-from majorant.surrogates.linear.validation import check_whole
 
 
 def regression_mixture(

@@ -1,16 +1,10 @@
-"""Checks of what users give: whole numbers, and samples that are counts or have missing entries."""
+"""Checks of samples that are counts or have missing entries."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-
-
-def check_whole(name: str, value: int, least: int = 1) -> None:
-    """Raises a ValueError unless a number is whole and at least ``least``."""
-    if isinstance(value, bool) or not abs(value) < float("inf") or value != int(value) or value < least:
-        raise ValueError(f"{name} must be a whole number, at least {least}; got {value!r}")
 
 
 def check_counts(x: Any) -> None:

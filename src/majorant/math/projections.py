@@ -6,10 +6,12 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import optax
 from jax.flatten_util import ravel_pytree
 
 from majorant.core import Tree
-from majorant.surrogates.linear.symmetric import pack, unpack
+from majorant.math.fista import fista
+from majorant.math.symmetric import pack, unpack
 
 
 def positive_semidefinite(packed: jax.Array, floor: float = 0.0) -> jax.Array:
@@ -54,12 +56,7 @@ def simplex(vector: jax.Array, total: float = 1.0) -> jax.Array:
     >>> simplex(jnp.array([0.5, 0.75, -1.0]))
     Array([0.375, 0.625, 0.   ], dtype=float32)
     """
-    ordered = -jnp.sort(-vector, axis=-1)
-    excess = jnp.cumsum(ordered, axis=-1) - total
-    counts = jnp.arange(1, vector.shape[-1] + 1)
-    support = (ordered - excess / counts > 0).sum(axis=-1, keepdims=True)
-    shift = jnp.take_along_axis(excess, support - 1, axis=-1) / support
-    return jnp.maximum(vector - shift, 0)
+    return jnp.vectorize(lambda row: optax.projections.projection_simplex(row, total), signature="(n)->(n)")(vector)
 
 
 def in_metric(project: Callable[[Tree], Tree], metric: Callable[[Tree], Tree], point: Tree, steps: int = 500) -> Tree:
@@ -80,14 +77,7 @@ def in_metric(project: Callable[[Tree], Tree], metric: Callable[[Tree], Tree], p
     start = jnp.ones_like(flat) + jnp.linspace(0, 1, flat.size, dtype=flat.dtype)  # not orthogonal to the top one
     top = jax.lax.fori_loop(0, 50, power, start / jnp.linalg.norm(start))
     largest = 1.05 * jnp.linalg.norm(times(top))
-
-    def step(_: int, state: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
-        here, ahead, t = state
-        new = onto(ahead - times(ahead - flat) / largest)
-        wrong_way = jnp.vdot(ahead - new, new - here) > 0  # then momentum starts anew
-        later = jnp.where(wrong_way, 1.0, (1 + jnp.sqrt(1 + 4 * t * t)) / 2)
-        return new, jnp.where(wrong_way, new, new + (t - 1) / later * (new - here)), later
-
+    step = lambda ahead: onto(ahead - times(ahead - flat) / largest)
     first = onto(flat)
-    found = jax.lax.fori_loop(0, steps, step, (first, first, jnp.ones((), flat.dtype)))[0]
+    found = fista(step, first, steps=steps, moves=lambda new, ahead: (new != ahead).any())
     return unravel(jnp.where(jnp.allclose(first, flat, rtol=0, atol=0), flat, found))

@@ -1,4 +1,9 @@
-"""Normal equations on features of all scales: solved with a diagonal of ones, where rounding errors are alike."""
+"""Symmetric linear systems that may be singular up to rounding.
+
+`with_ridge` is for many small systems at once, whose errors are in proportion to the largest eigenvalue. `solve_normal`
+is for the normal equations of few fits on features of all scales, where each entry has errors of its own size: they
+are solved with a diagonal of ones, where rounding errors are alike.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-EXACT = jax.lax.Precision.HIGHEST
+from majorant.math.quadratic import EXACT
+
+
+def with_ridge(gram: jax.Array, weight: float | np.ndarray) -> jax.Array:
+    """G + weight · I, for a system that can be solved: a weight that rounding would swallow is raised to just above.
+
+    The eigenvalues of a projected matrix may lie below 0 by a rounding error, which is in proportion to the largest.
+
+    >>> with_ridge(jnp.array([[1e9, 0.0], [0.0, -1.0]]), 1e-3).round()[1, 1] > 0
+    Array(True, dtype=bool)
+    """
+    swallowed = 8 * jnp.finfo(gram.dtype).eps * jnp.trace(gram, axis1=-2, axis2=-1)[..., None]
+    return gram + jnp.maximum(weight, swallowed)[..., None] * jnp.eye(gram.shape[-1], dtype=gram.dtype)
 
 
 def solve_normal(
