@@ -96,7 +96,9 @@ def measure(data: FederatedData, name: str, components: int) -> None:
     theirs()
     for _ in range(4):
         for batching in ("map", "vmap"):
-            run = mj.simulate(algorithm, data, rounds=2, evaluate_every=2, clients=batching)
+            run = mj.simulate(
+                algorithm, data, rounds=2, evaluation=mj.Evaluation(every=2), resources=mj.Resources(clients=batching)
+            )
             best[batching] = min(best[batching], run.seconds["train"] / 2)
         begin = time.perf_counter()
         theirs()

@@ -90,7 +90,7 @@ def main() -> dict[str, float]:
     theirs = TorchFedEM(data)
     ours_seconds, theirs_seconds, compile_seconds, rounds = [], [], 0.0, 0
     for _ in range(3):  # in turns
-        run = mj.simulate(algorithm, data, rounds=40, evaluate_every=40)
+        run = mj.simulate(algorithm, data, rounds=40, evaluation=mj.Evaluation(every=40))
         ours_seconds.append(run.seconds["train"] / 40)
         compile_seconds = max(compile_seconds, run.seconds["compile"])
         begin = time.perf_counter()
@@ -102,7 +102,9 @@ def main() -> dict[str, float]:
     samples, d = data.train.x.shape
     work = 3 * 2 * samples * d * COMPONENTS  # E-step, forward, gradient
     traffic = data.train.x.nbytes * 4  # E-step reads; a batch is gathered (read, written) and read
-    same = mj.simulate(algorithm, data, rounds=rounds, evaluate_every=rounds).summary()["test_accuracy"]["mean"]
+    same = mj.simulate(algorithm, data, rounds=rounds, evaluation=mj.Evaluation(every=rounds)).summary()[
+        "test_accuracy"
+    ]["mean"]
     sizes = f"{data.clients} clients, {samples} samples, d = {d}, {COMPONENTS} components"
     print(f"FedEM round, {sizes}, {jax.default_backend()} (the PyTorch loop runs on the CPU)")
     print(f"  ours {1e3 * ours:.1f} ms, PyTorch loop {1e3 * other:.0f} ms: {other / ours:.0f} times faster")

@@ -74,7 +74,9 @@ def ours(data: FederatedData, atoms: int, rounds: int, tolerance: float | None =
         data.spec.features[0], atoms, sparsity=SPARSITY, l2=RIDGE, tolerance=tolerance
     )
     algorithm = mj.fedmm(surrogate, data)
-    run = lambda: mj.simulate(algorithm, data, rounds=rounds, evaluate_every=rounds).seconds["train"] / rounds
+    run = lambda: (
+        mj.simulate(algorithm, data, rounds=rounds, evaluation=mj.Evaluation(every=rounds)).seconds["train"] / rounds
+    )
     run()
     return run
 

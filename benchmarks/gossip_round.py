@@ -74,7 +74,7 @@ def measure(name: str, topology: Topology, nodes: int, bandwidth: float) -> None
     data = problem(nodes)
     local = mj.local_sgd(LR, epochs=1, batch_size=BATCH)
     algorithm, peers = mj.fedavg(mj.models.linear(data), local=local), mj.gossip(topology)
-    run = lambda: mj.simulate(algorithm, data, rounds=ROUNDS, evaluate_every=ROUNDS, exchange=peers)
+    run = lambda: mj.simulate(algorithm, data, rounds=ROUNDS, evaluation=mj.Evaluation(every=ROUNDS), exchange=peers)
     network = run().federation.exchange.network  # the first run compiles
     ours = min(run().seconds["train"] / ROUNDS for _ in range(3))
     draw = lambda: network.draw(jax.random.key(0), 0)

@@ -97,9 +97,11 @@ def measure(problem: Problem, *, anew: bool = False, repeats: int = 5) -> dict[s
     """Seconds of a front by one program and by single runs, cold and warm; the models must be the same."""
     data, rounds = data_of(problem), problem.rounds
     together, alone = make(problem, data), make(problem, data)
-    one = lambda: mj.simulate(together, data, rounds=rounds, evaluate_every=rounds, grid={"lambda": WEIGHTS})
+    one = lambda: mj.simulate(
+        together, data, rounds=rounds, evaluation=mj.Evaluation(every=rounds), grid={"lambda": WEIGHTS}
+    )
     single = lambda algorithm, value: mj.simulate(
-        algorithm, data, rounds=rounds, evaluate_every=rounds, hyper={"lambda": value}
+        algorithm, data, rounds=rounds, evaluation=mj.Evaluation(every=rounds), hyper={"lambda": value}
     )
     each = lambda: [single(alone, value) for value in WEIGHTS]
     found = {"one program, cold": seconds(one), "single runs, cold": seconds(each)}
@@ -192,7 +194,7 @@ class TorchLoop:
         zeros = lambda fresh: fresh._replace(
             server=fresh.server._replace(value=jax.tree.map(np.zeros_like, fresh.server.value))
         )
-        (layer,) = mj.simulate(ours, data, rounds=20, evaluate_every=20, resume=zeros).server.value
+        (layer,) = mj.simulate(ours, data, rounds=20, evaluation=mj.Evaluation(every=20), resume=zeros).server.value
         with self.torch.no_grad():
             for p in shared.parameters():
                 p.zero_()

@@ -31,7 +31,13 @@ def measure(clients: int, budget: int | None) -> dict[str, float]:
     local = mj.local_sgd(0.1, batch_size=32, momentum=0.9)
     algorithm = mj.fedem(mj.models.linear(data), components=3, local=local)
     rounds = 20 if clients <= 10_000 else 3
-    run = mj.simulate(algorithm, data, rounds=rounds, evaluate_every=rounds, memory_budget=budget)
+    run = mj.simulate(
+        algorithm,
+        data,
+        rounds=rounds,
+        evaluation=mj.Evaluation(every=rounds),
+        resources=mj.Resources(memory_budget=budget),
+    )
     return {
         "samples": len(data.train.y),
         "round": run.seconds["train"] / rounds,

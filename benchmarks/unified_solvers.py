@@ -74,7 +74,7 @@ def measure(name: str, data: FederatedData, algorithm: Algorithm, *, seeds: int,
     theirs = dict.fromkeys(many, float("inf"))
     for _ in range(repeats):
         for count in best:
-            run = mj.simulate(algorithm, data, rounds=rounds, evaluate_every=rounds, seeds=count)
+            run = mj.simulate(algorithm, data, rounds=rounds, evaluation=mj.Evaluation(every=rounds), seeds=count)
             iterations = sum(run[i].history[-1]["iterations"] for i in range(count))
             best[count] = min(best[count], run.seconds["train"] / iterations)
             compiling = max(compiling, run.seconds["compile"])

@@ -54,7 +54,7 @@ def test_asvrcd_in_numpy_does_our_iterations():
     objective = mixture(data, lambda_=0.5, l2=0.1)
     algorithm = mj.methods.asvrcd(objective, constants=objective.constants(data), p_w=0.3, rho=0.2)
     record = lambda records, snapshot: seen.append(snapshot())
-    mj.simulate(algorithm, data, rounds=rounds, evaluate_every=1, on_evaluation=record)
+    mj.simulate(algorithm, data, rounds=rounds, evaluation=mj.Evaluation(every=1, report=record))
     server = jax.tree.map(lambda a: a[0], seen[0].server)
     theirs = Asvrcd(data, 0.5, 0.1, {k: float(v) for k, v in server.hyper.items()}, loop=False)
     block_key = lambda k, m, i: jax.random.fold_in(client_key(round_key(jax.random.key(0), k), m), i // DRAWN)

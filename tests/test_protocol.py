@@ -21,6 +21,7 @@ from majorant.engines.simulator import Simulation, Snapshot
 from majorant.exchange._stage import CHANNEL_STREAM, LOSS_STREAM
 from majorant.exchange.federation import Federation, federation
 from majorant.exchange.participation import Participation
+from records import over
 
 ROUNDS = 4
 TRAINING = np.flatnonzero(~zoo.problem().unseen)
@@ -28,7 +29,7 @@ every_algorithm = pytest.mark.parametrize("name", zoo.ZOO)
 
 
 def simulate(name: str, data: FederatedData | None = None, **options) -> Run:
-    options = {"rounds": ROUNDS, "evaluate_every": 2} | zoo.ZOO[name].options | options
+    options = over({"rounds": ROUNDS, "evaluation": mj.Evaluation(every=2)} | zoo.ZOO[name].options, options)
     return mj.simulate(zoo.algorithm(name), zoo.problem() if data is None else data, **options)
 
 
@@ -36,7 +37,7 @@ def simulate(name: str, data: FederatedData | None = None, **options) -> Run:
 def reference(name: str) -> tuple[Run, Snapshot]:
     """The run that others are compared with, and its state after two rounds."""
     halfway = []
-    run = simulate(name, on_evaluation=lambda records, snapshot: halfway.append(snapshot()))
+    run = simulate(name, evaluation=mj.Evaluation(report=lambda records, snapshot: halfway.append(snapshot())))
     return run, halfway[0]
 
 
@@ -169,7 +170,7 @@ def test_a_message_that_is_lost_changes_nobody(name):
         return
     seen = []
     record = lambda records, snapshot: seen.append(snapshot())
-    options = {"rounds": 1, "evaluate_every": 1, "channel": LOST, "on_evaluation": record}
+    options = {"rounds": 1, "evaluation": mj.Evaluation(every=1, report=record), "channel": LOST}
     run = simulate(name, resume=lambda fresh: seen.append(fresh) or fresh, **options)
     start, end = seen
     key = round_key(jax.random.key(0), 1)
@@ -220,19 +221,22 @@ def test_resuming_is_bitwise(name):
 @every_algorithm
 def test_one_client_at_a_time_from_files_and_with_more_padding_changes_nothing(name, tmp_path):
     """The streamed engine, with chunks of a single client, which the algorithm sees without a batch axis."""
-    assert_same(simulate(name, clients="map", extra_padding=7, state_folder=tmp_path), reference(name)[0])
+    assert_same(
+        simulate(name, resources=mj.Resources(clients="map", extra_padding=7, state_folder=tmp_path)),
+        reference(name)[0],
+    )
 
 
 @pytest.mark.parametrize("name", zoo.MECHANISMS)
 def test_streaming_clients_through_in_chunks_changes_nothing(name, tmp_path):
     row = zoo.problem().train.x[0].nbytes
     budget = 8 * 3 * max(zoo.SIZES) * row  # chunks of three clients; one of the six places is a filler
-    assert_same(simulate(name, memory_budget=budget, state_folder=tmp_path), reference(name)[0])
+    assert_same(simulate(name, resources=mj.Resources(memory_budget=budget, state_folder=tmp_path)), reference(name)[0])
 
 
 @pytest.mark.parametrize("name", zoo.MECHANISMS)
 def test_resident_clients_one_at_a_time_change_nothing(name):
-    assert_same(simulate(name, clients="map"), reference(name)[0])
+    assert_same(simulate(name, resources=mj.Resources(clients="map")), reference(name)[0])
 
 
 @every_algorithm
@@ -260,7 +264,7 @@ def engine_of(name: str) -> Resident:
     entry = zoo.ZOO[name]
     settings = run_settings(zoo.algorithm(name), 0, None, entry.options["hyper"], None)
     together = federation(zoo.algorithm(name), training=TRAINING, exchange=entry.options.get("exchange"))
-    engine = Simulation(together, zoo.problem(), settings, ROUNDS, "auto", None, None, 0).engine
+    engine = Simulation(together, zoo.problem(), settings, ROUNDS).engine
     assert isinstance(engine, Resident)
     return engine
 
@@ -285,7 +289,7 @@ ABSENT_THEN_TWO = Participation(
 def test_nobody_changes_nothing_and_two_change_themselves(name):
     algorithm, seen = zoo.algorithm(name), []
     record = lambda records, snapshot: seen.append(snapshot())
-    options = {"rounds": 2, "evaluate_every": 1, "participation": ABSENT_THEN_TWO, "on_evaluation": record}
+    options = {"rounds": 2, "evaluation": mj.Evaluation(every=1, report=record), "participation": ABSENT_THEN_TWO}
     if algorithm.traits.needs_everyone:
         with pytest.raises(ValueError, match="must see every client in every round"):
             simulate(name, **options)

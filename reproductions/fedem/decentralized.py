@@ -51,7 +51,7 @@ def best_rate(context: Context, topology: Topology | None, scaling: str = "sizes
         rounds=rounds,
         grid={"lr": RATES},
         seeds=seeds,
-        evaluate_every=rounds,
+        evaluation=mj.Evaluation(every=rounds),
         exchange=None if topology is None else mj.gossip(topology, scaling=scaling),
     )
     means = np.array([scores.summary(run.metric)["test_accuracy"]["mean"] for scores in run.scores])
@@ -64,7 +64,9 @@ def trained(context: Context, data: FederatedData, rate: float, label: str = "wi
     rounds = rounds_of(context, 200)
     every = max(1, rounds // EVALUATIONS)
     seeds, hyper = context.seeds or SEEDS, {"lr": rate}
-    return mj.simulate(fedem(data), data, rounds=rounds, hyper=hyper, seeds=seeds, evaluate_every=every, **options)
+    return mj.simulate(
+        fedem(data), data, rounds=rounds, hyper=hyper, seeds=seeds, evaluation=mj.Evaluation(every=every), **options
+    )
 
 
 def curve(run: Run) -> tuple[list[float], list[float]]:
@@ -224,7 +226,7 @@ def rates(context: Context) -> list[Result]:
         for k in lengths:
             context.tell(f"{label}, {k} rounds")
             options = {"rounds": k, "hyper": {"lr": A0 / np.sqrt(k)}, "seeds": seeds, "exchange": exchange}
-            run = mj.simulate(em, data, evaluate_every=1, diagnostics=True, **options)
+            run = mj.simulate(em, data, evaluation=mj.Evaluation(every=1, diagnostics=True), **options)
             for bound in BOUNDS:
                 if bound.name in run.history[0]:
                     values = [line[bound.name] for lines in run.histories for line in lines]

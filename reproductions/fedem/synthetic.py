@@ -88,7 +88,9 @@ def tuned(
     context.tell(f"tuning {name}")
     algorithm = method.make(mj.models.linear(data), data)
     seeds = 1 if context.quick else TUNING_SEEDS
-    run = mj.simulate(algorithm, data, rounds=rounds, grid=grid, seeds=seeds, evaluate_every=rounds, **options)
+    run = mj.simulate(
+        algorithm, data, rounds=rounds, grid=grid, seeds=seeds, evaluation=mj.Evaluation(every=rounds), **options
+    )
     means = np.array([scores.summary(run.metric)[f"{part}_{run.metric}"]["mean"] for scores in run.scores])
     best = int(np.nanargmax(means.reshape(-1, seeds).mean(axis=1)))
     return dict(run.settings[best * seeds]["hyper"])
@@ -101,7 +103,13 @@ def trained(
     context.tell(f"training {name}")
     algorithm = METHODS[name].make(mj.models.linear(data), data)
     return mj.simulate(
-        algorithm, data, rounds=rounds, hyper=hyper, seeds=context.seeds or SEEDS, evaluate_every=rounds, **options
+        algorithm,
+        data,
+        rounds=rounds,
+        hyper=hyper,
+        seeds=context.seeds or SEEDS,
+        evaluation=mj.Evaluation(every=rounds),
+        **options,
     )
 
 
@@ -218,7 +226,9 @@ def figure1_components(context: Context) -> list[Result]:
         context.tell(f"training FedEM with {components} components")
         algorithm = mj.fedem(mj.models.linear(data), components=components, local=sgd())
         seeds = context.seeds or SEEDS
-        run = mj.simulate(algorithm, data, rounds=rounds, hyper=hyper, seeds=seeds, evaluate_every=rounds)
+        run = mj.simulate(
+            algorithm, data, rounds=rounds, hyper=hyper, seeds=seeds, evaluation=mj.Evaluation(every=rounds)
+        )
         rows[0].append(percent(run))
         rows[1].append(percent(run, part="bottom_decile"))
         summary = run.summary()["test_accuracy"]
@@ -265,7 +275,9 @@ def clusters(context: Context) -> list[Result]:
         local = sgd()._replace(schedule=mj.schedules.constant())
         algorithm = mj.fedem(mj.models.linear(data), components=components, local=local)
         rounds, seeds, hyper = rounds_of(context, 200), context.seeds or SEEDS, {"lr": RATES[0]}
-        runs = mj.simulate(algorithm, data, rounds=rounds, hyper=hyper, seeds=seeds, evaluate_every=rounds)
+        runs = mj.simulate(
+            algorithm, data, rounds=rounds, hyper=hyper, seeds=seeds, evaluation=mj.Evaluation(every=rounds)
+        )
         for number in range(len(runs)):
             found = np.asarray(runs[number].server.value[0]["weight"])[..., 0]  # (M, d)
             true = data.truth["theta"]

@@ -97,10 +97,8 @@ def follow(algorithm: Algorithm, setting: Setting, *, rounds: int, share: float 
         algorithm,
         setting.data,
         rounds=rounds,
-        evaluate_every=max(1, rounds // POINTS),
+        evaluation=mj.Evaluation(every=max(1, rounds // POINTS), diagnostics=True, report=look if naive else None),
         participation=mj.participation.uniform(share) if share < 1 else None,
-        diagnostics=True,
-        on_evaluation=look if naive else None,
         **options,
     )
     numbers = lambda name: np.array([[line[name] for line in one.history] for one in each(run)])
@@ -136,9 +134,8 @@ def best_beta(algorithm: Algorithm, setting: Setting, rounds: int, context: Cont
         algorithm,
         setting.data,
         rounds=rounds,
-        evaluate_every=rounds,
+        evaluation=mj.Evaluation(every=rounds, diagnostics=True),
         participation=mj.participation.uniform(SHARE),
-        diagnostics=True,
         grid={"beta": grid},
         seeds=seeds,
         **options,
@@ -182,9 +179,8 @@ def longer(context: Context) -> list[Result]:
             setting.data,
             rounds=rounds,
             channel=CHANNEL,
-            evaluate_every=max(1, rounds // 10),
+            evaluation=mj.Evaluation(every=max(1, rounds // 10), diagnostics=True),
             participation=mj.participation.uniform(SHARE),
-            diagnostics=True,
             grid={"beta": betas},
             seeds=seeds,
         )

@@ -184,10 +184,11 @@ def compare(problem: Problem, case: Case, rounds: int, seeds: int) -> list[Any]:
         problem.data,
         rounds=rounds,
         seeds=seeds,
-        evaluate_every=1,
+        evaluation=mj.Evaluation(
+            every=1, report=lambda records, snapshot: path.append(snapshot().server.value.statistic)
+        ),
         participation=mj.participation.bernoulli(SHARE) if partial else None,
         channel=quantized(4) if partial else None,
-        on_evaluation=lambda records, snapshot: path.append(snapshot().server.value.statistic),
     )
     pooled = pool(problem.data)
     first = jax.tree.map(lambda a: np.broadcast_to(np.asarray(a), (seeds, *np.shape(a))), start)

@@ -55,8 +55,7 @@ def test_the_rate_of_the_theorem_holds():
         algorithm,
         DATA,
         rounds=rounds,
-        evaluate_every=1,
-        diagnostics=True,
+        evaluation=mj.Evaluation(every=1, diagnostics=True),
         hyper={"lambda": lam, "lr": bounds.step_size(smooth, tau=1, rounds=rounds)},
         resume=lambda fresh: start.append(fresh) or fresh,
     )

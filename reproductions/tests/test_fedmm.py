@@ -37,11 +37,11 @@ def test_the_step_of_parameter_averaging_is_measured_in_surrogate_space(setting)
         algorithm,
         setting.data,
         rounds=2,
-        evaluate_every=1,
+        evaluation=mj.Evaluation(
+            every=1, diagnostics=True, report=lambda records, snapshot: seen.append(snapshot().server.value.params)
+        ),
         hyper={"beta": beta},
         channel=f.CHANNEL,
-        diagnostics=True,
-        on_evaluation=lambda records, snapshot: seen.append(snapshot().server.value.params),
     )
     pooled, first_run = f.pool(setting.data), lambda tree: jax.tree.map(lambda a: a[0], tree)
     first, second = (f.mean_statistic(setting.surrogate, first_run(at), pooled) for at in seen)

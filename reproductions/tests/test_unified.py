@@ -45,7 +45,7 @@ def test_a_path_has_gaps_and_errors_of_every_data_set(problem):
     method = figures.GENERAL["ASVRCD-PFL"][0]
     path = follow(problem, method, 4, 2)
     algorithm, hyper = prepared(problem, method)
-    runs = mj.simulate(algorithm, problem.data, rounds=4, hyper=hyper, evaluate_every=2)
+    runs = mj.simulate(algorithm, problem.data, rounds=4, hyper=hyper, evaluation=mj.Evaluation(every=2))
     assert path.rounds.tolist() == [0, 2, 4]
     assert (np.diff(path.iterations, axis=1) > 0).all()
     for i, (data, best) in enumerate(zip(problem.data, problem.minima, strict=True)):

@@ -112,8 +112,8 @@ def follow(
             {records[0]["round"]: confusions(snapshot().server.value)}
         ),
     }
-    first = mj.simulate(algorithm, agents.data, evaluate_every=1, until="round >= 1", **options)
-    run = mj.simulate(algorithm, agents.data, evaluate_every=every, resume=first.snapshot, **options)
+    first = mj.simulate(algorithm, agents.data, evaluation=mj.Evaluation(every=1, until="round >= 1"), **options)
+    run = mj.simulate(algorithm, agents.data, evaluation=mj.Evaluation(every=every), resume=first.snapshot, **options)
     shape = (len(lambdas), len(seeds))
     together = lambda which: np.stack([look[which].reshape(*shape, *look[which].shape[1:]) for look in looks.values()])
     refused = np.array([sum(line["rejected"] for line in lines) for lines in run.histories])

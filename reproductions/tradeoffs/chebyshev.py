@@ -113,7 +113,9 @@ def concave_front(context: Context) -> list[Result]:
 
     context.tell(f"weighted sums: {len(weights)} λ, {starts} starts, {rounds} rounds")
     summed = mj.tradeoffs.weighted_sum(model, other, local=local)
-    run = mj.simulate(summed, data, rounds=rounds, evaluate_every=rounds, seeds=starts, grid={"lambda": weights})
+    run = mj.simulate(
+        summed, data, rounds=rounds, evaluation=mj.Evaluation(every=rounds), seeds=starts, grid={"lambda": weights}
+    )
     theta = np.asarray(run.snapshot.server.value).reshape(len(weights), starts, DIMENSION)
     rows: list[list[Any]] = []
     points: dict[str, list[np.ndarray]] = {"weighted sums": [], "Chebyshev": []}
@@ -129,7 +131,9 @@ def concave_front(context: Context) -> list[Result]:
         model, other, clients=1, preferences=0.5, local=local, mirror_rate=MIRROR_RATE, memory=MEMORY
     )
     lambdas = [1 - w for w in preferences]  # f₁ then has preference ½ · 2(1 − λ) = w, and f₂ ½ · 2λ = 1 − w
-    run = mj.simulate(algorithm, data, rounds=rounds, evaluate_every=rounds, seeds=starts, grid={"lambda": lambdas})
+    run = mj.simulate(
+        algorithm, data, rounds=rounds, evaluation=mj.Evaluation(every=rounds), seeds=starts, grid={"lambda": lambdas}
+    )
     theta = np.asarray(run.snapshot.server.value).reshape(len(preferences), starts, DIMENSION)
     for w, each in zip(preferences, theta, strict=True):
         found = ends(each)
@@ -278,7 +282,14 @@ def worst_client(context: Context) -> Result:
         data = own_labels(count, seed)
         for name, method in methods.items():
             context.tell(f"partition {seed}: {name}")
-            run = mj.simulate(method.algorithm, data, rounds=rounds, evaluate_every=rounds, seed=seed, grid=method.grid)
+            run = mj.simulate(
+                method.algorithm,
+                data,
+                rounds=rounds,
+                evaluation=mj.Evaluation(every=rounds),
+                seed=seed,
+                grid=method.grid,
+            )
             server = run.snapshot.server
             judged = judge(model, data, server.value)
             found.setdefault(name, []).append(outcome(judged, run.settings)[1])

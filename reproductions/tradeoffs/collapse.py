@@ -113,7 +113,9 @@ def reached(context: Context, model: Model, held: Agents, lambdas: Sequence[floa
     theirs = released(model, "iid")
 
     def train(algorithm: Algorithm, rounds: int, **options: Any) -> Run:
-        return mj.simulate(algorithm, held.data, rounds=rounds, evaluate_every=rounds, seeds=seeds, **options)
+        return mj.simulate(
+            algorithm, held.data, rounds=rounds, evaluation=mj.Evaluation(every=rounds), seeds=seeds, **options
+        )
 
     found, grid = {}, {"lambda": list(lambdas)}
     for name, rate in {"cold": 1.0, "cold, slow": 0.1}.items():

@@ -146,7 +146,9 @@ def against_the_front(context: Context, split: str) -> Result:
     for name, (local, rounds) in ways.items():
         context.tell(f"{split}: {name}, {rounds} rounds")
         algorithm = mj.tradeoffs.weighted_sum(problem.model, mj.criteria.squared_norm(problem.factor), local=local)
-        run = mj.simulate(algorithm, problem.data, rounds=rounds, evaluate_every=rounds, grid={"lambda": lambdas})
+        run = mj.simulate(
+            algorithm, problem.data, rounds=rounds, evaluation=mj.Evaluation(every=rounds), grid={"lambda": lambdas}
+        )
         ours = problem.measured(flattened(run.snapshot.server.value))
         away = distance_to_curve(ours, curve)
         weights = np.stack([1 - np.array(lambdas), np.array(lambdas)], axis=1)
@@ -254,8 +256,7 @@ def sides(problem: Convex, best: np.ndarray, tau: int, batch: int | None, rounds
         rounds=rounds,
         seeds=listed,
         hyper=hyper,
-        evaluate_every=1,
-        on_evaluation=lambda records, snapshot: path.append(snapshot().server.value),
+        evaluation=mj.Evaluation(every=1, report=lambda records, snapshot: path.append(snapshot().server.value)),
     )
     ends = np.stack([np.asarray(flattened(params)) for params in path])  # (rounds, runs, parameters)
     begins = np.concatenate([np.broadcast_to(problem.start, (1, *ends.shape[1:])), ends[:-1]])

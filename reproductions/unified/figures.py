@@ -319,7 +319,7 @@ def times(setting: Setting, problems: dict[float, Problem], methods: list[str]) 
             spent = []
             for data, own in ((problem.data[0], single), (problem.data, hyper)):
                 for _ in range(2):  # the first one compiles
-                    run = mj.simulate(algorithm, data, rounds=rounds, hyper=own, evaluate_every=rounds)
+                    run = mj.simulate(algorithm, data, rounds=rounds, hyper=own, evaluation=mj.Evaluation(every=rounds))
                 done = sum(lines[-1]["iterations"] for lines in run.histories)
                 spent.append(1000 * run.seconds["train"] / done)
             a_round = spent[0] * run.histories[0][-1]["iterations"] / rounds

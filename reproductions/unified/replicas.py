@@ -107,7 +107,11 @@ def follow(
     found.append((0, [0.0] * len(minima), np.asarray(value(starts, samples)), errors(problem, *starts)))
     every = max(1, rounds // evaluations)
     run = mj.simulate(
-        algorithm, problem.data, rounds=rounds, hyper=own | (hyper or {}), evaluate_every=every, on_evaluation=look
+        algorithm,
+        problem.data,
+        rounds=rounds,
+        hyper=own | (hyper or {}),
+        evaluation=mj.Evaluation(every=every, report=look),
     )
     times, iterations, values, error = (np.array(column) for column in zip(*found, strict=True))
     return Path(times, iterations.T, values.T - minima[:, None], error.T, run.seconds["train"])

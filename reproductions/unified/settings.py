@@ -215,9 +215,8 @@ def simulated(algorithm: Algorithm, data: FederatedData, rounds: int, every: int
         algorithm,
         data,
         rounds=rounds,
-        evaluate_every=every,
-        diagnostics=True,
-        clients="vmap",
+        evaluation=mj.Evaluation(every=every, diagnostics=True),
+        resources=mj.Resources(clients="vmap"),
         **options,
     )
 

@@ -70,7 +70,9 @@ def gaps(
     """The rounds, iterations and F − F* (a share of that at the start) at evaluations, the latter two for each seed."""
     best, algorithm = reference_solution(objective, data), make(objective, data)
     every = max(1, rounds // evaluations)
-    run = mj.simulate(algorithm, data, rounds=rounds, seeds=seeds, evaluate_every=every, diagnostics=True)
+    run = mj.simulate(
+        algorithm, data, rounds=rounds, seeds=seeds, evaluation=mj.Evaluation(every=every, diagnostics=True)
+    )
     column = lambda name: np.array([[line[name] for line in lines] for lines in run.histories])
     start = first_value(objective, data) - best.value
     return column("round")[0], column("iterations"), (column("objective") - best.value) / start, run

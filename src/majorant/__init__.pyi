@@ -22,6 +22,8 @@ from .core import Upload as Upload
 from .core import Uploads as Uploads
 from .core import View as View
 from .data import FederatedData as FederatedData
+from .engines import Evaluation as Evaluation
+from .engines import Resources as Resources
 from .engines import simulate as simulate
 from .exchange import chain as chain
 from .exchange import channel as channel

@@ -18,6 +18,7 @@ from majorant.engines.population import bucket_edges, build_buckets
 from majorant.exchange.federation import Federation
 from majorant.metrics.scores import across_clients, bottom_decile
 from majorant.solvers import permutation
+from records import over
 
 SIZES = np.array([8, 60, 9, 300, 10, 64, 8, 280, 70, 9])
 
@@ -48,7 +49,11 @@ def algorithm_and_participation():
 
 def train(**options):
     algorithm, some = algorithm_and_participation()
-    return mj.simulate(algorithm, problem(), rounds=6, evaluate_every=2, seeds=2, participation=some, **options)
+    return mj.simulate(
+        algorithm,
+        problem(),
+        **over({"rounds": 6, "evaluation": mj.Evaluation(every=2), "seeds": 2, "participation": some}, options),
+    )
 
 
 def assert_same(one, two, tolerance=1e-6):
@@ -89,7 +94,10 @@ def test_there_are_several_buckets():
 
 
 def test_streamed_clients_give_the_same_numbers_in_any_place(reference, tmp_path):
-    for options in ({"memory_budget": 1 << 12}, {"state_folder": tmp_path}):
+    for options in (
+        {"resources": mj.Resources(memory_budget=1 << 12)},
+        {"resources": mj.Resources(state_folder=tmp_path)},
+    ):
         run = train(**options)
         assert_same(run.snapshot[:2], reference.snapshot[:2])
         for mine, theirs in zip(run.scores, reference.scores, strict=True):
@@ -101,14 +109,14 @@ def test_methods_that_compare_all_uploads_refuse_what_does_not_fit():
     model = mj.models.linear(data)
     for algorithm in (mj.clustered(model, clients=data.clients), mj.mocha(model, clients=data.clients)):
         with pytest.raises(ValueError, match=r"holds the uploads of all \d+ clients.*memory budget"):
-            mj.simulate(algorithm, data, rounds=1, memory_budget=1 << 10)
+            mj.simulate(algorithm, data, rounds=1, resources=mj.Resources(memory_budget=1 << 10))
 
 
 @pytest.mark.parametrize("folder", [False, True])
 def test_a_run_resumes_from_any_evaluation(reference, tmp_path, folder):
     taken = []
-    train(on_evaluation=lambda lines, snapshot: taken.append(snapshot()))
-    run = train(resume=taken[0], **({"state_folder": tmp_path} if folder else {}))
+    train(evaluation=mj.Evaluation(report=lambda lines, snapshot: taken.append(snapshot())))
+    run = train(resume=taken[0], **({"resources": mj.Resources(state_folder=tmp_path)} if folder else {}))
     assert_same(run.snapshot[:2], reference.snapshot[:2], 1e-6 if folder else 0)
     strip = lambda history: [{k: v for k, v in line.items() if k != "seconds"} for line in history]
     assert [line["round"] for line in run.history] == [2, 4, 6]
@@ -150,14 +158,15 @@ def test_permutations_are_uniform_for_clients_of_any_size(size):
 
 
 def test_blocks_of_samples_change_nothing(monkeypatch):
-    monkeypatch.setattr("majorant.core.BLOCK_VALUES", 64)
+    monkeypatch.setattr("majorant.core.trees.BLOCK_VALUES", 64)
     x, y = jnp.arange(1000.0).reshape(200, 5), jnp.arange(200)
     function = lambda x, y: jnp.stack([x.sum(axis=1), x[:, 0] * y], axis=1)
     np.testing.assert_array_equal(blockwise(function, x, y), function(x, y))
 
 
 BAD = [
-    {"evaluate_every": 0}, {"evaluate_every": -1}, {"seed": -1}, {"seed": 1 << 32}, {"clients": "some"}, {"rounds": 0},
+    {"evaluation": mj.Evaluation(every=0)}, {"evaluation": mj.Evaluation(every=-1)}, {"seed": -1}, {"seed": 1 << 32},
+    {"resources": mj.Resources(clients="some")}, {"rounds": 0},
     {"grid": {"lr": []}}, {"grid": {"lr": [-1.0, 0.1]}}, {"hyper": {"lr": float("nan")}}, {"hyper": {"nonsense": 1.0}},
 ]  # fmt: skip
 

@@ -61,14 +61,13 @@ def simulation(points: list[float], **options) -> Simulation:
     data = mj.data.synthetic_mixture(clients=6, dimension=3, seed=0)
     algorithm = mj.fedavg(mj.models.linear(data), local=mj.local_sgd(epochs=2, batch_size=8))
     settings = run_settings(algorithm, 0, 2, None, {"lr": points})
-    options = {"memory_budget": None, "state_folder": None} | options
     some = federation(algorithm, training=np.arange(6), participation=mj.participation.bernoulli(0.5))
-    return Simulation(some, data, settings, 5, "auto", extra_padding=0, **options)
+    return Simulation(some, data, settings, 5, **options)
 
 
 def drawn_in_a_round(points: list[float], tmp_path=None) -> list[int]:
     """By the programs of the resident engine or, with a folder, of the streamed one; nothing is compiled."""
-    simulated = simulation(points, state_folder=tmp_path)
+    simulated = simulation(points, resources=mj.Resources(state_folder=tmp_path))
     engine, runs = simulated.engine, len(simulated.settings)
     made, rates = engine.programs, {"lr": jnp.ones(runs)}
     if tmp_path is None:

@@ -12,9 +12,10 @@ from majorant.engines.replicas import with_own_hyper
 from majorant.engines.settings import run_settings
 from majorant.methods import asvrcd
 from majorant.objectives import mixture
+from records import over
 
 SEEDS = [3, 1]
-OPTIONS = {"rounds": 4, "evaluate_every": 2, "diagnostics": True}
+OPTIONS = {"rounds": 4, "evaluation": mj.Evaluation(every=2, diagnostics=True)}
 
 
 def drawn(**options):
@@ -48,7 +49,7 @@ def stochastic():
     data = [drawn(seed=seed, sigma=1.0) for seed in range(2)]
     objective = mixture(data[0], l2=0.1)
     made = [asvrcd(objective, constants=objective.constants(one), rho=0.2) for one in data]
-    return data, *with_own_hyper(made)
+    return data, *with_own_hyper(made, data)
 
 
 def assert_same(one, two, tolerance):
@@ -93,7 +94,7 @@ def test_values_per_run():
 def test_replicas_resume():
     (sets, algorithm, hyper), taken = fedem(), []
     keep = lambda lines, snapshot: taken.append(snapshot())
-    whole = mj.simulate(algorithm, sets, hyper=hyper, on_evaluation=keep, **OPTIONS)
+    whole = mj.simulate(algorithm, sets, hyper=hyper, **over(OPTIONS, {"evaluation": mj.Evaluation(report=keep)}))
     assert [s["seed"] for s in whole.settings] == [0, 1]
     resumed = mj.simulate(algorithm, sets, hyper=hyper, resume=taken[0], **OPTIONS)
     assert_same(resumed.snapshot[:2], whole.snapshot[:2], 0)
@@ -117,8 +118,8 @@ REFUSED = [
     (lambda: {"seeds": 3}, "2 data sets but 3 seeds"),
     (lambda: {"seeds": [1, 2, 3, 4]}, "2 data sets but 4 seeds"),
     (lambda: {"grid": {"lr": [0.1, 0.2]}}, "a grid needs one data set"),
-    (lambda: {"memory_budget": 1 << 10}, "fewer at a time, or a larger memory_budget"),
-    (lambda: {"state_folder": "somewhere"}, "leave state_folder out"),
+    (lambda: {"resources": mj.Resources(memory_budget=1 << 10)}, "fewer at a time, or a larger memory_budget"),
+    (lambda: {"resources": mj.Resources(state_folder="somewhere")}, "leave state_folder out"),
     (lambda: {"hyper": {"lr": [0.1, 0.2, 0.3]}}, "3 values of 'lr', but there are 2 runs"),
     (lambda: {"hyper": {"lr": [0.1, -0.3]}}, "lr must be"),
     (lambda: {"data": drawn(), "grid": {"lr": [0.1]}, "hyper": {"momentum": [0.1]}}, "there is a grid"),
@@ -143,4 +144,4 @@ def test_replicas_gossip_on_networks_of_their_own():
 
 def test_different_methods_are_refused():
     with pytest.raises(ValueError, match="are not one algorithm"):
-        with_own_hyper([fedem()[1], stochastic()[1]])
+        with_own_hyper([fedem()[1], stochastic()[1]], data_sets())

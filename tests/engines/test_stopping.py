@@ -13,6 +13,7 @@ from majorant.engines.stopping import Bound, Target, needs_diagnostics, number_o
 from majorant.exchange.federation import Federation
 from majorant.methods import acd
 from majorant.objectives import mixture, reference_solution
+from records import over
 
 ROUNDS = 60
 
@@ -25,12 +26,12 @@ def problem():
     return data, acd(objective, constants=objective.constants(data)), optimum
 
 
-def solve(**options):
-    data, algorithm, optimum = problem()
+def solve(optimum="known", **options):
+    data, algorithm, least = problem()
+    optimum = least if optimum == "known" else optimum
     with jax.enable_x64(True):
-        return mj.simulate(
-            algorithm, data, **({"rounds": ROUNDS, "evaluate_every": 3, "seeds": 2, "optimum": optimum} | options)
-        )
+        usual = {"rounds": ROUNDS, "evaluation": mj.Evaluation(every=3, optimum=optimum), "seeds": 2}
+        return mj.simulate(algorithm, data, **over(usual, options))
 
 
 @pytest.fixture(scope="module")
@@ -86,20 +87,20 @@ def test_double_precision_reaches_the_minimum(whole):
 def test_runs_stop_where_the_last_of_them_meets_the_bound(whole):
     met = first(whole, "gradient_norm", 1e-6)
     assert met[0] != met[1]
-    run = solve(until="gradient_norm < 1e-6")
+    run = solve(evaluation=mj.Evaluation(until="gradient_norm < 1e-6"))
     assert run.rounds == run.summary()["rounds"] == max(met) < ROUNDS
     assert run.stopped == run[0].stopped == "gradient_norm < 1e-06"
     assert "stopped by gradient_norm < 1e-06" in str(run.summary())
     assert run.communication[0]["rounds"] == run.rounds
-    sooner = solve(until=["suboptimality < 1e-30", "suboptimality < 1e-4"])
+    sooner = solve(evaluation=mj.Evaluation(until=["suboptimality < 1e-30", "suboptimality < 1e-4"]))
     assert sooner.rounds == max(first(whole, "suboptimality", 1e-4)) < run.rounds
 
 
 def test_resumed_runs_stop_at_the_same_round(whole):
     until, taken = "gradient_norm < 1e-6", []
-    run = solve(until=until, on_evaluation=lambda lines, snapshot: taken.append(snapshot()))
+    run = solve(evaluation=mj.Evaluation(until=until, report=lambda lines, snapshot: taken.append(snapshot())))
     for snapshot in (taken[1], taken[-1]):  # interrupted, and finished
-        again = solve(until=until, resume=snapshot)
+        again = solve(evaluation=mj.Evaluation(until=until), resume=snapshot)
         assert again.rounds == run.rounds
         assert again.stopped == run.stopped
         same = jax.tree.map(np.array_equal, again.snapshot[:2], run.snapshot[:2])
@@ -127,10 +128,10 @@ def test_unknown_names_are_refused_before_training():
         ("suboptimality < 1", "needs the minimum of the objective"),
     ):
         with pytest.raises(ValueError, match=words):
-            solve(until=until, optimum=None, on_evaluation=pytest.fail)
+            solve(optimum=None, evaluation=mj.Evaluation(until=until, report=pytest.fail))
     data = problem()[0]
     silent = mj.local(mj.models.linear(data))._replace(diagnostics=mj.Diagnostics())
     with pytest.raises(ValueError, match="must be a finite number"):
         solve(optimum=float("nan"))
     with pytest.raises(ValueError, match="does not measure its objective"):
-        mj.simulate(silent, data, rounds=1, optimum=0.0)
+        mj.simulate(silent, data, rounds=1, evaluation=mj.Evaluation(optimum=0.0))

@@ -152,7 +152,7 @@ def test_what_error_feedback_leaves_out_comes_later():
 
 def test_a_lost_message_leaves_control_variates_and_error_memories_right():
     """V = Σ μ_i V_i after every round, whoever was heard; a memory changes only where a message arrived."""
-    options = {"rounds": 6, "evaluate_every": 1, "diagnostics": True}
+    options = {"rounds": 6, "evaluation": mj.Evaluation(every=1, diagnostics=True)}
     half = mj.participation.bernoulli(0.7)
     lost = chain(quantized(8), lossy(0.4))
     run = mj.simulate(zoo.algorithm("fedmm"), zoo.problem(), channel=lost, participation=half, **options)
@@ -160,7 +160,11 @@ def test_a_lost_message_leaves_control_variates_and_error_memories_right():
     assert float(run.server.terms.inclusion) == pytest.approx(0.7 * 0.6)
     seen = []
     record = lambda lines, snapshot: seen.append(snapshot())
-    options = {"channel": chain(top_k(0.2), lossy(0.5)), "on_evaluation": record, "rounds": 3, "evaluate_every": 1}
+    options = {
+        "channel": chain(top_k(0.2), lossy(0.5)),
+        "evaluation": mj.Evaluation(report=record, every=1),
+        "rounds": 3,
+    }
     mj.simulate(zoo.algorithm("fedavg"), zoo.problem(), **options)
     same = lambda one, two: (one == two).reshape(*one.shape[:2], -1).all(axis=(0, 2))  # of each client
     for before, after in itertools.pairwise(seen):
@@ -193,8 +197,8 @@ def test_the_identity_changes_nothing_and_bytes_are_those_of_the_bits(problem):
 def test_compressed_training_still_comes_to_the_optimum(problem, channel):
     """Full batches, all clients: without compression it is gradient descent, and displacements vanish in the end."""
     data, plain = problem
-    far = mj.simulate(plain, data, rounds=1, diagnostics=True).history[-1]["gradient_squared"]
-    run = mj.simulate(plain, data, channel=channel, rounds=600, diagnostics=True, evaluate_every=600)
+    far = mj.simulate(plain, data, rounds=1, evaluation=mj.Evaluation(diagnostics=True)).history[-1]["gradient_squared"]
+    run = mj.simulate(plain, data, channel=channel, rounds=600, evaluation=mj.Evaluation(diagnostics=True, every=600))
     assert run.history[-1]["gradient_squared"] < 0.01 * far
     assert run.model(0).predict_proba(data.test.client(0)[0]).shape == (200, 2)
 

@@ -13,13 +13,14 @@ from majorant.core import tree_bytes
 from majorant.engines.memory import largest_value, rounds_that_count
 from majorant.exchange.federation import federation
 from majorant.exchange.participation import Participation, bernoulli
+from records import over
 
 NODES = len(zoo.SIZES) - 1
 ROUNDS = 4
 
 
 def run(algorithm, exchange=None, **options):
-    options = {"rounds": ROUNDS, "evaluate_every": 1} | options
+    options = over({"rounds": ROUNDS, "evaluation": mj.Evaluation(every=1)}, options)
     return mj.simulate(algorithm, zoo.problem(), exchange=exchange, **options)
 
 
@@ -57,7 +58,7 @@ def test_statistics_gossip_too_and_equal_weights_are_the_server(alpha, everyone)
     With nodes that are away, those that are there agree among themselves: the mean of V stays Σ μ_i V_i.
     """
     algorithm = zoo.fedmm_of(zoo.model(), alpha=alpha)
-    options = {"diagnostics": True} | ({} if everyone else {"participation": bernoulli(0.6)})
+    options = {"evaluation": mj.Evaluation(diagnostics=True)} | ({} if everyone else {"participation": bernoulli(0.6)})
     ours = run(algorithm, mj.gossip(mj.topology.complete()), **options)
     if everyone:
         star = run(algorithm, **options)
@@ -76,7 +77,7 @@ def test_statistics_on_a_ring_come_to_the_servers_minimum():
     """Full steps on all samples: on a star that is centralized MM; a ring comes to the same objective and agreement."""
     surrogate = mj.surrogates.proximal_gradient(zoo.model(), rho=0.3)
     algorithm = mj.fedmm(surrogate, zoo.problem(), step=0.3)
-    options = {"rounds": 400, "evaluate_every": 400, "diagnostics": True}
+    options = {"rounds": 400, "evaluation": mj.Evaluation(every=400, diagnostics=True)}
     star, ring = run(algorithm, **options), run(algorithm, mj.gossip(mj.topology.ring()), **options)
     assert ring.history[-1]["objective"] == pytest.approx(star.history[-1]["objective"], rel=1e-3)
     assert ring.history[-1]["variates_apart"] < 1e-4
@@ -107,7 +108,9 @@ def test_nodes_agree_at_the_rate_of_the_network():
     frozen = mj.fedavg(zoo.model(), local=mj.local_sgd(1e-30))
     exchange = mj.gossip(mj.topology.ring(), start="own")
     seen = []
-    result = run(frozen, exchange, on_evaluation=lambda lines, snapshot: seen.append(snapshot().server.value))
+    result = run(
+        frozen, exchange, evaluation=mj.Evaluation(report=lambda lines, snapshot: seen.append(snapshot().server.value))
+    )
     distances = [line["consensus_distance"] for line in result.history]
     p = 1 - ((1 + 2 * np.cos(2 * np.pi / NODES)) / 3) ** 2
     for before, after in itertools.pairwise(distances):
@@ -232,7 +235,11 @@ def test_a_rejected_upload_does_not_move_the_mean_of_one_sided_links():
     algorithm = mj.fedavg(zoo.model(), local=mj.solvers.local_function(spoil))
     exchange = mj.gossip(mj.topology.one_peer_exponential(), start="own")
     seen = []
-    result = run(algorithm, exchange, on_evaluation=lambda lines, snapshot: seen.append(snapshot().server.value))
+    result = run(
+        algorithm,
+        exchange,
+        evaluation=mj.Evaluation(report=lambda lines, snapshot: seen.append(snapshot().server.value)),
+    )
     assert result.summary()["rejected"] >= ROUNDS
     centre = lambda value: jax.tree.map(lambda v: v.mean(axis=1), value)
     close(centre(seen[-1]), centre(seen[0]), 1e-6)
@@ -249,9 +256,9 @@ def test_messages_of_many_rounds_are_counted_in_pieces():
 
 
 def test_pieces_of_a_block_add_up(monkeypatch):
-    whole = run(*peers("fedem", mj.topology.ring()), evaluate_every=ROUNDS)
+    whole = run(*peers("fedem", mj.topology.ring()), evaluation=mj.Evaluation(every=ROUNDS))
     monkeypatch.setattr("majorant.engines.simulator.rounds_that_count", lambda *_: 3)
-    pieces = run(*peers("fedem", mj.topology.ring()), evaluate_every=ROUNDS)
+    pieces = run(*peers("fedem", mj.topology.ring()), evaluation=mj.Evaluation(every=ROUNDS))
     assert pieces.communication == whole.communication
     assert pieces.history[-1]["loss"] == pytest.approx(whole.history[-1]["loss"], rel=1e-6)
     jax.tree.map(np.testing.assert_array_equal, pieces.snapshot.server, whole.snapshot.server)
@@ -262,7 +269,7 @@ def test_the_gradient_that_is_measured_is_that_of_the_objective_that_is_minimise
     """Clients of different sizes, one full-batch step a round on the complete graph: gradient descent."""
     algorithm = mj.fedavg(zoo.model(), local=mj.local_sgd(0.5, batch_size=None, weight_decay=0.0))
     ours = mj.gossip(mj.topology.complete(), scaling=scaling)
-    history = run(algorithm, ours, rounds=400, evaluate_every=200, diagnostics=True).history
-    first = run(algorithm, ours, rounds=1, diagnostics=True).history[0]
+    history = run(algorithm, ours, rounds=400, evaluation=mj.Evaluation(every=200, diagnostics=True)).history
+    first = run(algorithm, ours, rounds=1, evaluation=mj.Evaluation(diagnostics=True)).history[0]
     assert history[-1]["gradient_squared"] < 1e-4 * first["gradient_squared"]
     assert history[-1]["objective"] < first["objective"]

@@ -9,6 +9,7 @@ import majorant as mj
 import zoo
 from majorant.core import SERVER_STREAM, ClientData, View, as_hyper, client_key, round_key, stream_key
 from majorant.solvers import Task
+from records import over
 
 DATA = zoo.problem()
 MODEL = mj.models.linear(DATA)
@@ -17,7 +18,7 @@ FULL = mj.local_sgd(0.2, epochs=2, batch_size=None)
 
 
 def simulate(algorithm, **options):
-    return mj.simulate(algorithm, DATA, **({"rounds": 3, "evaluate_every": 3} | options))
+    return mj.simulate(algorithm, DATA, **over({"rounds": 3, "evaluation": mj.Evaluation(every=3)}, options))
 
 
 @pytest.fixture(scope="module")

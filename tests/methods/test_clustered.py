@@ -71,7 +71,7 @@ def split_run():
     algorithm = mj.clustered(
         mj.models.linear(data), clients=CLIENTS, local=SOLVER, tolerance_mean=0.3, tolerance_max=0.4
     )
-    return data, mj.simulate(algorithm, data, rounds=12, evaluate_every=1)
+    return data, mj.simulate(algorithm, data, rounds=12, evaluation=mj.Evaluation(every=1))
 
 
 def test_opposite_populations_come_apart(split_run):

@@ -55,7 +55,7 @@ def test_pfedme_is_measured_by_its_objective(variant):
     model = mj.models.linear(data, start="zeros")
     local = mj.local_sgd(0.1, steps=3, batch_size=4)
     algorithm = mj.pfedme(model, mu=0.3, variant=variant, inner_steps=2, outer_lr=0.5, local=local)
-    run = mj.simulate(algorithm, data, rounds=3, evaluate_every=3, diagnostics=True)
+    run = mj.simulate(algorithm, data, rounds=3, evaluation=mj.Evaluation(every=3, diagnostics=True))
     start = jax.tree.leaves(algorithm.server.init(KEY).value)
     assert not any(leaf.any() for leaf in start)
     w, thetas = (jax.tree.map(lambda a: a[0], t) for t in (run.snapshot.server.value[0], run.snapshot.clients.theta[0]))
@@ -115,7 +115,7 @@ def test_a_runs_measures_fall_to_a_stationary_point_of_exact_em():
     score = np.where(np.arange(300) < 150, x @ [3.0, -1.0, 0.5], x @ [-1.0, 3.0, 0.5])
     data = zoo.federated([(x, (score + rng.logistic(size=300) > 0).astype(np.int32))])
     algorithm = mj.fedem(mj.models.linear(data), components=2, local=mj.solvers.local_newton(20, l2=0.0))
-    run = mj.simulate(algorithm, data, rounds=30, evaluate_every=1, diagnostics=True)
+    run = mj.simulate(algorithm, data, rounds=30, evaluation=mj.Evaluation(every=1, diagnostics=True))
     of = lambda name: np.array([line[name] for line in run.history])
     assert (np.diff(of("objective")) <= 1e-6).all()
     assert of("objective")[-1] < of("objective")[0]
@@ -127,7 +127,9 @@ def test_a_runs_measures_fall_to_a_stationary_point_of_exact_em():
 @pytest.mark.parametrize("name", ["fedavg", "fedprox", "fedem"])
 def test_alpha_is_small_for_an_exact_solver_and_large_for_a_lazy_one(name):
     method = getattr(mj, name)
-    run = lambda local: mj.simulate(method(MODEL, local=local), zoo.federated(noisy()), rounds=1, diagnostics=True)
+    run = lambda local: mj.simulate(
+        method(MODEL, local=local), zoo.federated(noisy()), rounds=1, evaluation=mj.Evaluation(diagnostics=True)
+    )
     exact, lazy = (
         run(local).history[-1]["alpha"] for local in (mj.solvers.local_newton(10), mj.local_sgd(0.01, batch_size=None))
     )

@@ -74,7 +74,7 @@ def test_the_likelihood_never_decreases(clients, steps):
     """The M-step descends: many small full-batch steps on one client, one on each of many (so the average does)."""
     data = mixed_clients(clients)
     algorithm = mj.fedem(mj.models.linear(data), components=2, local=mj.local_sgd(0.5, steps=steps, batch_size=None))
-    run = mj.simulate(algorithm, data, rounds=40, evaluate_every=1, seed=1)
+    run = mj.simulate(algorithm, data, rounds=40, evaluation=mj.Evaluation(every=1), seed=1)
     loss = np.array([line["loss"] for line in run.history])  # f at the start of each round
     assert (np.diff(loss) < 1e-6).all()
     assert loss[-1] < loss[0] - 0.05

@@ -16,12 +16,15 @@ from majorant.exchange._stage import CHANNEL_STREAM
 from majorant.exchange.channel import chain, clip, error_feedback, quantized, random_k, sometimes, top_k
 from majorant.exchange.federation import federation
 from majorant.exchange.participation import Participation
+from records import over
 from small_surrogates import SIZES, positive_numbers, sparse_regression
 
 
 def test_all_clients_and_full_steps_are_the_centralized_algorithm():
     surrogate, data = sparse_regression()
-    run = mj.simulate(mj.fedmm(surrogate, data), data, rounds=4, evaluate_every=1, diagnostics=True, seed=3)
+    run = mj.simulate(
+        mj.fedmm(surrogate, data), data, rounds=4, evaluation=mj.Evaluation(every=1, diagnostics=True), seed=3
+    )
     start = surrogate.init(jax.random.fold_in(jax.random.fold_in(jax.random.key(3), 0), jnp.uint32(0xFFFF_FFFF)))
     central = mj.methods.mm(surrogate, data, iterations=5, start=start)
     federated = [line["objective"] for line in run.history]
@@ -59,8 +62,9 @@ def test_surrogates_average_exactly_and_parameters_by_the_amount_of_remark_1():
 
 
 def partial(algorithm, **options):
-    options = {"rounds": 30, "evaluate_every": 10, "participation": mj.participation.bernoulli(0.4)} | options
-    return mj.simulate(algorithm, sparse_regression().data, diagnostics=True, **options)
+    usual = {"rounds": 30, "evaluation": mj.Evaluation(every=10, diagnostics=True)}
+    usual["participation"] = mj.participation.bernoulli(0.4)
+    return mj.simulate(algorithm, sparse_regression().data, **over(usual, options))
 
 
 @functools.cache
@@ -71,7 +75,7 @@ def noisy_algorithm():
 
 
 def test_the_servers_variate_is_the_mean_of_the_clients_after_every_round():
-    run = partial(noisy_algorithm(), channel=quantized(4), evaluate_every=1)
+    run = partial(noisy_algorithm(), channel=quantized(4), evaluation=mj.Evaluation(every=1))
     own = [np.abs(leaf).max() for leaf in jax.tree.leaves(run.snapshot.clients)]
     assert max(own) > 0.05
     assert max(line["variates_apart"] for line in run.history) < 1e-5
@@ -142,7 +146,13 @@ def test_initial_variates_may_be_the_local_fields():
     start = mj.methods.initial_statistic(surrogate, data)
     algorithm = mj.fedmm(surrogate, data, start=start, variates="local", step=mj.steps.constant(0.1))
     seen = []
-    run = mj.simulate(algorithm, data, rounds=1, resume=lambda fresh: seen.append(fresh) or fresh, diagnostics=True)
+    run = mj.simulate(
+        algorithm,
+        data,
+        rounds=1,
+        resume=lambda fresh: seen.append(fresh) or fresh,
+        evaluation=mj.Evaluation(diagnostics=True),
+    )
     own = jax.tree.map(np.asarray, seen[0].clients)
     shares = np.array(SIZES) / sum(SIZES)
     params = surrogate.minimize(start)

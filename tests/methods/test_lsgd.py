@@ -105,8 +105,10 @@ def test_a_part_of_the_clients_moves_the_server_on_average_as_all_of_them():
 def test_gossip_on_the_complete_graph_is_the_server():
     with jax.enable_x64(False):
         algorithm, data = zoo.algorithm("lsgd"), zoo.problem()
-        served = mj.simulate(algorithm, data, rounds=3, evaluate_every=3)
-        peers = mj.simulate(algorithm, data, rounds=3, evaluate_every=3, exchange=mj.gossip(mj.topology.complete()))
+        served = mj.simulate(algorithm, data, rounds=3, evaluation=mj.Evaluation(every=3))
+        peers = mj.simulate(
+            algorithm, data, rounds=3, evaluation=mj.Evaluation(every=3), exchange=mj.gossip(mj.topology.complete())
+        )
     seen = ~data.unseen  # those that join later meet a few peers, not the server
     for name in ("train_loss", "train_score"):
         np.testing.assert_allclose(
@@ -144,7 +146,7 @@ def test_neural_networks_train(make, travels):
     with jax.enable_x64(False):
         objective = make(digits(), model=mj.models.mlp(digits(), hidden=(16,)))
         algorithm = lsgd(objective, lr=1.0, tau=5, batch_size=16)
-        run = mj.simulate(algorithm, digits(), rounds=60, evaluate_every=30)
+        run = mj.simulate(algorithm, digits(), rounds=60, evaluation=mj.Evaluation(every=30))
     half, end = run.history
     assert end["loss"] < half["loss"] / 2
     assert end["train_accuracy"]["mean"] > 0.9

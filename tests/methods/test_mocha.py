@@ -83,7 +83,7 @@ def test_the_duality_gap_is_positive_and_closes_and_the_dual_never_decreases():
 
     found = []
     record = lambda lines, snapshot: found.append(snapshot())
-    mj.simulate(algorithm, data, rounds=80, evaluate_every=4, resume=tied, on_evaluation=record)
+    mj.simulate(algorithm, data, rounds=80, evaluation=mj.Evaluation(every=4, report=record), resume=tied)
     values = [objectives(data, jax.tree.map(lambda a: a[0], s.server), s.clients[0]) for s in found]
     primal, dual = map(np.array, zip(*values, strict=True))
     assert (primal - dual > -1e-5).all()
@@ -122,10 +122,10 @@ def test_dual_variables_survive_a_snapshot_across_buckets_of_different_sizes(mon
     data = related_clients((5, 6, 40, 45))
     algorithm, seen = mj.mocha(data, clients=4, lambda_=LAMBDA, omega_every=2), []
     record = lambda lines, snapshot: seen.append(snapshot())
-    run = mj.simulate(algorithm, data, rounds=4, evaluate_every=2, on_evaluation=record)
+    run = mj.simulate(algorithm, data, rounds=4, evaluation=mj.Evaluation(every=2, report=record))
     assert seen[0].clients.shape == (1, 4, 45, 1)
     assert (seen[0].clients[0, 0, 5:] == 0).all()
-    resumed = mj.simulate(algorithm, data, rounds=4, evaluate_every=2, resume=seen[0])
+    resumed = mj.simulate(algorithm, data, rounds=4, evaluation=mj.Evaluation(every=2), resume=seen[0])
     jax.tree.map(np.testing.assert_array_equal, resumed.snapshot.clients, run.snapshot.clients)
     jax.tree.map(np.testing.assert_array_equal, resumed.snapshot.server, run.snapshot.server)
     objectives(data, run.server, run.snapshot.clients[0])

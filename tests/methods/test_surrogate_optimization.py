@@ -33,7 +33,10 @@ def test_one_client_goes_down_monotonically():
     data, surrogate, values = zoo.federated([zoo.problem().train.client(0)]), logistic_bound(zoo.problem()), []
     record = lambda records, snapshot: values.append(records[0]["objective"])
     mj.simulate(
-        mj.surrogate_optimization(surrogate), data, rounds=6, evaluate_every=1, diagnostics=True, on_evaluation=record
+        mj.surrogate_optimization(surrogate),
+        data,
+        rounds=6,
+        evaluation=mj.Evaluation(every=1, diagnostics=True, report=record),
     )
     assert len(values) >= 6
     assert (np.diff(values) <= 1e-7).all()
@@ -100,7 +103,7 @@ def test_more_local_steps_solve_better():
 
 def test_diagnostics_appear_in_a_run():
     algorithm = mj.surrogate_optimization(em(), local=mj.local_sgd(0.5, epochs=5, batch_size=4))
-    run = mj.simulate(algorithm, zoo.problem(), rounds=60, evaluate_every=20, diagnostics=True)
+    run = mj.simulate(algorithm, zoo.problem(), rounds=60, evaluation=mj.Evaluation(every=20, diagnostics=True))
     first, last = run.history[0], run.history[-1]
     assert {"gradient_squared", "v_gain", "v_distance", "objective", "alpha"} <= last.keys()
     assert last["objective"] < first["objective"]

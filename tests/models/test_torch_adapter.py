@@ -55,7 +55,8 @@ def test_a_torch_step_is_a_step_of_sgd(name):
     torch_side = method(mj.models.from_torch(make, zoo.problem()), local=mj.solvers.local_torch(make, one_step))
     ours = method(in_jax(), local=mj.local_sgd(LR, batch_size=None))
     first, second = (
-        mj.simulate(algorithm, zoo.problem(), rounds=3, extra_padding=2) for algorithm in (torch_side, ours)
+        mj.simulate(algorithm, zoo.problem(), rounds=3, resources=mj.Resources(extra_padding=2))
+        for algorithm in (torch_side, ours)
     )
     assert_close(first.snapshot.server.value, second.snapshot.server.value)
     assert_close(first.snapshot.clients, second.snapshot.clients)
@@ -66,7 +67,7 @@ def test_fed_em_with_torch_clients_improves_the_likelihood():
     algorithm = mj.fedem(
         mj.models.from_torch(make, zoo.problem()), components=2, local=mj.solvers.local_torch(make, several_steps)
     )
-    run = mj.simulate(algorithm, zoo.problem(), rounds=6, evaluate_every=1)
+    run = mj.simulate(algorithm, zoo.problem(), rounds=6, evaluation=mj.Evaluation(every=1))
     loss = [line["loss"] for line in run.history]
     assert (np.diff(loss) < 0).all()
     assert loss[-1] < 0.9 * loss[0]

@@ -26,7 +26,9 @@ def solvers():
 @pytest.mark.parametrize("clients", ["vmap", "map"])
 def test_each_client_has_its_solvers_result(clients):
     assignment = np.array([0, 3, 0, 2, 1, 3])  # client 2 is unseen
-    train = lambda local: mj.simulate(mj.local(MODEL, local=local), zoo.problem(), rounds=3, clients=clients)
+    train = lambda local: mj.simulate(
+        mj.local(MODEL, local=local), zoo.problem(), rounds=3, resources=mj.Resources(clients=clients)
+    )
     alone = [train(solver).snapshot.clients for solver in solvers()]
     mixed = train(mj.solvers.local_by_client(solvers(), assignment)).snapshot.clients
     for place, mine in enumerate(np.delete(assignment, zoo.UNSEEN)):

@@ -32,7 +32,7 @@ def simulate(function, method=mj.fedavg, **options):
 @pytest.mark.parametrize("method", [mj.fedavg, mj.fedem, mj.local])
 def test_a_gradient_step_by_hand_is_one_of_sgd(method):
     """Weights and padding included; float64 results become float32."""
-    mine = simulate(gradient_step, method, extra_padding=3)
+    mine = simulate(gradient_step, method, resources=mj.Resources(extra_padding=3))
     sgd = mj.simulate(method(MODEL, local=mj.local_sgd(0.3, batch_size=None)), zoo.problem(), rounds=2)
     close = lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6)
     jax.tree.map(close, mine.snapshot.server.value, sgd.snapshot.server.value)
@@ -48,7 +48,7 @@ def test_a_function_sees_real_rows_only_and_a_seed_where_it_asks():
         x[:] = 0  # its own copy
         return params
 
-    simulate(record, rounds=1, extra_padding=5)
+    simulate(record, rounds=1, resources=mj.Resources(extra_padding=5))
     sizes = [n for t, n in enumerate(zoo.SIZES) if t != zoo.UNSEEN]
     assert sorted(s[:3] for s in seen) == sorted((n, n, n) for n in sizes)
     assert len({s[3] for s in seen}) == len(sizes)

@@ -34,7 +34,7 @@ def assert_close(tree, other, tolerance=2e-6):
 )
 def test_surrogate_optimization_is_fed_em(local):
     data, model = zoo.problem(), mj.models.linear(zoo.problem())
-    options = {"rounds": 6, "evaluate_every": 2, "participation": mj.participation.uniform(0.6)}
+    options = {"rounds": 6, "evaluation": mj.Evaluation(every=2), "participation": mj.participation.uniform(0.6)}
     em = mj.simulate(mj.fedem(model, components=2, local=local), data, **options)
     mine = mj.simulate(mj.surrogate_optimization(em_surrogate(model, 2), local=local), data, **options)
     assert_close(mine.server.value, em.server.value)

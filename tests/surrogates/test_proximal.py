@@ -73,7 +73,7 @@ def test_the_sum_of_envelopes_is_minimised():
 
     best = scipy.optimize.minimize(objective, np.zeros(4), jac=True, method="BFGS", options={"gtol": 1e-8}).x
     algorithm = mj.surrogate_optimization(proximal_surrogate(mj.models.linear(data), lambda_=LAMBDA))
-    run = mj.simulate(algorithm, data, rounds=150, evaluate_every=150)
+    run = mj.simulate(algorithm, data, rounds=150, evaluation=mj.Evaluation(every=150))
     np.testing.assert_allclose(ravel_pytree(run.server.value)[0], best, atol=1e-4)
     x, y = seen[0]
     theta = scipy_prox(best, x, y)[0]  # what a client deploys, not ω

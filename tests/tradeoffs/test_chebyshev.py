@@ -41,7 +41,9 @@ def test_the_worst_agents_loss_is_least_and_the_duality_gap_says_so():
     algorithm = mj.tradeoffs.afl(QUADRATIC, clients=2, local=ONE_STEP, mirror_rate=0.2, output="average")
     seen = []
     record = lambda records, snapshot: seen.append(snapshot().server.state)
-    run = mj.simulate(algorithm, TWO, rounds=3000, evaluate_every=1000, diagnostics=True, on_evaluation=record)
+    run = mj.simulate(
+        algorithm, TWO, rounds=3000, evaluation=mj.Evaluation(every=1000, diagnostics=True, report=record)
+    )
     both = lambda theta: jnp.stack([(theta**2).sum() / 2, 2 * ((theta - jnp.array([1.0, 0.0])) ** 2).sum()])
     gaps = [duality_gap(both, jnp.asarray(state.average[0]), state.rho[0]) for state in seen]
     assert 0 <= gaps[-1] < gaps[0]
@@ -66,7 +68,7 @@ def test_preferences_reference_and_a_criterion_move_the_point():
         mirror_rate=20.0,
         memory=0.5,
     )
-    run = mj.simulate(algorithm, data, rounds=1000, evaluate_every=1000)
+    run = mj.simulate(algorithm, data, rounds=1000, evaluation=mj.Evaluation(every=1000))
     t = np.roots([1.0, 2.0, -1.1]).max()  # (1 − t)² − 0.2 = 2t² − 0.3
     np.testing.assert_allclose(run.server.value, [t, 0], atol=0.02)
     assert run.history[-1]["squared_norm"] == pytest.approx(2 * t**2, abs=0.05)
@@ -77,7 +79,7 @@ def test_a_point_of_a_front_that_is_not_convex_which_no_weighted_sum_reaches():
     model = curves(lambda square: 1 - jnp.exp(-square))
     c = 1 / np.sqrt(2)
     algorithm = mj.tradeoffs.chebyshev(model, clients=2, local=ONE_STEP, mirror_rate=30.0, memory=0.0)
-    run = mj.simulate(algorithm, agents((c, c, 1.0), (-c, -c, 1.0)), rounds=400, evaluate_every=400)
+    run = mj.simulate(algorithm, agents((c, c, 1.0), (-c, -c, 1.0)), rounds=400, evaluation=mj.Evaluation(every=400))
     np.testing.assert_allclose(run.server.value, [0, 0], atol=1e-3)
     line = np.linspace(-1.5, 1.5, 301)  # along the front
     losses = np.stack([1 - np.exp(-((line - 1) ** 2)), 1 - np.exp(-((line + 1) ** 2))])
@@ -127,7 +129,9 @@ def test_the_worst_loss_is_nearly_least_with_one_of_two_agents_in_a_round():
     local = mj.local_sgd(0.02, steps=1, batch_size=None)
     algorithm = mj.tradeoffs.afl(QUADRATIC, clients=2, local=local, mirror_rate=0.05, output="average")
     one = mj.participation.uniform(0.5)
-    run = mj.simulate(algorithm, TWO, rounds=20_000, evaluate_every=20_000, participation=one, diagnostics=True)
+    run = mj.simulate(
+        algorithm, TWO, rounds=20_000, evaluation=mj.Evaluation(every=20_000, diagnostics=True), participation=one
+    )
     assert 2 / 9 <= run.history[-1]["worst_agent_loss"] < 1.05 * 2 / 9
 
 
@@ -267,7 +271,9 @@ def test_q_ffl_with_q_zero_is_fed_avg_and_q_one_minimises_the_sum_of_squares():
 
     one, other = round_of_three(jax.random.key(0))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), one, other)
-    run = mj.simulate(mj.methods.q_ffl(QUADRATIC, q=1.0, local=ONE_STEP), TWO, rounds=800, evaluate_every=800)
+    run = mj.simulate(
+        mj.methods.q_ffl(QUADRATIC, q=1.0, local=ONE_STEP), TWO, rounds=800, evaluation=mj.Evaluation(every=800)
+    )
     t = 16 ** (1 / 3) / (1 + 16 ** (1 / 3))  # F_1 F_1' + F_2 F_2' = t³/2 − 8 (1 − t)³ = 0
     np.testing.assert_allclose(run.server.value, [t, 0], atol=2e-3)
 
@@ -296,7 +302,9 @@ def test_q_ffl_with_losses_in_any_unit(unit):
     """The model for q = 10 is the same, and nobody is rejected: losses are scaled, and with them the local rate."""
     scaled = agents((0.0, 0.0, unit), (1.0, 0.0, 4.0 * unit))
     local = mj.local_sgd(0.05 / unit, steps=1, batch_size=None)
-    run = mj.simulate(mj.methods.q_ffl(QUADRATIC, q=10.0, local=local), scaled, rounds=1500, evaluate_every=1500)
+    run = mj.simulate(
+        mj.methods.q_ffl(QUADRATIC, q=10.0, local=local), scaled, rounds=1500, evaluation=mj.Evaluation(every=1500)
+    )
     assert sum(line["rejected"] for line in run.history) == 0
     slope = lambda t: (t**2 / 2) ** 10 * t + (2 * (t - 1) ** 2) ** 10 * 4 * (t - 1)
     np.testing.assert_allclose(run.server.value, [brentq(slope, 0, 1), 0.0], atol=1e-4)

@@ -179,7 +179,7 @@ def test_a_front_of_models(monkeypatch):
         assert point.accuracy == pytest.approx((said == DATA.test.y).mean())
         assert point.macro_f1 == pytest.approx(f1_score(DATA.test.y, said, average="macro"))
     made = mj.tradeoffs.weighted_sum(MODEL, criteria.squared_norm(), weight=refined, local=ONE_STEP, ramp=0.3)
-    run = mj.simulate(made, DATA, rounds=120, evaluate_every=120)
+    run = mj.simulate(made, DATA, rounds=120, evaluation=mj.Evaluation(every=120))
     single = next(point for point in front if point.weight == refined)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), single.params, run.server.value)
     losses = run.scores[0].values["train_loss"][~DATA.unseen]

@@ -86,7 +86,7 @@ def sparse_minimiser(lam, votes=None):
 
 def test_the_centralized_minimiser_is_reached_and_a_grid_is_its_single_runs():
     """Two λ with the criteria's own weights, and one with others, in one program."""
-    options = {"rounds": 150, "evaluate_every": 150, "diagnostics": True}
+    options = {"rounds": 150, "evaluation": mj.Evaluation(every=150, diagnostics=True)}
     shares = {"share_squared_norm": [0.75, 0.75, 0.2], "share_distance": [0.25, 0.25, 0.8]}
     run = mj.simulate(QUADRATICS, DATA, seeds=[0] * 3, hyper={"lambda": [0.2, 0.6, 0.6]} | shares, **options)
     for each, (lam, share) in enumerate([(0.2, 0.75), (0.6, 0.75), (0.6, 0.2)]):
@@ -105,7 +105,7 @@ def test_the_implicit_step_is_exact_for_l1():
     """Different agents and one step a round: SciPy's minimiser, with the same exact zeros."""
     lam = 0.08
     algorithm = mj.tradeoffs.weighted_sum(MODEL, criteria.l1(), weight=lam, local=ONE_STEP, step="implicit")
-    run = mj.simulate(algorithm, DATA, rounds=300, evaluate_every=300, diagnostics=True)
+    run = mj.simulate(algorithm, DATA, rounds=300, evaluation=mj.Evaluation(every=300, diagnostics=True))
     theta, best = flat(run.server.value), sparse_minimiser(lam)
     np.testing.assert_allclose(theta, best, atol=5e-5)
     assert ((theta == 0) == (np.abs(best) < 1e-7)).all()
@@ -122,7 +122,7 @@ def test_lambda_rises_along_the_ramp_in_every_run_of_a_grid():
         made,
         DATA,
         rounds=8,
-        evaluate_every=8,
+        evaluation=mj.Evaluation(every=8),
         seeds=[0] * 3,
         hyper={"lambda": lambdas, "ramp": ramps, "share_squared_norm": 0.3, "share_l1": 0.7},
         resume=lambda fresh: start.append(fresh.server.value) or fresh,

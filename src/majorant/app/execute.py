@@ -21,6 +21,7 @@ from majorant.app.logs import append_jsonl
 from majorant.app.optimum import find_optimum
 from majorant.app.saved_model import model_meta
 from majorant.app.trees import save_tree, tree_exists
+from majorant.engines.options import Evaluation, Resources
 from majorant.engines.run import Run
 from majorant.engines.simulator import Snapshot, simulate
 
@@ -90,14 +91,15 @@ def train(
         seed=config.seed,
         seeds=config.seeds,
         **problem.exchange,
-        evaluate_every=config.evaluate_every,
-        clients=config.clients,
-        memory_budget=config.memory_budget,
-        diagnostics=config.measures,
-        until=config.until,
-        optimum=problem.optimum,
+        evaluation=Evaluation(
+            every=config.evaluate_every,
+            diagnostics=config.measures,
+            until=config.until,
+            optimum=problem.optimum,
+            report=evaluated,
+        ),
+        resources=Resources(clients=config.clients, memory_budget=config.memory_budget),
         resume=restored if go_on else None,
-        on_evaluation=evaluated,
     )
     checkpoint.save(run.rounds, run.snapshot)
     return run

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -31,6 +30,7 @@ from majorant.engines.memory import (
     runs_in_turn,
     runs_one_at_a_time,
 )
+from majorant.engines.options import Evaluation, Resources
 from majorant.engines.population import Bucket, build_buckets, padded_bytes
 from majorant.engines.programs import RUNS, SEEDS, Layout, Program, enable_compilation_cache, over_runs
 from majorant.engines.replicas import data_sets, refuse_too_many
@@ -76,16 +76,9 @@ def simulate(
     participation: Participation | None = None,
     channel: Stage | None = None,
     exchange: Star | Gossip | None = None,
-    evaluate_every: int | None = None,
-    clients: str = "auto",
-    memory_budget: int | None = None,
-    state_folder: Path | None = None,
+    evaluation: Evaluation = Evaluation(),  # noqa: B008 - a plain record
+    resources: Resources = Resources(),  # noqa: B008
     resume: Snapshot | Callable[[Snapshot], Snapshot] | None = None,
-    on_evaluation: Callable[[list[dict[str, Any]], Callable[[], Snapshot]], None] | None = None,
-    diagnostics: bool = False,
-    until: str | Sequence[str] | None = None,
-    optimum: float | None = None,
-    extra_padding: int = 0,
 ) -> Run:
     """Trains an algorithm on federated data for a number of rounds and evaluates every client's own model.
 
@@ -94,56 +87,36 @@ def simulate(
     anew; a sequence has a value for each run. ``data`` may be a sequence of data sets of the same shape: run i trains
     on the i-th, with a seed of its own (see `replicas`). ``participation`` says who takes part in a round, ``channel``
     what becomes of an upload on its way (`majorant.channel`), and ``exchange`` who combines: a server, or peers
-    (`majorant.gossip`). ``clients`` is how clients are batched: "vmap", "map" (one
-    at a time) or "auto". Runs whose clients do not fit ``memory_budget`` bytes (by default half of the memory) are
-    streamed; their states then live in host memory, or in files under ``state_folder``. ``on_evaluation(records,
-    snapshot)`` is called after each evaluation with a record per run and a function that takes a snapshot; a run that
-    is resumed from one ends as if never interrupted. ``diagnostics`` adds to every evaluation what the method
-    measures of its own convergence, such as the squared norm of the objective's gradient, and on a few clients how
-    well their local problem was solved (``alpha``).
-
-    ``until`` stops a run at the first evaluation where a number of the history passes a bound, as in "test_accuracy >
-    0.9" or "gradient_norm < 1e-6" (which needs diagnostics, and turns them on); of several bounds one is enough, and
-    several runs stop when each has met one at some evaluation. ``optimum`` is the minimum of the objective, where it is
-    known: the history then has ``suboptimality``, the objective less the minimum.
+    (`majorant.gossip`). ``evaluation`` says when models are evaluated, what is measured and when a run stops,
+    ``resources`` how much memory it may take. A run that is resumed from a snapshot ends as if never interrupted.
 
     >>> import majorant as mj
     >>> data = mj.data.synthetic_mixture(clients=10, dimension=5, seed=0)
     >>> run = mj.simulate(mj.local(mj.models.linear(data)), data, rounds=3, seeds=2)
     >>> len(run), run.history[-1]["round"]
     (2, 3)
-    >>> mj.simulate(mj.local(mj.models.linear(data)), data, rounds=20, until="round >= 2").rounds
+    >>> stop = mj.Evaluation(until="round >= 2")
+    >>> mj.simulate(mj.local(mj.models.linear(data)), data, rounds=20, evaluation=stop).rounds
     2
     """
     check_whole("rounds", rounds)
-    check_whole("evaluate_every", evaluate_every, optional=True)
-    found = data_sets(algorithm, data, seeds, grid, state_folder)
+    every = evaluation.rounds(rounds)
+    found = data_sets(algorithm, data, seeds, grid, resources.state_folder)
     refuse_unequal_sizes(algorithm, found[0])
     training = np.flatnonzero(~found[0].unseen)
     together = federation(algorithm, training=training, participation=participation, channel=channel, exchange=exchange)
     seeds = len(found) if seeds is None and not isinstance(data, FederatedData) else seeds
-    evaluate_every = evaluate_every or max(1, rounds // 20)
-    target = Target(parse_bounds(until), optimum)
-    diagnostics |= needs_diagnostics(target.bounds, together, found[0], optimum_known=optimum is not None)
+    target = Target(parse_bounds(evaluation.until), evaluation.optimum)
+    known = evaluation.optimum is not None
+    diagnostics = evaluation.diagnostics | needs_diagnostics(target.bounds, together, found[0], optimum_known=known)
     enable_compilation_cache()
     settings = run_settings(algorithm, seed, seeds, hyper, grid)
-    simulation = Simulation(
-        together,
-        found,
-        settings,
-        rounds,
-        clients,
-        memory_budget,
-        state_folder,
-        extra_padding,
-        diagnostics,
-        target,
-    )
+    simulation = Simulation(together, found, settings, rounds, resources, diagnostics, target)
     if resume is None:
         simulation.start()
     else:
         simulation.restore(resume)
-    simulation.train(evaluate_every, on_evaluation)
+    simulation.train(every, evaluation.report)
     return simulation.result()
 
 
@@ -156,10 +129,7 @@ class Simulation:
         data: FederatedData | list[FederatedData],
         settings: list[dict[str, Any]],
         rounds: int,
-        clients: str,
-        memory_budget: int | None,
-        state_folder: Path | None,
-        extra_padding: int,
+        resources: Resources = Resources(),  # noqa: B008 - a plain record
         diagnostics: bool = False,
         target: Target | None = None,
     ) -> None:
@@ -173,13 +143,13 @@ class Simulation:
         self.history: list[list[dict[str, Any]]] = [[] for _ in settings]
         self.communication = [{"rounds": 0, "bytes_up": 0, "bytes_down": 0} for _ in settings]
         training = np.flatnonzero(~data.unseen)
-        one_at_a_time = runs_one_at_a_time(algorithm, clients)
-        budget = memory_budget or default_budget()
+        one_at_a_time = runs_one_at_a_time(algorithm, resources.clients)
+        budget = resources.memory_budget or default_budget()
         layout: dict[str, Any] = {
             "chunk_bytes": chunk_size(budget),
             "most": most_side_by_side(algorithm, data, budget, len(settings)),
             "one_at_a_time": one_at_a_time,
-            "extra_padding": extra_padding,
+            "extra_padding": resources.extra_padding,
         }
         self.buckets = build_buckets(data, training, **layout)
         self.unseen = build_buckets(data, np.flatnonzero(data.unseen), **layout)
@@ -209,10 +179,12 @@ class Simulation:
         needed += 2 * len(settings) * len(training) * self.bill.state
         refuse_too_many(given, needed, budget)
         keys = jax.vmap(jax.random.key)(jnp.asarray([s["seed"] for s in settings], jnp.uint32))
-        fits = needed <= budget and state_folder is None
+        fits = needed <= budget and resources.state_folder is None
         samples: Any = given if fits else data
         arguments = (federation, self.layout, samples, self.buckets, self.unseen, keys, self.seconds)
-        self.engine: Resident | Streamed = Resident(*arguments) if fits else Streamed(*arguments, state_folder)
+        self.engine: Resident | Streamed = (
+            Resident(*arguments) if fits else Streamed(*arguments, resources.state_folder)
+        )
 
     def start(self) -> None:
         """The state before round 1, evaluated."""
@@ -228,17 +200,17 @@ class Simulation:
                 "mu); or give the numbers themselves"
             )
 
-    def train(self, evaluate_every: int, on_evaluation: Callable | None) -> None:
+    def train(self, every: int, report: Callable | None) -> None:
         """Blocks of rounds, each followed by an evaluation, until the target is reached or the rounds are done."""
         done = self.done
         while done < self.rounds and not self.target.reached(self.history):
-            count = min(evaluate_every - done % evaluate_every, self.rounds - done)
+            count = min(every - done % every, self.rounds - done)
             tally = self.timed("train", functools.partial(self.block, count))
             done += count
             self.stop_if_diverged(done, tally)
             self.record(done, count, tally)
-            if on_evaluation is not None:
-                on_evaluation([lines[-1] for lines in self.history], self.snapshot)
+            if report is not None:
+                report([lines[-1] for lines in self.history], self.snapshot)
 
     def block(self, count: int) -> Any:
         """Rounds in pieces whose messages can be counted."""

@@ -17,6 +17,7 @@ from sklearn.utils import check_random_state, check_scalar
 
 from majorant.core import ClientData, Tree
 from majorant.data.federated import FederatedData, Ragged
+from majorant.engines.options import Evaluation
 from majorant.engines.programs import enable_compilation_cache
 from majorant.engines.simulator import simulate
 from majorant.estimators.base import Grouped, GroupedEstimator, round_rows
@@ -112,7 +113,7 @@ class SurrogateEstimator(GroupedEstimator):
             seed=int(self._random().randint(1 << 31)),
             participation=full() if self.participation == 1 else uniform(float(self.participation)),
             channel=None if self.bits is None else quantized(int(self.bits)),
-            diagnostics=True,
+            evaluation=Evaluation(diagnostics=True),
         )
         values = np.array([line["objective"] for line in run.history])
         point = run.server.value

@@ -102,7 +102,7 @@ def fedmm(
     >>> import majorant as mj
     >>> data = mj.data.synthetic_mixture(clients=5, dimension=3, seed=0)
     >>> surrogate = mj.surrogates.proximal_gradient(mj.models.linear(data), rho=0.2)
-    >>> run = mj.simulate(mj.fedmm(surrogate, data), data, rounds=4, diagnostics=True)
+    >>> run = mj.simulate(mj.fedmm(surrogate, data), data, rounds=4, evaluation=mj.Evaluation(diagnostics=True))
     >>> run.history[-1]["objective"] < run.history[0]["objective"], run.history[-1]["variates_apart"] < 1e-6
     (True, True)
     """

@@ -25,6 +25,7 @@ import numpy as np
 from majorant.core import Algorithm, Tree
 from majorant.data.federated import FederatedData
 from majorant.engines.deployment import check_features
+from majorant.engines.options import Evaluation
 from majorant.engines.rounds import start_server
 from majorant.engines.run import Run
 from majorant.engines.simulator import simulate
@@ -195,11 +196,10 @@ def pareto_front(
             algorithm,
             data,
             rounds=rounds,
-            evaluate_every=every,
+            evaluation=Evaluation(every=every, report=tell),
             seeds=[seed] * len(settings),
             hyper=hyper,
             participation=participation,
-            on_evaluation=tell,
         )
         return judge.points(*ends(run, settings, method.get("output", "last")))
 
