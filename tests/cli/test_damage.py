@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from commands import COLUMNS, invoke, read, write_visits
+from majorant.app import build, front
 from majorant.cli.main import app
 
 FOREIGN = [b"", b"\x00\xff\xfe", b"[]", b"null", b"{", b'{"a": NaN}', b"[" * 5000, b"a,b\n1,2\n", b"\x1b[31m"]
@@ -213,8 +214,8 @@ def test_links_are_not_followed_out_of_a_run_folder(copied, tmp_path):
 
 
 def test_devices_and_files_are_refused_before_training(place, tmp_path, monkeypatch):
-    monkeypatch.setattr("majorant.app.build.load_data", lambda *a: pytest.fail("data was loaded"))
-    monkeypatch.setattr("majorant.app.front.load_data", lambda *a: pytest.fail("data was loaded"))
+    for module in (front, build):
+        monkeypatch.setattr(module, "load_data", lambda *a: pytest.fail("data was loaded"))
     thesis = tmp_path / "thesis.tex"
     thesis.write_text("x")
     for command in (["run", "fedavg"], ["compare", "fedavg"], ["pareto", "--criterion", "l1"]):

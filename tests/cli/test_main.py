@@ -177,7 +177,7 @@ def test_personalized_objectives_are_solved_to_a_bound_and_deployed(place, tmp_p
     assert 0 <= acd["suboptimality"] < 1e-9 < lsgd["suboptimality"]
     assert acd["objective"] == pytest.approx(acd["optimum"] + acd["suboptimality"], abs=1e-14)
     assert acd["gradients"]["beta"] > acd["gradients"]["w"] > 0
-    assert acd["communication"]["bytes_up"] == acd["rounds"] * 8 * 5 * 8  # 8 clients, 5 numbers of 8 bytes
+    assert acd["communication"]["bytes_up"] == acd["rounds"] * 8 * 6 * 8  # 8 clients, 5 numbers and a weight of 8 bytes
     lines = [json.loads(line) for line in (tmp_path / "c" / "acd" / "metrics.jsonl").read_text().splitlines()]
     assert [line["suboptimality"] < 1e-9 for line in lines] == [False] * (len(lines) - 1) + [True]
     page = (tmp_path / "c" / "report.html").read_text()
