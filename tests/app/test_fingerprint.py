@@ -10,6 +10,7 @@ import numpy as np
 from majorant.app._fingerprint import data_digest, digest, settings_digest
 from majorant.app.config import make_config
 from majorant.data import FederatedData, from_table
+from majorant.data.labels import TargetScale
 
 
 def data(seed: int = 0) -> FederatedData:
@@ -35,7 +36,7 @@ def test_the_digest_covers_samples_names_classes_and_who_is_unseen() -> None:
 
 def test_the_digest_covers_the_columns_of_a_table(tmp_path: Path) -> None:
     """Two files with the same numbers: in the second, columns have changed their names."""
-    rows = "".join(f"{'ab'[i % 2]},{i},{i % 7},{i % 3}\n" for i in range(60))
+    rows = "".join(f"{'ab'[i % 2]},{i % 11},{i % 7},{i % 3}\n" for i in range(60))
     digests = []
     for head in ("client,dose,age,label", "client,age,dose,label"):
         (tmp_path / "table.csv").write_text(f"{head}\n{rows}")
@@ -43,6 +44,14 @@ def test_the_digest_covers_the_columns_of_a_table(tmp_path: Path) -> None:
         digests.append((data_digest(found, encoding), data_digest(found, None)))
     assert digests[0][0] != digests[1][0]
     assert digests[0][1] == digests[1][1]
+
+
+def test_the_digest_covers_the_units_of_targets() -> None:
+    """The same scaled numbers mean other targets in other units."""
+    rng = np.random.default_rng(0)
+    plain = FederatedData.from_arrays(rng.normal(size=(60, 3)), rng.normal(size=60), clients=np.arange(60) % 10)
+    scales = [None, TargetScale(0.0, 1.0), TargetScale(5.0, 1.0), TargetScale(0.0, 2.0)]
+    assert len({data_digest(replace(plain, target_scale=scale), None) for scale in scales}) == len(scales)
 
 
 def test_parts_do_not_run_into_each_other() -> None:

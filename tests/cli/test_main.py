@@ -254,7 +254,7 @@ def test_bad_input_is_refused_before_a_run_exists(case, place, tmp_path, monkeyp
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize(("column", "value"), [("age", ""), ("age", "inf"), ("age", "nan"), ("hospital", "")])
+@pytest.mark.parametrize(("column", "value"), [("age", "inf"), ("age", "4O"), ("outcome", "nan"), ("hospital", "")])
 def test_holes_in_a_table_are_named(column, value, place, tmp_path):
     lines = (place / "visits.csv").read_text().splitlines()
     cells = lines[5].split(",")

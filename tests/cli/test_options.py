@@ -13,8 +13,10 @@ from pydantic import Field
 from typer.testing import CliRunner
 
 from commands import invoke, refused
-from majorant.app.config import PANELS, Flag, LocalConfig, RunConfig
+from majorant.app._flags import PANELS, Flag
+from majorant.app.config import LocalConfig, RunConfig
 from majorant.app.front_config import NOT_FOR_FRONTS, FrontConfig
+from majorant.app.table_settings import TableSettings
 from majorant.cli.main import app
 from majorant.cli.options import settings_of, with_settings
 
@@ -40,6 +42,25 @@ def test_every_setting_has_one_flag() -> None:
     assert front <= parameters("pareto").keys()
     assert parameters("pareto")["criteria"] == ["--criterion"]
     assert not {*NOT_FOR_FRONTS} & parameters("pareto").keys()
+
+
+def test_a_table_is_described_by_the_same_flags_everywhere() -> None:
+    known = {*TableSettings.model_fields} - {"data"}
+    for command in ("check", "run", "compare", "pareto"):
+        flags = parameters(command)
+        assert known <= flags.keys()
+        assert flags["scale_target"] == ["--scale-target", "--no-scale-target"]
+    words = ["--split", "0.8,0,0.2", "--dates", "visit=%d/%m/%Y", "--categorical", "a,b", "--missing-values", "-999"]
+    words += ["--no-scale-target", "--missing", "drop", "--time-column", "visit", "--max-categories", "9"]
+    columns = ["--data", "t.csv", "--client-column", "c", "--label-column", "y"]
+    found = tomllib.loads(invoke("run", "fedavg", *columns, *words, "--dry-run"))
+    assert (found["split"], found["dates"], found["categorical"]) == ([0.8, 0, 0.2], ["visit=%d/%m/%Y"], ["a,b"])
+    assert (found["missing_values"], found["scale_target"], found["missing"]) == (["-999"], False, "drop")
+    assert (found["time_column"], found["max_categories"]) == ("visit", 9)
+    for flags in (["--split", "0.8,0.2"], ["--split", "0,0.5,0.5"], ["--dates", "visit"], ["--max-categories", "1"]):
+        text = refused("run", "fedavg", *columns, *flags, "--dry-run")
+        assert flags[0][2:].replace("-", "_") in text
+    assert "missing goes with a CSV or Parquet file" in refused("run", "fedavg", "--missing", "drop")
 
 
 def test_a_new_option_is_one_line() -> None:

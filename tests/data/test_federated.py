@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from majorant.data.federated import FederatedData, Ragged, draw_unseen, split_counts, split_rows, warn_thin_clients
+from majorant.data.federated import FederatedData, Ragged, warn_thin_clients
+from majorant.data.splitting import draw_unseen, split_counts, split_rows
 
 
 def example(n=60, clients=4, **options):

@@ -25,7 +25,7 @@ def settings_digest(config: RunConfig) -> str:
 def data_digest(data: FederatedData, encoding: Encoding | None) -> str:
     """A digest of the samples and whose they are, and for a table of its columns and how they became features."""
     parts = [array for part in (data.train, data.validation, data.test) for array in (part.offsets, part.y, part.x)]
-    about = [data.names, data.classes, encoding.to_dict() if encoding else None]
+    about = [data.names, data.classes, data.target_scale, encoding.to_dict() if encoding else None]
     return digest([*about, data.unseen, *parts])
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from majorant.app import catalogue
 from majorant.app.config import LocalConfig, RunConfig
 from majorant.app.names import parse
+from majorant.app.table_settings import OF_TABLES
 
 if TYPE_CHECKING:
     import numpy as np
@@ -66,14 +67,12 @@ def check_names(config: RunConfig) -> None:
         raise ValueError("scaling is about peers: give --topology as well")
     local_solver(config.local)
     if config.is_table:
-        for column in ("client_column", "label_column"):
-            if getattr(config, column) is None:
-                raise ValueError(f"a table needs {column}: give --{column.replace('_', '-')} NAME")
+        config.check_roles()
     else:
         catalogue.datasets.check(config.data)
-        for column in ("client_column", "label_column"):
-            if getattr(config, column) is not None:
-                raise ValueError(f"{column} goes with a CSV or Parquet file, not with the data set {config.data!r}")
+        for name in OF_TABLES:
+            if getattr(config, name) != RunConfig.model_fields[name].default:
+                raise ValueError(f"{name} goes with a CSV or Parquet file, not with the data set {config.data!r}")
 
 
 def local_solver(local: LocalConfig) -> Solver:
@@ -102,16 +101,7 @@ def load_data(config: RunConfig) -> tuple[FederatedData, Encoding | None]:
     if config.is_table:
         from majorant.data import from_table
 
-        assert config.client_column is not None
-        assert config.label_column is not None
-        data, encoding = from_table(
-            config.data,
-            client_column=config.client_column,
-            label_column=config.label_column,
-            task=config.task,
-            drop=config.drop,
-            unseen=config.unseen or 0.0,
-        )
+        data, encoding = from_table(config.data, **config.table_options())
         return in_precision(data, config.precision), encoding
     data = catalogue.datasets.make(config.data)
     data = data if config.unseen is None else data.with_unseen(config.unseen)

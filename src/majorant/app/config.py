@@ -1,8 +1,8 @@
 """The configuration of a run: everything that decides its numbers, in one record that TOML files hold.
 
-A setting is described once, in a line here: its type and range, the panel of the help that shows its flag, its default,
-and what it means. Flags (`majorant.cli.options`), files and complaints are made from these lines. A setting without
-`Flag` is for files only.
+A setting is described once, in a line here (those about data in `table_settings`): its type and range, the panel of the
+help that shows its flag, its default, and what it means. Flags (`majorant.cli.options`), files and complaints are made
+from these lines. A setting without `Flag` is for files only.
 """
 
 from __future__ import annotations
@@ -14,25 +14,15 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
 from majorant.app import catalogue
+from majorant.app._flags import STRICT, Count, Flag, Texts
 from majorant.app._kinds import fit, shortened
 from majorant.app.names import format_name, parse, parse_raw
+from majorant.app.table_settings import TableSettings
 
-Kind = TypeVar("Kind", bound="RunConfig")
-PANELS = ("Front", "Data", "Method", "Exchange", "Training")  # of the help, in this order
-TABLES = (".csv", ".csv.gz", ".parquet", ".pq")
-Count = Annotated[int, Field(ge=1, lt=1 << 31)]
-Texts = Annotated[tuple[str, ...], Field(strict=False)]  # files have lists
-STRICT = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
-
-
-class Flag:
-    """How the help shows a setting: its panel, names of the flag (a long one replaces the setting's), the default."""
-
-    def __init__(self, panel: str, *names: str, default: str | None = None) -> None:
-        self.panel, self.names, self.default = panel, names, default
+Kind = TypeVar("Kind", bound=TableSettings)
 
 
 class LocalConfig(BaseModel):
@@ -67,15 +57,10 @@ class LocalConfig(BaseModel):
         return 0 if value is None else value
 
 
-class RunConfig(BaseModel):
+class RunConfig(TableSettings):
     """One run: an algorithm on data, for some rounds, from one or more seeds."""
 
-    model_config = STRICT
-
     algorithm: str = Field(description="algorithm, with options after a colon: fedem:components=3")
-    data: Annotated[str, Flag("Data", "-d")] = Field(
-        "synthetic", description="named data, with options (synthetic:clients=100), or a CSV or Parquet file"
-    )
     objective: Annotated[str | None, Flag("Method")] = Field(
         None, description="personalized objective of lsgd, acd, asvrcd, …: mixture:lambda=0.1"
     )
@@ -110,15 +95,6 @@ class RunConfig(BaseModel):
     evaluate_every: Annotated[Count | None, Flag("Training", default="a twentieth of the rounds")] = Field(
         None, description="rounds between evaluations"
     )
-    unseen: Annotated[float | None, Flag("Data", default="as the data says")] = Field(
-        None, ge=0, lt=1, description="share of the clients kept away from training"
-    )
-    client_column: Annotated[str | None, Flag("Data")] = Field(None, description="the column that says whose a row is")
-    label_column: Annotated[str | None, Flag("Data")] = Field(None, description="the column that is predicted")
-    task: Annotated[Literal["auto", "classification", "regression"], Flag("Data")] = Field(
-        "auto", description="what the label is; auto looks at its values"
-    )
-    drop: Annotated[Texts, Flag("Data")] = Field((), description="column of a table that is left out")
     clients: Literal["auto", "vmap", "map"] = Field(
         "auto", description="how clients are batched: vmap, map (one at a time), auto"
     )
@@ -174,11 +150,6 @@ class RunConfig(BaseModel):
         """Whether convergence is measured at every evaluation."""
         return self.objective is not None if self.diagnostics is None else self.diagnostics
 
-    @property
-    def is_table(self) -> bool:
-        """Whether the data is a file rather than a name."""
-        return self.data.endswith(TABLES)
-
     def arithmetic(self) -> contextlib.AbstractContextManager[Any]:
         """Double precision for the time of a ``with`` block, where this configuration asks for it."""
         import jax
@@ -227,7 +198,7 @@ def validated(kind: type[Kind], values: dict[str, Any], overrides: dict[str, Any
         raise ValueError(explain(error, kind)) from None
 
 
-def explain(error: ValidationError, kind: type[RunConfig] = RunConfig) -> str:
+def explain(error: ValidationError, kind: type[TableSettings]) -> str:
     """pydantic's complaints in one readable sentence each."""
     known = [*kind.model_fields, *LocalConfig.model_fields]
     lines = []

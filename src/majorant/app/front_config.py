@@ -8,8 +8,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from majorant.app import catalogue
+from majorant.app._flags import Count, Flag, Texts
 from majorant.app.build import check_names, local_solver
-from majorant.app.config import Count, Flag, LocalConfig, RunConfig, Texts, read_settings, validated
+from majorant.app.config import LocalConfig, RunConfig, read_settings, validated
 
 NOT_FOR_FRONTS = ("objective", "until", "seeds", "channel", "topology", "scaling", "diagnostics", "reference",
                   "evaluate_every", "clients", "memory_budget")  # fmt: skip

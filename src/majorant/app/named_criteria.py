@@ -107,34 +107,36 @@ def public_samples(
     setting: Setting, file: str, *, group: str | None = None, labelled: bool = False
 ) -> dict[str, np.ndarray]:
     """The features ``x`` of a file's samples, the codes ``y`` of their labels, and their ``group``, as asked for."""
-    from majorant.engines.deployment import check_features, encode
+    from majorant.data.labels import label_codes
+    from majorant.engines.deployment import check_features
 
     path = Path(file)
     if path.suffix.lower() != ".npz":
         if setting.encoding is None:
             raise ValueError(f"the agents' data is not a table: give public samples as an .npz file, not {file}")
-        return table_samples(setting.encoding, path, group, labelled)
-    needed = ["x", *["y"] * labelled, *([group] if group else [])]
-    there = read_npz(path, needed)
-    found = {"group" if name == group else name: values for name, values in there.items() if name in needed}
+        found = table_samples(setting.encoding, path, group, labelled)
+    else:
+        needed = ["x", *["y"] * labelled, *([group] if group else [])]
+        there = read_npz(path, needed)
+        found = {"group" if name == group else name: values for name, values in there.items() if name in needed}
     check_groups(found.get("group"), group)
     found["x"] = check_features(found["x"], setting.features)
-    return found | ({"y": encode(found["y"], setting.classes)} if labelled else {})
+    scale = setting.encoding.target_scale if setting.encoding else None
+    return found | ({"y": label_codes(found["y"], setting.classes, scale)} if labelled else {})
 
 
 def table_samples(encoding: Encoding, path: Path, group: str | None, labelled: bool) -> dict[str, np.ndarray]:
-    """`public_samples` of a table; ``group`` is one of its columns."""
-    from majorant.data.tables import check_columns, read_table, values_of
-    from majorant.data.tabular import encode_table
+    """The samples in a table, with labels as people know them; ``group`` is one of its columns."""
+    from majorant.data.tabular.problems import tell
+    from majorant.data.tabular.reading import read_source
+    from majorant.data.tabular.table import encode_rows, names_in
 
-    x, y = encode_table(path, encoding, require_labels=labelled)
+    table = read_source(path)
+    names = names_in(table, group, "group") if group else None
+    x, y, rows, notes = encode_rows(table, encoding, require_labels=labelled)
+    tell(table.where, notes)
     found = {"x": x} | ({"y": y} if labelled and y is not None else {})
-    if group:
-        table = read_table(path)
-        check_columns(table, [group], path)
-        found["group"] = values_of(table, group, "group")
-        check_groups(found["group"], group)
-    return found
+    return found | ({"group": names[rows]} if names is not None else {})
 
 
 def check_groups(values: np.ndarray | None, name: str | None) -> None:

@@ -13,7 +13,6 @@ from majorant.app._text import csv_text
 from majorant.app.files import atomic_write_text
 from majorant.app.folders import check_file
 from majorant.app.saved_model import load_deployment
-from majorant.engines.run import labels
 
 if TYPE_CHECKING:
     from majorant.data.tabular import Encoding
@@ -68,8 +67,7 @@ def read_samples(path: Path, encoding: Encoding | None, *, labelled: bool) -> tu
         raise ValueError("this run was not trained on a table: give new samples as an .npz file with arrays x and y")
     from majorant.data import encode_table
 
-    x, codes = encode_table(path, encoding, require_labels=labelled)
-    return x, None if codes is None else labels(codes, encoding.classes)
+    return encode_table(path, encoding, require_labels=labelled)
 
 
 def predictions_csv(predicted: np.ndarray, probabilities: np.ndarray | None, classes: tuple[Any, ...]) -> str:

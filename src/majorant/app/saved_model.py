@@ -11,19 +11,19 @@ import jax.numpy as jnp
 import numpy as np
 from pydantic import Field, model_validator
 
-from majorant.app._encoding import read_encoding
 from majorant.app.build import build_algorithm, build_exchange, federated
 from majorant.app.config import RunConfig, make_config, to_toml
 from majorant.app.files import DamagedFile
 from majorant.app.records import Count, Label, Record, checked
 from majorant.app.trees import MANIFEST, load_meta, load_tree, tree_exists
+from majorant.data.labels import TargetScale
+from majorant.data.tabular import Encoding
 from majorant.engines.deployment import Trained
 from majorant.engines.rounds import start_server
 from majorant.models.base import Spec
 
 if TYPE_CHECKING:
     from majorant.data.federated import FederatedData
-    from majorant.data.tabular import Encoding
 
 
 class ModelMeta(Record):
@@ -35,6 +35,7 @@ class ModelMeta(Record):
     clients: Count
     nodes: Count | None = None  # those that trained
     seed: int = Field(ge=0, lt=1 << 32)
+    target_scale: Annotated[tuple[float, float], Field(strict=False)] | None = None  # of regression: mean and scale
     encoding: dict[str, Any] | None = None  # of a table
 
     @model_validator(mode="after")
@@ -44,6 +45,8 @@ class ModelMeta(Record):
             raise ValueError("the classes are not those of the model")
         if self.nodes is not None and self.nodes > self.clients:
             raise ValueError("more clients trained than there are")
+        if self.target_scale is not None and (self.classes or self.target_scale[1] <= 0):
+            raise ValueError("the scale of the targets is that of no regression")
         return self
 
 
@@ -56,6 +59,7 @@ def model_meta(config: RunConfig, data: FederatedData, encoding: Encoding | None
         "clients": data.clients,
         "nodes": int((~data.unseen).sum()),
         "seed": seed,
+        "target_scale": data.target_scale,
         "encoding": encoding.to_dict() if encoding else None,
     }
 
@@ -71,9 +75,7 @@ def load_deployment(folder: Path) -> tuple[Trained, Encoding | None]:
         raise ValueError(f"{folder} has no model: the run has not finished (go on with it by --resume)")
     manifest = place / MANIFEST
     meta = checked(ModelMeta, load_meta(place), manifest)
-    encoding = read_encoding(meta.encoding, f"the encoding in {manifest}") if meta.encoding else None
-    if encoding and (list(encoding.classes), [len(encoding.features)]) != (meta.classes, meta.spec[0]):
-        raise DamagedFile(f"{manifest} was altered: the columns of the table are not those of the model")
+    encoding = read_encoding(meta, manifest)
     try:
         config = make_config(tomllib.loads(meta.config))
     except ValueError as error:
@@ -85,4 +87,19 @@ def load_deployment(folder: Path) -> tuple[Trained, Encoding | None]:
         federation = federated(algorithm, build_exchange(config, "ring"), np.arange(meta.nodes or clients))
         start = lambda key: start_server(federation, 1, key, {}, jnp.int32(1))
         server, _ = load_tree(place, jax.eval_shape(start, jax.random.key(0)))
-    return Trained(federation, server, meta.seed, tuple(meta.classes), spec.features, clients), encoding
+    classes, target = tuple(meta.classes), TargetScale(*meta.target_scale) if meta.target_scale else None
+    return Trained(federation, server, meta.seed, classes, spec.features, clients, target), encoding
+
+
+def read_encoding(meta: ModelMeta, manifest: Path) -> Encoding | None:
+    """How the columns of a table became the features of a model, where it was trained on one."""
+    if meta.encoding is None:
+        return None
+    try:
+        encoding = Encoding.from_dict(meta.encoding)
+    except ValueError as error:
+        raise DamagedFile(f"{manifest} was altered, or is not ours: {error}") from None
+    found = (list(encoding.classes), [len(encoding.features)], encoding.target_scale)
+    if found != (meta.classes, meta.spec[0], meta.target_scale):
+        raise DamagedFile(f"{manifest} was altered: the columns of the table are not those of the model")
+    return encoding

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from majorant.cli._failures import CLOSED, Commands
 from majorant.cli._streams import adapt_streams, let_go_of_output
+from majorant.cli.check import check
 from majorant.cli.options import Figures, Json, Out
 from majorant.cli.pareto import number, pareto, write_page
 from majorant.cli.terminal import check_figures, console, errors, print_json, say, tell_runs
@@ -25,6 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command()(check)
 app.command()(run)
 app.command()(compare)
 app.add_typer(pareto, name="pareto")

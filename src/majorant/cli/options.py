@@ -17,8 +17,9 @@ import typer
 from pydantic.fields import FieldInfo
 from rich.markup import escape
 
+from majorant.app._flags import PANELS, Flag
 from majorant.app._kinds import SEQUENCES, fit, plain
-from majorant.app.config import PANELS, Flag, RunConfig
+from majorant.app.table_settings import TableSettings
 
 Config = Annotated[
     Path | None,
@@ -78,12 +79,12 @@ class Setting(NamedTuple):
             raise ValueError(f"{self.flags[0]} {several if get_origin(self.kind) is tuple else error}") from None
 
 
-def settings_of(kind: type[RunConfig], without: tuple[str, ...] = ()) -> list[Setting]:
+def settings_of(kind: type[TableSettings], without: tuple[str, ...] = ()) -> list[Setting]:
     """The settings of a kind of configuration that have flags, panel after panel."""
     fields = dict(kind.model_fields)
-    local: Any = fields.pop("local").annotation
+    local: Any = fields.pop("local").annotation if "local" in fields else None
     found = []
-    for name, field in (fields | local.model_fields).items():
+    for name, field in (fields | (local.model_fields if local else {})).items():
         flag = next((note for note in field.metadata if isinstance(note, Flag)), None)
         if flag is not None and name not in without:
             found.append(setting_of(name, field, flag))
@@ -120,7 +121,7 @@ def given_settings(settings: list[Setting], values: Mapping[str, Any]) -> dict[s
     return {s.name: s.read(values[s.name]) for s in settings if values.get(s.name) not in (None, [])}
 
 
-def with_settings(kind: type[RunConfig], without: tuple[str, ...] = ()) -> Callable[[Callable[..., None]], Any]:
+def with_settings(kind: type[TableSettings], without: tuple[str, ...] = ()) -> Callable[[Callable[..., None]], Any]:
     """Puts flags for all settings in the place of a command's parameter ``settings``, which gets what was given."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:

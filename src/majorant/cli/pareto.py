@@ -12,6 +12,7 @@ import typer
 
 from majorant.app._kinds import fit
 from majorant.app.front_config import NOT_FOR_FRONTS, FrontConfig, make_front_config
+from majorant.app.table_settings import check_table
 from majorant.cli._failures import at_work_in
 from majorant.cli._front_table import facts, show_front
 from majorant.cli.options import Config, DryRun, Figures, Json, Out, with_settings
@@ -40,6 +41,8 @@ def sweep(
     """Train a model for every λ side by side, and show what each is worth."""
     if context.invoked_subcommand is not None:
         return None
+    if not dry_run:
+        check_table(settings, config)
     front = make_front_config(config, **settings)
     check_figures(figures)
     if dry_run:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from majorant.app.config import RunConfig, load_config, make_config, to_toml, validated
+from majorant.app.table_settings import check_table
 from majorant.cli._failures import at_work_in
 from majorant.cli.options import Config, DryRun, Figures, Json, Out, with_settings
 from majorant.cli.terminal import (
@@ -39,6 +40,8 @@ def run(
     figures: Figures = None,
 ) -> None:
     """Train one method and evaluate every client's own model."""
+    if not dry_run:
+        check_table(settings, config)
     from majorant.app.build import build, check_names
 
     wanted = resolve(settings | ({"algorithm": algorithm} if algorithm else {}), config, resume)
@@ -81,6 +84,8 @@ def compare(
     figures: Figures = None,
 ) -> None:
     """Run several methods on the same data and seeds, and print a table of mean ± standard deviation over seeds."""
+    if not dry_run:
+        check_table(settings, config)
     from majorant.app.build import build, check_names, load_data
 
     wanted = [resolve(settings | {"algorithm": name}, config, None) for name in algorithms]

@@ -3,6 +3,7 @@
 from majorant.data.dictionary import sparse_codes
 from majorant.data.federated import FederatedData, Ragged, warn_thin_clients
 from majorant.data.few_classes import few_classes
+from majorant.data.heart import heart_table
 from majorant.data.images import Rotated, load_cifar10, load_digits, load_fashion_mnist, load_mnist, rotated
 from majorant.data.logistic import heterogeneous_logistic
 from majorant.data.missing import with_missing
@@ -17,13 +18,15 @@ from majorant.data.partition import (
 )
 from majorant.data.ratings import movielens_100k
 from majorant.data.synthetic import synthetic_mixture
-from majorant.data.tabular import Encoding, encode_table, from_table
+from majorant.data.tabular import Encoding, TableError, TableNotice, encode_table, from_table, inspect_table
 
 __all__ = [
     "Encoding",
     "FederatedData",
     "Ragged",
     "Rotated",
+    "TableError",
+    "TableNotice",
     "balanced_kmeans",
     "by_column",
     "classes_per_client",
@@ -31,8 +34,10 @@ __all__ = [
     "encode_table",
     "few_classes",
     "from_table",
+    "heart_table",
     "heterogeneous_logistic",
     "iid",
+    "inspect_table",
     "load_cifar10",
     "load_digits",
     "load_fashion_mnist",

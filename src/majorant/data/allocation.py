@@ -6,6 +6,7 @@ import heapq
 
 import numpy as np
 
+from majorant.data.checks import check_seed
 from majorant.math.checks import check_whole
 
 PARTITION_STREAM = 1
@@ -17,7 +18,7 @@ def stream(seed: int) -> np.random.Generator:
     With the same numbers for both, which samples a client has and which of them it trains on would depend on each
     other, and its test samples would not be like its training samples.
     """
-    return np.random.default_rng([seed, PARTITION_STREAM])
+    return np.random.default_rng([check_seed(seed), PARTITION_STREAM])
 
 
 def check_sizes(n: int, clients: int, min_samples: int = 1) -> None:

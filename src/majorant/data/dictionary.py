@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from majorant.data.checks import check_seed
 from majorant.data.federated import FederatedData, Ragged, offsets_of
 from majorant.data.partition import balanced_kmeans
 from majorant.math.checks import check_whole
@@ -38,7 +39,7 @@ def sparse_codes(
         check_whole(name, value)
     if not 0 < density <= 1:
         raise ValueError(f"density is the share of a code's entries that are not 0: in (0, 1], got {density}")
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(check_seed(seed))
     theta = rng.normal(size=(features, atoms))
     total = samples * clients if heterogeneous else samples
     places = np.argsort(rng.random((total, atoms)), axis=1) < max(round(density * atoms), 1)

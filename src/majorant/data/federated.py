@@ -5,13 +5,19 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from majorant.models.base import Spec
+from majorant.data.checks import PARTS, check, check_owners, plain_array
+from majorant.data.labels import TargetScale, encode_labels, label_codes, label_values, tidy
+from majorant.data.splitting import concatenated_ranges, draw_unseen, offsets_of, split_rows
 
-PARTS = ("train", "validation", "test")
+if TYPE_CHECKING:
+    from majorant.models.base import Spec
+
+__all__ = ["PARTS", "FederatedData", "Ragged", "aligned", "concatenated_ranges", "offsets_of", "tidy"]
+
 SHARED_TRUTH = ("theta",)  # entries of ``truth`` that belong to no single client, however many rows they have
 
 
@@ -55,6 +61,7 @@ class FederatedData:
     classes: tuple[Any, ...]  # the label values in the order of their codes; empty for regression
     name: str = "data"
     truth: dict[str, np.ndarray] = field(default_factory=dict)  # what a generator knows: true parameters, weights
+    target_scale: TargetScale | None = None  # regression: what was done to the targets; None for nothing
 
     def __post_init__(self) -> None:
         check(self)
@@ -67,6 +74,8 @@ class FederatedData:
     @property
     def spec(self) -> Spec:
         """The shape of the learning problem."""
+        from majorant.models.base import Spec  # here, so that a table is read before JAX is loaded
+
         return Spec(tuple(self.train.x.shape[1:]), len(self.classes))
 
     @classmethod
@@ -87,13 +96,13 @@ class FederatedData:
         samples as there are such parts. ``task`` is "classification", "regression", or "auto": labels that are
         floating point numbers with a fraction mean regression.
         """
-        x, y, clients = np.asarray(x), np.asarray(y), np.asarray(clients)
+        x, y, clients = plain_array(x, "x"), plain_array(y, "y"), plain_array(clients, "clients")
         if not len(x) == len(y) == len(clients):
             raise ValueError(f"x, y and clients must have one entry per sample; got {len(x)}, {len(y)}, {len(clients)}")
         if len(x) == 0:
             raise ValueError("there are no samples, so there are no clients: give at least one sample")
         labels, classes = encode_labels(y, task)
-        names, owner = np.unique(clients, return_inverse=True)
+        names, owner = np.unique(check_owners(clients), return_inverse=True)
         train, validation, test = (
             Ragged(tidy(x[rows]), labels[rows], offsets) for rows, offsets in split_rows(owner, names, split, seed)
         )
@@ -136,6 +145,10 @@ class FederatedData:
             truth=self.truth | per_client,
         )
 
+    def label_values(self, y: np.ndarray) -> np.ndarray:
+        """Labels of this data as people know them: values of classes, or targets in original units."""
+        return label_values(y, self.classes, self.target_scale)
+
     def describe(self) -> str:
         """One line about the data."""
         sizes = self.train.sizes
@@ -148,120 +161,37 @@ class FederatedData:
         )
 
 
-def offsets_of(sizes: np.ndarray) -> np.ndarray:
-    """Where each client's rows begin, and where the last one's end."""
-    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+def aligned(data: FederatedData, like: FederatedData) -> FederatedData:
+    """Data with the label codes or the target scale of other data: what a model trained on ``like`` can be given.
 
-
-def concatenated_ranges(starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """The numbers ``starts[0] … starts[0] + sizes[0] − 1, starts[1] …`` in one array.
-
-    >>> concatenated_ranges(np.array([0, 10]), np.array([2, 3])).tolist()
-    [0, 1, 10, 11, 12]
+    >>> pets = FederatedData.from_arrays(np.ones((3, 1)), np.array(["cat", "dog", "cat"]), clients=np.zeros(3))
+    >>> dogs = FederatedData.from_arrays(np.ones((3, 1)), np.array(["dog", "dog", "dog"]), clients=np.zeros(3))
+    >>> aligned(dogs, pets).classes, aligned(dogs, pets).train.y.tolist()
+    (('cat', 'dog'), [1])
     """
-    return np.arange(sizes.sum()) + np.repeat(starts - offsets_of(sizes)[:-1], sizes)
-
-
-def split_rows(
-    owner: np.ndarray, names: Sequence[Any] | np.ndarray, split: Sequence[float], seed: int
-) -> list[tuple[np.ndarray, np.ndarray]]:
-    """For train, validation and test: the sample numbers, client after client, and the offsets of the clients."""
-    order = np.lexsort((np.random.default_rng(seed).random(len(owner)), owner))  # by client, shuffled within
-    sizes = np.bincount(owner, minlength=len(names))
-    counts = split_counts(sizes, split, names)  # (clients, 3)
-    begin = offsets_of(sizes)[:-1, None] + np.cumsum(counts, axis=1) - counts
-    return [(order[concatenated_ranges(begin[:, p], counts[:, p])], offsets_of(counts[:, p])) for p in range(3)]
-
-
-def draw_unseen(clients: int, fraction: float, seed: int = 0) -> np.ndarray:
-    """A random mask over clients with the given fraction of them, and at least one where that is positive.
-
-    >>> int(draw_unseen(10, 0.2).sum()), int(draw_unseen(2, 0.1).sum())
-    (2, 1)
-    """
-    if not 0 <= fraction < 1:
-        raise ValueError(f"the fraction of unseen clients must be in [0, 1), got {fraction}")
-    count = max(round(fraction * clients), fraction > 0)
-    unseen = np.zeros(clients, bool)
-    unseen[np.random.default_rng(seed).permutation(clients)[:count]] = True
-    return unseen
-
-
-def split_counts(sizes: np.ndarray, split: Sequence[float], names: Sequence[Any] | np.ndarray) -> np.ndarray:
-    """How many samples of each client go to each part, ``(clients, 3)``: rounded shares, no positive share empty."""
-    shares = np.asarray(split, float)
-    if shares.shape != (3,) or (shares < 0).any() or not np.isclose(shares.sum(), 1):
-        raise ValueError(f"split must be three shares (train, validation, test) that sum to 1, got {tuple(split)}")
-    needed = shares > 0
-    short = np.flatnonzero(sizes < needed.sum())
-    if len(short):
-        worst = short[0]
-        parts = " and ".join(p for p, n in zip(PARTS, needed, strict=True) if n)
+    if data.train.x.shape[1:] != like.train.x.shape[1:]:
         raise ValueError(
-            f"client {str(names[worst])!r} has {sizes[worst]} samples, too few for non-empty {parts} parts"
-            f" ({len(short)} such clients): drop or merge these clients, use fewer clients,"
-            f" or set the share of a part to 0 in split={tuple(split)}"
+            f"the new clients' samples have shape {data.train.x.shape[1:]}, those of training {like.train.x.shape[1:]}"
         )
-    counts = np.floor(sizes[:, None] * shares + 1e-9).astype(np.int64)
-    counts = np.where(needed, np.maximum(counts, 1), 0)
-    largest = int(np.argmax(shares))
-    counts[:, largest] += sizes - counts.sum(axis=1)
-    while (counts[:, largest] < 1).any():  # many tiny parts took more than the rest can give: take back from the next
-        poor = counts[:, largest] < 1
-        donor = np.argmax(np.where(np.arange(3) == largest, -1, counts[poor]), axis=1)
-        counts[np.flatnonzero(poor), donor] -= 1
-        counts[poor, largest] += 1
-    return counts
+    if bool(data.classes) != bool(like.classes):
+        words = ("classes", "numbers") if data.classes else ("numbers", "classes")
+        raise ValueError(f"the new clients' labels are {words[0]}, those of training are {words[1]}")
+    if (data.classes, data.target_scale) == (like.classes, like.target_scale):
+        return data
+    unknown = [label for label in data.classes if label not in like.classes]
+    if unknown:
+        raise ValueError(
+            f"the new clients have classes {unknown[:5]}, which training did not know: {like.classes[:10]}"
+        )
 
+    def moved(part: Ragged) -> Ragged:
+        y = label_codes(data.label_values(part.y), like.classes, like.target_scale)
+        return part._replace(y=y.astype(part.y.dtype, copy=False))
 
-def encode_labels(y: np.ndarray, task: str = "auto") -> tuple[np.ndarray, tuple[Any, ...]]:
-    """Class codes and the label values they stand for, or float targets and no classes for regression."""
-    if y.ndim != 1:
-        raise ValueError(f"labels must be one number or name per sample, got an array of shape {y.shape}")
-    numeric = np.issubdtype(y.dtype, np.number)
-    if numeric and not np.isfinite(y).all():
-        raise ValueError(f"{int((~np.isfinite(y)).sum())} labels are NaN or infinite")
-    if task == "auto":
-        fractional = np.issubdtype(y.dtype, np.floating) and not np.equal(np.mod(y, 1), 0).all()
-        task = "regression" if fractional else "classification"
-    if task == "regression":
-        if not numeric:
-            raise ValueError(f"regression needs numbers as labels, got values such as {y.tolist()[0]!r}")
-        return y.astype(np.float32), ()
-    if task != "classification":
-        raise ValueError(f"task must be 'auto', 'classification' or 'regression', got {task!r}")
-    classes, codes = np.unique(y, return_inverse=True)
-    return codes.astype(np.int32), tuple(classes.tolist())
-
-
-def tidy(x: np.ndarray) -> np.ndarray:
-    """Features in the types the simulator computes with: bytes stay bytes (pixels), all else is float32."""
-    return x if x.dtype == np.uint8 else x.astype(np.float32, copy=False)
-
-
-def check(data: FederatedData) -> None:
-    """Refuses data that training could not use, and says why; warns about thin clients."""
-    if data.clients == 0:
-        raise ValueError("the data has zero clients: give at least one")
-    for part in PARTS:
-        ragged: Ragged = getattr(data, part)
-        if len(ragged.offsets) != data.clients + 1 or not len(ragged.x) == len(ragged.y) == ragged.offsets[-1]:
-            raise ValueError(
-                f"the {part} part does not match its offsets: {len(ragged.x)} rows, {len(ragged.y)} labels"
-            )
-        if ragged.x.shape[1:] != data.train.x.shape[1:]:
-            raise ValueError(f"{part} samples have shape {ragged.x.shape[1:]}, training ones {data.train.x.shape[1:]}")
-        if np.issubdtype(ragged.x.dtype, np.floating) and not np.isfinite(ragged.x).all():
-            bad = np.flatnonzero(~np.isfinite(ragged.x.reshape(len(ragged.x), -1)).all(axis=1))
-            owner = int(np.searchsorted(ragged.offsets, bad[0], side="right") - 1)
-            raise ValueError(
-                f"{len(bad)} {part} samples have NaN or infinite features, the first at client"
-                f" {data.names[owner]!r}: remove or impute them"
-            )
-    if data.unseen.shape != (data.clients,):
-        raise ValueError(f"unseen must have one entry per client, got shape {data.unseen.shape}")
-    if data.unseen.all():
-        raise ValueError("every client is marked unseen: training needs at least one that is seen")
+    train, validation, test = map(moved, (data.train, data.validation, data.test))
+    return replace(
+        data, train=train, validation=validation, test=test, classes=like.classes, target_scale=like.target_scale
+    )
 
 
 def warn_thin_clients(data: FederatedData, *, few: int = 5) -> None:

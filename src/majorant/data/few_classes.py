@@ -16,6 +16,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from majorant.data.checks import check_seed
 from majorant.data.federated import PARTS, FederatedData
 from majorant.data.partition import classes_per_client
 from majorant.math.checks import check_whole
@@ -51,7 +52,7 @@ def few_classes(
             f"each of {clients} clients needs {wanted} samples of its own, but one has {held.min()} of the {len(y)}: "
             "use fewer clients or samples"
         )
-    rng = np.random.default_rng([seed, DRAW_STREAM])
+    rng = np.random.default_rng([check_seed(seed), DRAW_STREAM])
     order = np.lexsort((rng.random(len(owner)), owner))  # by client, shuffled within
     begins = np.cumsum(held) - held
     rows = (begins[:, None] + np.arange(wanted)).ravel()

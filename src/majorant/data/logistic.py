@@ -17,7 +17,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from majorant.data.federated import FederatedData, Ragged, draw_unseen, offsets_of
+from majorant.data.checks import check_seed
+from majorant.data.federated import FederatedData, Ragged
+from majorant.data.splitting import draw_unseen, offsets_of
 from majorant.math.checks import check_whole
 
 
@@ -48,7 +50,7 @@ def heterogeneous_logistic(
         raise ValueError(f"sigma is a standard deviation: it must be finite and at least 0, got {sigma}")
     if not 0 <= shared < dimension:
         raise ValueError(f"shared must be at least 0 and less than the dimension, {dimension}, got {shared}")
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(check_seed(seed))
     level = rng.normal(0, sigma, (clients, 1))
     beta = level + rng.uniform(-0.01, 0.01, (clients, dimension - shared))
     if shared:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from majorant.data.allocation import allocate, check_positive, check_sizes, filled_up, rows_by_label, stream
+from majorant.data.checks import check_owners, plain_array
 from majorant.data.extras import require
 from majorant.data.federated import FederatedData, warn_thin_clients
 
@@ -133,13 +134,7 @@ def by_column(values: Sequence[Any] | np.ndarray) -> np.ndarray:
     >>> by_column(["north", "south", "north", "east"]).tolist()
     [1, 2, 1, 0]
     """
-    column = np.asarray(values)
-    if column.ndim != 1:
-        raise ValueError(f"the column must have one value per sample, got an array of shape {column.shape}")
-    missing = sum(v is None or v != v or v == "" for v in column.tolist())
-    if missing:
-        raise ValueError(f"{missing} of {len(column)} samples have no client (empty or NaN): fill in or drop these")
-    return np.unique(column, return_inverse=True)[1]
+    return np.unique(check_owners(values), return_inverse=True)[1]
 
 
 def balanced_kmeans(x: np.ndarray, clients: int, seed: int = 0) -> np.ndarray:
@@ -192,7 +187,7 @@ def partitioned(
     >>> partitioned(x, y, "dirichlet", clients=4, alpha=5.0, unseen=0.25).describe()
     'data: 4 clients (1 unseen), 5 features, 4 classes, ...'
     """
-    x, y = np.asarray(x), np.asarray(y)
+    x, y = plain_array(x, "x"), plain_array(y, "y")
     if isinstance(owner, str):
         if owner not in NAMED:
             raise ValueError(

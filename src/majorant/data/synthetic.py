@@ -19,7 +19,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from majorant.data.federated import FederatedData, Ragged, draw_unseen, offsets_of, split_counts
+from majorant.data.checks import check_seed
+from majorant.data.federated import FederatedData, Ragged
+from majorant.data.splitting import draw_unseen, offsets_of, split_counts
 from majorant.math.checks import check_whole
 
 NOISE = {"paper": 1.0, "released": 0.1}  # the variants, and the scale of ε in each
@@ -65,7 +67,7 @@ def synthetic_mixture(
     if not 0 <= scale < np.inf:
         raise ValueError(f"noise is a standard deviation: it must be finite and at least 0, got {noise}")
 
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(check_seed(seed))
     sizes = np.minimum(50 + rng.lognormal(4, 2, clients).astype(np.int64), 1000)
     if one_hot:
         pi = np.eye(components)[rng.integers(components, size=clients)]

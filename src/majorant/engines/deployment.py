@@ -21,6 +21,7 @@ from majorant.core import (
     stream_key,
 )
 from majorant.data.federated import tidy
+from majorant.data.labels import TargetScale, label_codes, label_values
 from majorant.exchange.federation import Federation
 
 
@@ -31,6 +32,7 @@ class PersonalModel(NamedTuple):
     model: Tree
     classes: tuple[Any, ...]
     features: tuple[int, ...]
+    target_scale: TargetScale | None = None  # regression: predictions are in original units
 
     def __repr__(self) -> str:
         return f"<PersonalModel of {self.algorithm.name} for samples of shape {self.features}>"
@@ -51,7 +53,7 @@ class PersonalModel(NamedTuple):
     def predict(self, x: np.ndarray) -> np.ndarray:
         """The most probable label of each sample, or its predicted value."""
         outputs = self._outputs(x)
-        return np.asarray(self.classes)[outputs.argmax(axis=1)] if self.classes else outputs
+        return label_values(outputs.argmax(axis=1) if self.classes else outputs, self.classes, self.target_scale)
 
     def _outputs(self, x: np.ndarray) -> np.ndarray:
         with precision_of(self.model):
@@ -69,12 +71,13 @@ class Trained(NamedTuple):
     classes: tuple[Any, ...]
     features: tuple[int, ...]
     clients: int  # those of training: a new client's id comes after theirs
+    target_scale: TargetScale | None = None
 
     def personalize(self, x: np.ndarray, y: np.ndarray, id: int | None = None) -> PersonalModel:
         """A model for a client that was not there at training, from its own samples alone (none are fine, too)."""
         x, y = np.asarray(x), np.asarray(y)
         x = check_features(x.reshape((0, *self.features)) if len(x) == 0 else x, self.features)
-        codes = encode(y, self.classes)
+        codes = label_codes(y, self.classes, self.target_scale)
         if len(codes) != len(x):
             raise ValueError(f"{len(x)} samples but {len(codes)} labels")
         return self._deploy(x, codes, self.clients if id is None else id, None)
@@ -101,7 +104,8 @@ class Trained(NamedTuple):
             slot = jnp.int32(id if id < self.clients else -1)
             data = ClientData(default_float(x), default_float(codes), jnp.int32(size), jnp.int32(id), slot)
             server = jax.tree.map(jnp.asarray, self.server)
-            return PersonalModel(algorithm, jax.jit(deploy)(server, data, state), self.classes, self.features)
+            model = jax.jit(deploy)(server, data, state)
+            return PersonalModel(algorithm, model, self.classes, self.features, self.target_scale)
 
 
 def precision_of(tree: Tree) -> contextlib.AbstractContextManager[Any]:
@@ -123,14 +127,3 @@ def check_features(x: np.ndarray, features: tuple[int, ...]) -> np.ndarray:
     if not np.isfinite(x).all():
         raise ValueError(f"{int((~np.isfinite(x)).sum())} feature values are NaN or infinite: remove or impute them")
     return x
-
-
-def encode(y: np.ndarray, classes: tuple[Any, ...]) -> np.ndarray:
-    """Labels as the codes that training used."""
-    if not classes:
-        return y.astype(np.float32)
-    code = {label: i for i, label in enumerate(classes)}
-    unknown = [label for label in np.unique(y).tolist() if label not in code]
-    if unknown:
-        raise ValueError(f"labels {unknown[:5]} were not in the training data, which has {list(classes)[:10]}")
-    return np.asarray([code[label] for label in y.tolist()], np.int32)

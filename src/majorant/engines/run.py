@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from majorant.core import Algorithm, Server
-from majorant.data.federated import PARTS, FederatedData
+from majorant.data.federated import PARTS, FederatedData, aligned
 from majorant.engines.deployment import PersonalModel, Trained, precision_of
 from majorant.engines.stopping import number_of
 from majorant.exchange.federation import Federation
@@ -28,8 +28,11 @@ class Scores(NamedTuple):
     unseen: np.ndarray
 
     @classmethod
-    def of(cls, values: dict[str, np.ndarray], data: FederatedData, unseen: np.ndarray) -> Scores:
-        """Scores with the sizes of the data's parts."""
+    def of(cls, values: dict[str, np.ndarray], data: FederatedData, unseen: np.ndarray, metric: str) -> Scores:
+        """Scores with the sizes of the data's parts; RMSE in the original units of the targets."""
+        if metric == "rmse" and data.target_scale is not None:
+            unit = data.target_scale.scale
+            values = values | {name: unit * each for name, each in values.items() if name.endswith("_score")}
         return cls(values, {part: getattr(data, part).sizes for part in PARTS}, unseen)
 
     def summary(self, metric: str) -> dict[str, Any]:
@@ -250,7 +253,8 @@ class Run:
     def deployment(self) -> Trained:
         """The (first) run's server, ready to give models to clients."""
         features, seed = self.data.spec.features, self.settings[0]["seed"]
-        return Trained(self.federation, self.server, seed, self.data.classes, features, self.data.clients)
+        scale, clients = self.data.target_scale, self.data.clients
+        return Trained(self.federation, self.server, seed, self.data.classes, features, clients, scale)
 
     def model(self, client: int | str) -> PersonalModel:
         """The model of one of the data's clients, by index or name."""
@@ -262,7 +266,7 @@ class Run:
         index = self.data.names.index(client) if isinstance(client, str) else range(self.data.clients)[client]
         x, y = self.data.train.client(index)
         if self.data.unseen[index]:
-            return self.deployment.personalize(x, labels(y, self.data.classes), index)
+            return self.deployment.personalize(x, self.data.label_values(y), index)
         position = int((~self.data.unseen[:index]).sum())
         state = jax.tree.map(lambda a: a[0, position], self.snapshot.clients)
         return self.deployment.known(state, x, y, index)
@@ -275,7 +279,7 @@ class Run:
         """
         if isinstance(new, FederatedData):
             clients = map(new.train.client, range(new.clients))
-            return [self.deployment.personalize(x, labels(y, new.classes)) for x, y in clients]
+            return [self.deployment.personalize(x, new.label_values(y)) for x, y in clients]
         if not (isinstance(new, tuple) and len(new) == 2):
             raise ValueError("give the new client's samples as a pair (x, y), or as FederatedData")
         return self.deployment.personalize(*new)
@@ -284,12 +288,6 @@ class Run:
         """The scores of clients that join now: each fits its model to its own training samples."""
         from majorant.engines.simulator import evaluate_joining
 
-        if data.spec != self.data.spec:
-            raise ValueError(f"the new clients' samples have {data.spec}, training had {self.data.spec}")
+        data = aligned(data, self.data)
         with precision_of(self.server):
             return evaluate_joining(self.federation, self.server, self.settings[0]["seed"], data)
-
-
-def labels(codes: np.ndarray, classes: tuple[Any, ...]) -> np.ndarray:
-    """Label values from class codes (or regression targets as they are)."""
-    return np.asarray(classes)[codes] if classes else codes

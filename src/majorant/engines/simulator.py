@@ -260,8 +260,9 @@ class Simulation:
         """Every client's scores, for every run."""
         seen, new = self.engine.evaluate()
         values = in_order(self.buckets + self.unseen, seen + new)
-        runs = range(len(self.settings))
-        return [Scores.of({k: v[run] for k, v in values.items()}, self.data, self.data.unseen) for run in runs]
+        each = ({k: v[run] for k, v in values.items()} for run in range(len(self.settings)))
+        runs = zip(each, self.data_sets, strict=True)
+        return [Scores.of(scores, data, data.unseen, self.metric) for scores, data in runs]
 
     def diagnose(self) -> dict[str, np.ndarray]:
         """Scalars about the server's state and about convergence, ``(runs,)`` each."""
@@ -386,7 +387,8 @@ def evaluate_joining(federation: Federation, server: Server, seed: int, data: Fe
     engine = Streamed(federation, layout, data, [], buckets, keys, {"compile": 0.0})
     engine.restore(jax.tree.map(lambda a: np.asarray(a)[None], server), ())
     values = in_order(buckets, engine.evaluate()[1])
-    return Scores.of({k: v[0] for k, v in values.items()}, data, np.ones(data.clients, bool))
+    metric = metric_name(federation.algorithm, len(data.classes))
+    return Scores.of({k: v[0] for k, v in values.items()}, data, np.ones(data.clients, bool), metric)
 
 
 @functools.lru_cache(maxsize=16)

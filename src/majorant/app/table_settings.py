@@ -1,0 +1,141 @@
+"""The settings of a run that are about its data, most of them about tables, and how they reach the reader of tables."""
+
+from __future__ import annotations
+
+import contextlib
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field, field_validator
+
+from majorant.app._flags import STRICT, Flag, Texts
+
+TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".pq")
+Shares = Annotated[tuple[float, ...], Field(strict=False)]  # files have lists
+
+
+class TableSettings(BaseModel):
+    """The data of a run: a name, or a table and what is said about it."""
+
+    model_config = STRICT
+
+    data: Annotated[str, Flag("Data", "-d")] = Field(
+        "synthetic", description="named data, with options (synthetic:clients=100), or a CSV or Parquet file"
+    )
+    unseen: Annotated[float | None, Flag("Data", default="as the data says")] = Field(
+        None, ge=0, lt=1, description="share of the clients kept away from training"
+    )
+    client_column: Annotated[str | None, Flag("Data")] = Field(None, description="the column that says whose a row is")
+    label_column: Annotated[str | None, Flag("Data")] = Field(None, description="the column that is predicted")
+    task: Annotated[Literal["auto", "classification", "regression"], Flag("Data")] = Field(
+        "auto", description="what the label is; auto looks at its values"
+    )
+    drop: Annotated[Texts, Flag("Data")] = Field((), description="columns of a table that are left out: a,b")
+    categorical: Annotated[Texts, Flag("Data")] = Field(
+        (), description="columns that are categories although they look otherwise: a,b"
+    )
+    dates: Annotated[Texts, Flag("Data")] = Field((), description="how a column's dates are written: visit=%d/%m/%Y")
+    missing: Annotated[Literal["impute", "drop", "refuse"], Flag("Data")] = Field(
+        "impute", description="missing values: impute the training mean, drop the row, or refuse the table"
+    )
+    missing_values: Annotated[Texts, Flag("Data")] = Field((), description="a further text that marks a missing value")
+    max_categories: Annotated[int, Flag("Data")] = Field(
+        50, ge=2, lt=1 << 31, description="categories of a column, at most: rarer ones are pooled"
+    )
+    min_samples: Annotated[int, Flag("Data")] = Field(
+        0, ge=0, lt=1 << 31, description="clients with fewer rows are left out"
+    )
+    split: Annotated[Shares, Flag("Data", default="0.6,0.2,0.2")] = Field(
+        (0.6, 0.2, 0.2), description="shares of train, validation and test rows of every client"
+    )
+    split_seed: Annotated[int, Flag("Data")] = Field(0, ge=0, lt=1 << 32, description="seed of the random split")
+    time_column: Annotated[str | None, Flag("Data")] = Field(
+        None, description="split in the order of this column, the last rows for test"
+    )
+    group_column: Annotated[str | None, Flag("Data")] = Field(
+        None, description="split in whole groups of this column: rows of a patient stay together"
+    )
+    split_column: Annotated[str | None, Flag("Data")] = Field(
+        None, description="the column that says train, validation or test"
+    )
+    scale_target: Annotated[bool, Flag("Data")] = Field(
+        True, description="train on targets of mean 0 and scale 1; predictions and RMSE are in original units"
+    )
+
+    @field_validator("drop", "categorical", "dates", "missing_values", mode="before")
+    @classmethod
+    def text_or_texts(cls, value: Any) -> Any:
+        """A single text stands for a list of one."""
+        return (value,) if isinstance(value, str) else value
+
+    @field_validator("split")
+    @classmethod
+    def three_shares(cls, value: tuple[float, ...]) -> tuple[float, ...]:
+        """Shares that a split can have."""
+        from majorant.data.checks import check_split
+
+        check_split(value)
+        return value
+
+    @field_validator("dates")
+    @classmethod
+    def columns_and_formats(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        """A column and its format each."""
+        date_formats(value)
+        return value
+
+    @property
+    def is_table(self) -> bool:
+        """Whether the data is a file, or several, rather than a name."""
+        return self.data.endswith(TABLES)
+
+    def table_options(self) -> dict[str, Any]:
+        """The options of `from_table`."""
+        options = {
+            name: getattr(self, name) for name in TableSettings.model_fields if name not in ("data", "split_seed")
+        }
+        return options | {"dates": date_formats(self.dates), "unseen": self.unseen or 0.0, "seed": self.split_seed}
+
+    def check_roles(self) -> None:
+        """A table needs columns of clients and labels ; several files may be a client each."""
+        several = any(character in self.data for character in "*?[")
+        for column in ("label_column",) if several else ("client_column", "label_column"):
+            if getattr(self, column) is None:
+                raise ValueError(f"a table needs {column}: give --{column.replace('_', '-')} NAME")
+
+
+OF_TABLES = tuple(name for name in TableSettings.model_fields if name not in ("data", "unseen"))
+
+
+def date_formats(texts: Sequence[str]) -> dict[str, str]:
+    """The formats of date columns.
+
+    >>> date_formats(["visit=%d/%m/%Y"])
+    {'visit': '%d/%m/%Y'}
+    """
+    found = {}
+    for text in texts:
+        column, equals, form = text.partition("=")
+        if not equals:
+            raise ValueError(f"dates says how a column is written, as in visit=%d/%m/%Y, got {text!r}")
+        found[column.strip()] = form.strip()
+    return found
+
+
+def check_table(flags: Mapping[str, Any], config: Path | None) -> None:
+    """Complains about a table that is not there or lacks a column, before JAX is loaded.
+
+    ``flags`` go over the settings in the file ``config``, where there is one.
+    """
+    about = None
+    with contextlib.suppress(OSError, ValueError, RecursionError):  # complaints about settings come later, all together
+        values = tomllib.loads(config.read_text(encoding="utf-8")) if config is not None else {}
+        given = {name: value for name, value in (values | dict(flags)).items() if value is not None}
+        about = TableSettings.model_validate({k: v for k, v in given.items() if k in TableSettings.model_fields})
+    if about is not None and about.is_table:
+        from majorant.data.tabular import check_header
+
+        about.check_roles()
+        check_header(about.data, **about.table_options())

@@ -1,0 +1,141 @@
+"""What federated data must be, checked in one place: arrays without gaps, clients, splits, seeds, labels in range."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from numbers import Integral
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from majorant.data.federated import FederatedData, Ragged
+
+PARTS = ("train", "validation", "test")
+
+
+def check_seed(seed: Any, name: str = "seed") -> int:
+    """A seed as a whole number from 0 on.
+
+    >>> check_seed(np.int64(3))
+    3
+    """
+    if isinstance(seed, bool | np.bool_) or not isinstance(seed, Integral) or seed < 0:
+        raise ValueError(f"{name} must be a whole number from 0 on, got {seed!r}")
+    return int(seed)
+
+
+def check_split(split: Sequence[float]) -> np.ndarray:
+    """The shares of train, validation and test; training needs a positive one.
+
+    >>> check_split((0.8, 0, 0.2)).tolist()
+    [0.8, 0.0, 0.2]
+    """
+    try:
+        shares = np.asarray(split, float)
+    except (TypeError, ValueError):
+        shares = np.empty(0)
+    if shares.shape != (3,) or not (shares >= 0).all() or not np.isclose(shares.sum(), 1):
+        raise ValueError(f"split must be three shares (train, validation, test) that sum to 1, got {split!r}")
+    if shares[0] == 0:
+        raise ValueError(f"split={tuple(split)} leaves nothing to train on: give train a positive share")
+    return shares
+
+
+def plain_array(values: Any, name: str) -> np.ndarray:
+    """An array; masked ones are refused, because their gaps would be read as values."""
+    if isinstance(values, np.ma.MaskedArray):
+        raise ValueError(f"{name} is a masked array: fill its {int(np.ma.count_masked(values))} gaps or remove them")
+    return np.asarray(values)
+
+
+def check_owners(clients: Any) -> np.ndarray:
+    """The client of every sample: one number or name each, without gaps."""
+    column = plain_array(clients, "clients")
+    if column.ndim != 1:
+        raise ValueError(f"the clients must be one number or name per sample, got an array of shape {column.shape}")
+    missing = sum(v is None or v != v or v == "" for v in column.tolist())
+    if missing:
+        raise ValueError(f"{missing} of {len(column)} samples have no client (empty or NaN): fill in or drop these")
+    return column
+
+
+def check(data: FederatedData) -> None:
+    """Refuses data that training could not use, and says why."""
+    if data.clients == 0:
+        raise ValueError("the data has zero clients: give at least one")
+    odd = next((name for name in data.names if not isinstance(name, str)), None)
+    if odd is not None:
+        raise ValueError(f"names of clients must be texts, got {odd!r}: use str({odd!r})")
+    unseen = plain_array(data.unseen, "unseen")
+    if unseen.dtype != bool:
+        raise ValueError(f"unseen must hold True or False for each client, got numbers of type {unseen.dtype}")
+    if unseen.shape != (data.clients,):
+        raise ValueError(f"unseen must have one entry per client, got shape {unseen.shape}")
+    if unseen.all():
+        raise ValueError("every client is marked unseen: training needs at least one that is seen")
+    for part in PARTS:
+        ragged: Ragged = getattr(data, part)
+        check_offsets(ragged, part, data.clients)
+        check_samples(ragged, part, data)
+        check_codes(ragged, part, data)
+    if data.target_scale is not None:
+        if data.classes:
+            raise ValueError("target_scale is for regression: the classes of classification have no scale")
+        mean, scale = data.target_scale
+        if not (math.isfinite(mean) and math.isfinite(scale) and scale > 0):
+            raise ValueError(f"target_scale must be a finite mean and a positive scale, got {data.target_scale}")
+
+
+def check_offsets(ragged: Ragged, part: str, clients: int) -> None:
+    """Offsets must cut the samples into as many consecutive pieces as there are clients."""
+    offsets = plain_array(ragged.offsets, f"the offsets of the {part} part")
+    if offsets.ndim != 1 or not np.issubdtype(offsets.dtype, np.integer):
+        raise ValueError(f"the offsets of the {part} part must be a list of whole numbers, got {offsets.dtype}")
+    x, y = len(ragged.x), len(ragged.y)
+    if len(offsets) != clients + 1 or not x == y == offsets[-1]:
+        raise ValueError(
+            f"the {part} part does not match its offsets: {x} rows, {y} labels, and {len(offsets)} offsets"
+            f" up to {offsets[-1] if len(offsets) else 0} for {clients} clients"
+        )
+    if offsets[0] != 0 or (np.diff(offsets) < 0).any():
+        raise ValueError(f"the offsets of the {part} part must begin with 0 and never decrease, got {offsets[:10]}")
+
+
+def check_samples(ragged: Ragged, part: str, data: FederatedData) -> None:
+    """Features must be finite numbers, of one shape in all parts."""
+    x = plain_array(ragged.x, f"the {part} part")
+    if x.dtype.kind == "V":  # bfloat16 and its relatives, which NumPy does not know as numbers
+        x = x.astype(np.float32)
+    if x.dtype.kind not in "biuf":
+        raise ValueError(f"{part} samples must be numbers, got type {x.dtype}")
+    if x.shape[1:] != data.train.x.shape[1:]:
+        raise ValueError(f"{part} samples have shape {x.shape[1:]}, training ones {data.train.x.shape[1:]}")
+    if x.dtype.kind == "f" and not np.isfinite(x).all():
+        bad = np.flatnonzero(~np.isfinite(x.reshape(len(x), -1)).all(axis=1))
+        owner = int(np.searchsorted(ragged.offsets, bad[0], side="right") - 1)
+        raise ValueError(
+            f"{len(bad)} {part} samples have NaN or infinite features, the first at client"
+            f" {data.names[owner]!r}: remove or impute them"
+        )
+
+
+def check_codes(ragged: Ragged, part: str, data: FederatedData) -> None:
+    """Labels must be codes of the classes, or finite numbers for regression."""
+    y = plain_array(ragged.y, f"the labels of the {part} part")
+    if y.ndim != 1:
+        raise ValueError(f"labels must be one number per sample, got {part} labels of shape {y.shape}")
+    if len(y) == 0:
+        return
+    count = len(data.classes)
+    if not count:
+        if y.dtype.kind not in "biuf" or not np.isfinite(y).all():
+            raise ValueError(f"the {part} part has labels that are not finite numbers: remove these samples")
+    elif y.dtype.kind not in "iu":
+        raise ValueError(f"{part} labels must be the codes of {count} classes, whole numbers, got type {y.dtype}")
+    elif y.min() < 0 or y.max() >= count:
+        wrong = y[(y < 0) | (y >= count)][0]
+        raise ValueError(
+            f"the {part} part has the label {wrong}, but the codes of {count} classes are 0 to {count - 1}"
+        )

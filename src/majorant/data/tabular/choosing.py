@@ -1,0 +1,90 @@
+"""Which columns become features, and what their owner should know: ids, empty columns, wild numbers, missing values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from majorant.data.extras import require
+from majorant.data.tabular import cells
+from majorant.data.tabular.csv_files import PURPOSE
+from majorant.data.tabular.kinds import Column
+from majorant.data.tabular.options import TableOptions
+from majorant.data.tabular.reading import Source
+
+LEAST_IDS = 20  # fewer different values may be different by chance
+WILD = 1e6  # an outlier is so many times farther away than the middle half of the values is wide
+
+
+def left_out(column: Column, owner: np.ndarray | None, options: TableOptions, asked: bool) -> str | None:
+    """Why a column cannot be a feature, if so; ``asked``: its owner says that it is a category."""
+    if column.kind == "empty":
+        return "it has no values"
+    if asked or not (column.kind == "category" or column.whole):
+        return None
+    known = ~column.absent
+    different, which = np.unique(column.values[known], return_inverse=True)
+    rows, values, distinct = len(which), column.values[known], len(different)
+    if distinct < LEAST_IDS:
+        return None
+    pairs = distinct if owner is None else len(np.unique(owner[known] * distinct + which))
+    single = pairs > 0.95 * rows  # a value stands for one row of a client
+    if column.kind == "category" and (2 * distinct > rows or (single and distinct > options.max_categories)):
+        return f"an id or free text: {distinct} different values in {rows} rows"
+    if column.whole and single:
+        if is_id_name(column.name):
+            return f"an id: {distinct} different whole numbers in {rows} rows, and named like one"
+        if distinct == rows and values.max() - values.min() < 1.1 * rows:  # a few may have been taken away
+            return "it numbers the rows"
+    return None
+
+
+def is_id_name(name: str) -> bool:
+    """Whether a column is named like an id.
+
+    >>> [name for name in ("id", "patient_id", "PatientID", "userId", "acid", "Covid") if is_id_name(name)]
+    ['id', 'patient_id', 'PatientID', 'userId']
+    """
+    return bool(re.search(r"(^|[ _.-])(id|uuid|guid)$", name.lower()) or re.search(r"[a-z]I[Dd]$", name))
+
+
+def column_notes(column: Column, source: Source) -> list[str]:
+    """What should be known about a feature column besides its kind."""
+    notes = list(column.notes)
+    if column.kind == "number":
+        values = column.values[~column.absent]
+        low, middle, high = np.quantile(values, (0.25, 0.5, 0.75), method="nearest")
+        with np.errstate(over="ignore"):
+            farthest = values[np.argmax(np.abs(values - middle))]
+            if high > low and abs(farthest - middle) > WILD * (high - low):
+                notes.append(
+                    f"{column.name!r} has values as far away as {farthest:.3g}, which squeeze all others together:"
+                    " correct them, or name them in missing_values"
+                )
+    if (
+        column.kind == "category"
+        and len(column.levels) > 2
+        and not (source.textual or column.name in source.categorical)
+    ):
+        levels = require("pyarrow", "tabular", PURPOSE).array(column.levels)
+        if not cells.parse_numbers(levels).odd.any():
+            notes.append(
+                f"{column.name!r} is text that looks like numbers, taken as categories:"
+                " convert it if they are quantities"
+            )
+    return notes
+
+
+def missing_note(columns: Sequence[Column], options: TableOptions) -> list[str]:
+    """What happens to missing values, in one sentence for all columns."""
+    gaps = {column.name: int(column.absent.sum()) for column in columns}
+    some = [f"{name!r} {count}" for name, count in gaps.items() if count]
+    if not some or options.missing != "impute":
+        return []
+    named = ", ".join(some[:8]) + (f", … ({len(some)} columns)" if len(some) > 8 else "")
+    return [
+        f"values are missing ({named}): numbers and dates become the training mean, categories none of those known,"
+        " and a feature says where, if there are gaps in training rows"
+    ]

@@ -1,0 +1,135 @@
+"""Which rows of a table are used, and which of them are for training, validation and test."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from majorant.data.checks import PARTS, check_split
+from majorant.data.splitting import Parts, draw_unseen, split_as_told, split_groups, split_in_order, split_rows
+from majorant.data.tabular.problems import some
+
+if TYPE_CHECKING:
+    from majorant.data.tabular.survey import Survey
+
+PART_NAMES = {  # what a column may call the parts of a split
+    **dict.fromkeys(("train", "training", "fit"), 0),
+    **dict.fromkeys(("validation", "valid", "val", "dev", "tune"), 1),
+    **dict.fromkeys(("test", "testing", "eval", "holdout"), 2),
+}
+
+
+def leave_out_rows(found: Survey) -> None:
+    """Rows with missing values where that is asked for, then clients with too few rows."""
+    options, owner = found.options, found.owner
+    assert owner is not None
+    gaps = {column.name: int(column.absent.sum()) for column in found.columns if column.absent.any()}
+    if gaps and options.missing == "refuse":
+        for name, count in gaps.items():
+            found.trouble(f"column {name!r} has {count} missing values", "fill them in, drop it, or impute them")
+    if gaps and options.missing == "drop":
+        whole = ~np.any([column.absent for column in found.columns], axis=0)
+        owner = np.where(whole, owner, -1)
+        found.notes.append(f"{int((~whole).sum())} of {len(whole)} rows have missing values and are left out")
+    sizes = np.bincount(owner[owner >= 0], minlength=len(found.names))
+    kept = sizes >= max(options.min_samples, 1)
+    if not kept.all():
+        lost = [name for name, keep in zip(found.names, kept, strict=True) if not keep]
+        few = f"fewer than {options.min_samples} rows" if options.min_samples > 1 else "no rows left"
+        found.notes.append(f"{len(lost)} clients with {few} are left out ({some(lost)})")
+        found.names = tuple(name for name, keep in zip(found.names, kept, strict=True) if keep)
+        owner = np.where(kept[owner] & (owner >= 0), (np.cumsum(kept) - 1)[owner], -1)
+    found.owner = owner
+    if not found.names:
+        found.trouble("no client is left", "lower min_samples, or impute missing values")
+
+
+def divide(found: Survey) -> None:
+    """The rows of every client in three parts, and the clients that are kept away from training."""
+    options = found.options
+    assert found.owner is not None
+    rows = np.flatnonzero(found.owner >= 0)
+    parts = parts_of(found, rows, found.owner[rows])
+    if parts is None:
+        return
+    found.parts = [(rows[chosen], offsets) for chosen, offsets in parts]
+    found.unseen = draw_unseen(len(found.names), options.unseen, options.seed)
+    if found.unseen.all():
+        found.trouble("every client is kept away from training", "lower unseen")
+    idle = [name for name, n in zip(found.names, np.diff(parts[0][1]), strict=True) if n == 0]
+    if idle:
+        found.trouble(f"{len(idle)} clients have no training rows ({some(idle)})", f"look at {options.split_column!r}")
+
+
+def parts_of(found: Survey, rows: np.ndarray, owner: np.ndarray) -> Parts | None:
+    """The split, by time, by groups, as told, or at random; None and a problem where it cannot be."""
+    options, names = found.options, found.names
+    if options.split_column is not None:
+        return told_parts(found, rows, owner)
+    if options.group_column is not None:
+        group = found.text_column(options.group_column, "group")
+        if group is None:
+            return None
+        groups = len(group.levels)
+        counted = np.unique(owner * groups + group.values[rows]) // groups
+        if too_small(found, counted, "groups"):
+            return None
+        return split_groups(group.values[rows], owner, names, options.split, options.seed)
+    if options.time_column is not None:
+        time = time_values(found)
+        if time is None or too_small(found, owner, "samples"):
+            return None
+        return split_in_order(time[rows], owner, names, options.split)
+    return None if too_small(found, owner, "samples") else split_rows(owner, names, options.split, options.seed)
+
+
+def too_small(found: Survey, owner: np.ndarray, what: str) -> bool:
+    """Whether clients have fewer samples or groups than there are parts."""
+    needed = check_split(found.options.split) > 0
+    sizes = np.bincount(owner, minlength=len(found.names))
+    short = np.flatnonzero(sizes < needed.sum())
+    if len(short):
+        parts = " and ".join(p for p, n in zip(PARTS, needed, strict=True) if n)
+        fix = "" if what == "groups" else f"min_samples={needed.sum()} leaves them out; "
+        found.trouble(
+            f"client {found.names[short[0]]!r} has {sizes[short[0]]} {what}, too few for non-empty {parts} parts"
+            f" ({len(short)} such clients)",
+            f"{fix}or drop or merge these clients, or set the share of a part to 0 in split",
+        )
+    return bool(len(short))
+
+
+def time_values(found: Survey) -> np.ndarray | None:
+    """The times of all rows, as numbers."""
+    name = found.options.time_column
+    assert name is not None
+    if name not in found.source.names:
+        return None
+    column = next((each for each in found.columns if each.name == name), None) or found.read_column(name)
+    if column is None:
+        return None
+    if column.kind not in ("number", "date"):
+        found.trouble(f"time column {name!r} holds neither dates nor numbers", "say how dates are written, in dates")
+        return None
+    gaps = np.flatnonzero(column.absent)
+    if len(gaps):
+        what = f"time column {name!r} has {len(gaps)} empty values, the first in {found.source.row(int(gaps[0]))}"
+        found.trouble(what, "fill them in, or drop these rows")
+        return None
+    return column.values
+
+
+def told_parts(found: Survey, rows: np.ndarray, owner: np.ndarray) -> Parts | None:
+    """The parts that a column names."""
+    name = found.options.split_column
+    assert name is not None
+    column = found.text_column(name, "split")
+    if column is None:
+        return None
+    codes = [PART_NAMES.get(level.lower(), -1) for level in column.levels]
+    if -1 in codes:
+        wrong = [level for level, code in zip(column.levels, codes, strict=True) if code < 0]
+        found.trouble(f"split column {name!r} has the values {some(wrong)}", "it may say train, validation and test")
+        return None
+    return split_as_told(np.array(codes)[column.values[rows]], owner, len(found.names))
