@@ -22,7 +22,7 @@ def table():
 def trained(table):
     data, encoding = from_table(table, client_column="shop", label_column="price")
     algorithm = mj.fedavg(mj.models.linear(data), local=mj.local_sgd(0.1, epochs=1, batch_size=None))
-    return data, encoding, mj.simulate(algorithm, data, rounds=40, seed=0, evaluate_every=40)
+    return data, encoding, mj.simulate(algorithm, data, rounds=40, seed=0, evaluation=mj.Evaluation(every=40))
 
 
 def test_predictions_and_rmse_are_in_original_units(trained):
@@ -70,7 +70,7 @@ def test_labels_in_labels_out(table, names):
     patients = table.drop_columns("price").append_column("state", pa.array(labels))
     data, encoding = from_table(patients, client_column="shop", label_column="state")
     algorithm = mj.fedem(mj.models.linear(data), components=2, local=mj.local_sgd(0.5, epochs=1, batch_size=None))
-    run = mj.simulate(algorithm, data, rounds=20, seed=0, evaluate_every=20)
+    run = mj.simulate(algorithm, data, rounds=20, seed=0, evaluation=mj.Evaluation(every=20))
     x, y = encode_table(patients, encoding)
     assert y.tolist() == labels
     predicted = run.personalize((x, y)).predict(x)
