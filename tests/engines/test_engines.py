@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 
 import majorant as mj
+import zoo
 from majorant.core import blockwise
 from majorant.data.federated import FederatedData
 from majorant.engines import population, programs, resident, streamed
-from majorant.engines.population import bucket_edges, build_buckets
-from majorant.exchange.federation import Federation
+from majorant.engines.population import bucket_edges, build_buckets, stack
+from majorant.engines.rounds import admit, finish_start, start_clients, start_server
+from majorant.exchange.federation import Federation, federation
 from majorant.metrics.scores import across_clients, bottom_decile
 from majorant.solvers import permutation
 from records import over
@@ -195,3 +197,48 @@ def test_the_bottom_decile_of_errors_is_the_largest():
     found = across_clients(errors, np.ones(30), "rmse")
     assert found["mean"] == pytest.approx(np.sqrt(np.mean(errors**2)))
     assert found["bottom_decile"] == 28
+
+
+def test_a_run_goes_on_with_the_hyperparameters_it_began_with():
+    data = problem()
+    algorithm = mj.fedavg(mj.models.linear(data))
+    half = mj.simulate(algorithm, data, rounds=2, hyper={"lr": 0.1}).snapshot
+    with pytest.raises(ValueError, match=r"trained with lr=0\.1, not 0\.01"):
+        mj.simulate(algorithm, data, rounds=4, hyper={"lr": 0.01}, resume=half)
+    longer = mj.simulate(algorithm, data, rounds=4, hyper={"lr": 0.1}, resume=half)
+    assert int(longer.server.rounds) == int(longer.server.round) == 4
+
+
+def test_newcomers_have_ids_after_all_others_and_no_slots():
+    """What is kept for each client by slot says nothing of a newcomer; scored or served, it has the same model."""
+    data = problem()
+    several = mj.solvers.local_by_client([mj.local_sgd(0.1), mj.local_sgd(1e-9)], {0: 1, 1: 1})
+    run = mj.simulate(mj.pfedme(mj.models.linear(data), local=several), data, rounds=2)
+    scores = run.evaluate_new(data)
+    for client, model in enumerate(run.personalize(data)[:4]):
+        x, y = data.test.client(client)
+        assert np.mean(model.predict(x) == y) == pytest.approx(scores.values["test_score"][client], abs=1e-6)
+
+
+@pytest.mark.parametrize("name", ["fedavg:hold", "fedmm"])
+def test_a_client_that_comes_late_answers_the_set_up_question(name):
+    """The server then knows of all clients' samples as if all had been there, but has moved on."""
+    together = federation(zoo.algorithm(name), training=np.arange(5))
+    data, key = zoo.problem(), jax.random.key(0)
+    padded = lambda ids: stack(data.train, np.asarray(ids), 12)
+    hyper = {}
+
+    def started(ids):
+        clients = jax.tree.map(jnp.asarray, padded(ids))
+        server = start_server(together, 5, key, hyper, jnp.int32(3))
+        _held, answers = start_clients(together, server, key, clients, jnp.ones(len(ids), bool), len(ids))
+        return finish_start(together, server, [answers], [clients.slot], 6)
+
+    late = jax.tree.map(lambda a: jnp.asarray(a[0]), padded([5]))
+    server, _held = admit(together, started([0, 1, 3, 4]), key, late)
+    all_there = started([0, 1, 3, 4, 5])
+    known = lambda server: server.state if name == "fedavg:hold" else server.state.samples
+    assert float(known(server)) == float(known(all_there)) == sum(zoo.SIZES) - zoo.SIZES[2]
+    nothing = late._replace(x=jnp.full_like(late.x, jnp.nan))
+    if name == "fedmm":  # an answer that is not finite is left out
+        assert float(known(admit(together, started([0, 1, 3, 4]), key, nothing)[0])) < sum(zoo.SIZES) - zoo.SIZES[2]

@@ -20,7 +20,10 @@ TRAINING = np.flatnonzero(~DATA.unseen)
 def who_moved(participation, rounds):
     """The clients, as places among those that train, whose own model another round has changed."""
     seen = []
-    options = {"rounds": rounds, "evaluation": mj.Evaluation(every=1, report=lambda _, snapshot: seen.append(snapshot()))}
+    options = {
+        "rounds": rounds,
+        "evaluation": mj.Evaluation(every=1, report=lambda _, snapshot: seen.append(snapshot())),
+    }
     start = lambda fresh: seen.append(fresh) or fresh
     mj.simulate(mj.local(MODEL, local=FULL), DATA, participation=participation, resume=start, **options)
     weights = [snapshot.clients.theta[0]["weight"][0] for snapshot in seen]

@@ -224,6 +224,9 @@ def test_what_cannot_work_is_refused(problem):
         chain(quantized(8), "lossy")
     with pytest.raises(ValueError, match="remembers"):
         sometimes(0.5, top_k(0.1))
+    with pytest.raises(ValueError, match="put it first"):
+        chain(random_k(0.5), top_k(0.5))
+    assert chain(clip(1.0), top_k(0.5)).remembers
     with pytest.raises(ValueError, match="radius must be"):
         clip(0.0)
     with pytest.raises(ValueError, match="probability must be"):
@@ -236,3 +239,25 @@ def test_what_cannot_work_is_refused(problem):
         quantized(8, norm="l1")
     with pytest.raises(ValueError, match="share must be"):
         random_k(0.0)
+
+
+def test_a_channel_hides_nothing_that_is_not_finite():
+    """One coordinate in five travels: an upload with a NaN in another one is rejected all the same."""
+    hole = lambda p: p + np.where(np.arange(p.size) == 0, np.nan, 0).reshape(p.shape)
+    spoil = lambda params, x, y, weights: jax.tree.map(hole, params)
+    algorithm = mj.fedavg(zoo.model(), local=mj.solvers.local_function(spoil))
+    for stage in (random_k(0.2), natural()):
+        with pytest.raises(RuntimeError, match="diverged"):
+            mj.simulate(algorithm, zoo.problem(), rounds=2, channel=stage, evaluation=mj.Evaluation(every=1))
+
+
+def test_control_variates_of_solvers_do_not_add_up_a_channels_errors():
+    """The server's ∇_w F(v) is the mean of what clients believe it has, whatever the channel did to it."""
+    data = mj.data.heterogeneous_logistic(clients=4, samples=20, dimension=3)
+    algorithm = mj.methods.svrcd(mj.objectives.mixture(data, lambda_=1.0, l2=0.1), rho=0.3)
+    run = mj.simulate(algorithm, data, rounds=40, channel=quantized(4))
+    believed = jax.tree.map(lambda v: v[0].mean(axis=0), run.snapshot.clients.believed)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), believed, run.server.value.gradient)
+    exact = jax.tree.map(lambda v: v[0].mean(axis=0), run.snapshot.clients.gradient.w)
+    far = max(jax.tree.leaves(jax.tree.map(lambda a, b: float(np.abs(a - b).max()), believed, exact)))
+    assert 0 < far < 0.1  # the errors of one message each, not of all so far

@@ -273,3 +273,13 @@ def test_the_gradient_that_is_measured_is_that_of_the_objective_that_is_minimise
     first = run(algorithm, ours, rounds=1, evaluation=mj.Evaluation(diagnostics=True)).history[0]
     assert history[-1]["gradient_squared"] < 1e-4 * first["gradient_squared"]
     assert history[-1]["objective"] < first["objective"]
+
+
+def test_nodes_that_are_away_do_not_lengthen_the_others_steps():
+    """A peer that is absent makes no step: nothing is divided by how often nodes take part."""
+    few = {"participation": mj.participation.uniform(0.4), "exchange": mj.gossip(mj.topology.ring())}
+    for name in ("lsgd", "fedmm"):
+        result = mj.simulate(zoo.algorithm(name), zoo.problem(), rounds=60, **few)
+        assert float(result.server.terms.inclusion) == 1
+        distances = [line["consensus_distance"] for line in result.history]
+        assert max(distances[-5:]) <= 4 * max(distances[:10])

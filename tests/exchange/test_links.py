@@ -16,7 +16,10 @@ RESTING = mj.fedavg(zoo.model(), local=mj.local_sgd(1e-30, steps=1, batch_size=N
 def points(topology, rounds):
     """All nodes' weights, before round 1 and after every round in which nothing but mixing happens."""
     seen = []
-    options = {"rounds": rounds, "evaluation": mj.Evaluation(every=1, report=lambda _, snapshot: seen.append(snapshot()))}
+    options = {
+        "rounds": rounds,
+        "evaluation": mj.Evaluation(every=1, report=lambda _, snapshot: seen.append(snapshot())),
+    }
     exchange = mj.gossip(topology, start="own")
     run = mj.simulate(
         RESTING, zoo.problem(), exchange=exchange, resume=lambda fresh: seen.append(fresh) or fresh, **options

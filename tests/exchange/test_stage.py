@@ -17,7 +17,12 @@ def test_clients_with_the_same_displacement_keep_other_places():
     seen = []
     record = lambda _, snapshot: seen.append(snapshot())
     start = lambda fresh: seen.append(fresh) or fresh
-    options = {"channel": random_k(0.1), "rounds": 2, "evaluation": mj.Evaluation(every=1, report=record), "resume": start}
+    options = {
+        "channel": random_k(0.1),
+        "rounds": 2,
+        "evaluation": mj.Evaluation(every=1, report=record),
+        "resume": start,
+    }
     mj.simulate(algorithm, twins, **options)
     first, second, third = (snapshot.server.value[0]["weight"].ravel() for snapshot in seen)
     moved = [set(np.flatnonzero(a != b).tolist()) for a, b in ((first, second), (second, third))]

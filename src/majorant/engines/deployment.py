@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -14,6 +15,7 @@ from majorant.core import (
     SERVER_STREAM,
     Algorithm,
     ClientData,
+    Key,
     Server,
     Tree,
     client_key,
@@ -62,6 +64,23 @@ class PersonalModel(NamedTuple):
             )
 
 
+@functools.lru_cache(maxsize=32)
+def deploying(federation: Federation) -> Any:
+    """The program that makes a client's model; compiled once for clients of one shape."""
+    algorithm, exchange = federation.algorithm, federation.exchange
+
+    def deploy(run_key: Key, server: Server, data: ClientData, state: tuple[Tree] | None) -> Tree:
+        key = round_key(run_key, server.round)
+        view = exchange.release(algorithm, server, stream_key(key, SERVER_STREAM))
+        own = client_key(stream_key(key, EVALUATION_STREAM), data.id)
+        if state is None:
+            view = exchange.newcomer(algorithm, view, jax.random.fold_in(own, 0))
+            return algorithm.deploy(view, algorithm.join(view, data, own), data, own)
+        return algorithm.deploy(exchange.seen(algorithm, view, data.slot), state[0], data, own)
+
+    return jax.jit(deploy)
+
+
 class Trained(NamedTuple):
     """A trained server, and what is needed to turn a client's samples into its model."""
 
@@ -87,25 +106,16 @@ class Trained(NamedTuple):
         return self._deploy(x, codes, id, (client,))
 
     def _deploy(self, x: np.ndarray, codes: np.ndarray, id: int, state: tuple[Tree] | None) -> PersonalModel:
-        algorithm, exchange, size = self.federation.algorithm, self.federation.exchange, len(x)
+        size = len(x)
         if size == 0:  # one row of padding, so that no program sees an empty array
             x, codes = np.zeros((1, *self.features), x.dtype), np.zeros(1, codes.dtype)
-
-        def deploy(server: Server, data: ClientData, state: tuple[Tree] | None) -> Tree:
-            key = round_key(jax.random.key(self.seed), server.round)
-            view = exchange.release(algorithm, server, stream_key(key, SERVER_STREAM))
-            own = client_key(stream_key(key, EVALUATION_STREAM), data.id)
-            if state is None:
-                view = exchange.newcomer(algorithm, view, jax.random.fold_in(own, 0))
-                return algorithm.deploy(view, algorithm.join(view, data, own), data, own)
-            return algorithm.deploy(exchange.seen(algorithm, view, data.slot), state[0], data, own)
 
         with precision_of(self.server):
             slot = jnp.int32(id if id < self.clients else -1)
             data = ClientData(default_float(x), default_float(codes), jnp.int32(size), jnp.int32(id), slot)
             server = jax.tree.map(jnp.asarray, self.server)
-            model = jax.jit(deploy)(server, data, state)
-            return PersonalModel(algorithm, model, self.classes, self.features, self.target_scale)
+            model = deploying(self.federation)(jax.random.key(self.seed), server, data, state)
+            return PersonalModel(self.federation.algorithm, model, self.classes, self.features, self.target_scale)
 
 
 def precision_of(tree: Tree) -> contextlib.AbstractContextManager[Any]:

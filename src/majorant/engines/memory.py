@@ -209,7 +209,7 @@ def refuse_too_large_stack(federation: Federation, clients: int, padded: ClientD
         uploads, everyone = Uploads(*nothing()), jnp.ones(clients, bool)
         finish = federation.exchange.finish
         return (server, uploads), finish(
-            federation.algorithm, server, view, uploads, everyone, jnp.asarray(clients), key
+            federation.algorithm, server, view, uploads, everyone, jnp.asarray(False), key
         )[0]
 
     traced, shapes = jax.make_jaxpr(whole, return_shape=True)(jax.random.key(0))

@@ -137,11 +137,14 @@ def guarded_update(
     upload, state = algorithm.client.update(seen, held.state, data, own)
     travelled = leaf_travels(upload.value, upload.travels) * active
     memory, arrived = held.memory, jnp.asarray(True)
+    finite = all_finite(upload.value)  # a channel may turn what is not finite into what is
     if channel is not None and numbers_of(upload.value):
+        if channel.remembers:  # what was left out earlier may lie in any part
+            travelled = jnp.ones_like(travelled) * active
         value, memory, arrived = send(channel, own, upload.value, algorithm.client.origin(seen), memory)
         upload = upload._replace(value=value)
     updated = Held(algorithm.client.delivered(seen, state, upload), memory)
-    finite = all_finite((upload.value, updated)) & jnp.isfinite(upload.weight)
+    finite &= all_finite((upload.value, updated)) & jnp.isfinite(upload.weight)
     counts = active & finite & arrived
     weight = jnp.where(counts, upload.weight, 0)
     value = jax.tree.map(lambda v: jnp.where(counts, v, 0), upload.value)
@@ -256,16 +259,14 @@ def end_round(
     received: Any = (Uploads(sums.value, sums.weight), None) if stack is None else stack
     uploads, heard = received
     links = stream_key(key, LINKS_STREAM)
-    new, messages = federation.exchange.finish(
-        federation.algorithm, server, view, uploads, heard, sums.participants, links
-    )
+    barren = (sums.participants > 0) & (sums.rejected == sums.participants)
+    new, messages = federation.exchange.finish(federation.algorithm, server, view, uploads, heard, barren, links)
     seen = federation.exchange.seen(federation.algorithm, view, jnp.int32(0))  # all are sent as much
     down = leaf_travels(seen.value, seen.travels)
     if messages is None:
         messages, up, down = sums.participants, sums.travelled, down * sums.participants
     else:  # what one peer sends is what another receives, whole
         up, down = jnp.ones_like(sums.travelled) * messages, jnp.ones_like(down) * messages
-    barren = (sums.participants > 0) & (sums.rejected == sums.participants)
     tally = Tally(
         jax.tree.map(jnp.add, tally.info, sums.info),
         tally.weight + sums.weight,
@@ -370,9 +371,10 @@ def admit(federation: Federation, server: Server, run_key: Key, data: ClientData
     held, answer = start_client(federation, view, key, data)
     if answer is None:
         return server, held
-    if algorithm.setup is None or algorithm.setup.late is None:
+    if algorithm.setup is None or algorithm.setup.late is None or federation.exchange.network is not None:
         raise ValueError(f"{federation.name} takes in no clients after its first round")
-    return algorithm.setup.late(server, answer, jnp.asarray(data.slot)), held
+    late = algorithm.setup.late(server, answer, jnp.asarray(data.slot))
+    return select(all_finite((answer.value, answer.weight)), late, server), held
 
 
 def evaluate_client(

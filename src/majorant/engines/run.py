@@ -278,8 +278,9 @@ class Run:
         it (FedEM starts from uniform weights). `FederatedData` gives a list with a model for each of its clients.
         """
         if isinstance(new, FederatedData):
-            clients = map(new.train.client, range(new.clients))
-            return [self.deployment.personalize(x, new.label_values(y)) for x, y in clients]
+            trained, first = self.deployment, self.data.clients  # newcomers' ids come after those of training
+            clients = enumerate(map(new.train.client, range(new.clients)), first)
+            return [trained.personalize(x, new.label_values(y), id) for id, (x, y) in clients]
         if not (isinstance(new, tuple) and len(new) == 2):
             raise ValueError("give the new client's samples as a pair (x, y), or as FederatedData")
         return self.deployment.personalize(*new)
@@ -290,4 +291,4 @@ class Run:
 
         data = aligned(data, self.data)
         with precision_of(self.server):
-            return evaluate_joining(self.federation, self.server, self.settings[0]["seed"], data)
+            return evaluate_joining(self.federation, self.server, self.settings[0]["seed"], data, self.data.clients)

@@ -7,6 +7,7 @@ blocks of rounds with evaluations of every client's personalized model.
 from __future__ import annotations
 
 import functools
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -335,7 +336,9 @@ class Simulation:
         self.start()
         fresh_terms = self.engine.server.terms
         saved = resume(self.snapshot()) if callable(resume) else resume
+        self.refuse_other_hyper(saved.server)
         terms = fresh_terms._replace(mean_weight=saved.server.terms.mean_weight)
+        planned = self.engine.server.rounds
         held = Held(saved.clients, saved.memory)
 
         def scatter(bucket: Bucket, position: np.ndarray, fresh: Tree) -> Tree:
@@ -344,10 +347,21 @@ class Simulation:
             return jax.tree.map(cut, held, fresh)
 
         parts = zip(self.buckets, positions(self.buckets), self.engine.clients, strict=True)
-        self.engine.restore(saved.server._replace(terms=terms), tuple(scatter(*part) for part in parts))
+        self.engine.restore(saved.server._replace(terms=terms, rounds=planned), tuple(scatter(*part) for part in parts))
         self.seconds.update(saved.counters["seconds"])
         self.communication = [dict(c) for c in saved.counters["communication"]]
         self.history = [list(lines) for lines in saved.counters["history"]]
+
+    def refuse_other_hyper(self, saved: Server) -> None:
+        """A run goes on with the hyperparameters that it began with."""
+        for run, setting in enumerate(self.settings):
+            for name, value in setting["hyper"].items():
+                before = float(np.asarray(saved.hyper[name])[run])
+                if not math.isclose(before, value, rel_tol=1e-6):
+                    raise ValueError(
+                        f"the snapshot was trained with {name}={before:g}, not {value:g}: leave it as it was, or start "
+                        "anew"
+                    )
 
     def result(self) -> Run:
         """The finished run."""
@@ -376,15 +390,18 @@ def in_order(buckets: list[Bucket], scores: list[dict[str, np.ndarray]]) -> dict
     return {name: together(name)[:, order] for name in scores[0]}
 
 
-def evaluate_joining(federation: Federation, server: Server, seed: int, data: FederatedData) -> Scores:
-    """The scores of clients that were not there at training and join with their own samples."""
+def evaluate_joining(federation: Federation, server: Server, seed: int, data: FederatedData, first_id: int) -> Scores:
+    """The scores of clients that were not there at training and join with their own samples.
+
+    Their ids are counted from ``first_id`` on, after those of the clients that were there; they have no slots.
+    """
     one_at_a_time = runs_one_at_a_time(federation.algorithm, "auto")
     buckets = build_buckets(
         data, np.arange(data.clients), chunk_bytes=chunk_size(default_budget()), one_at_a_time=one_at_a_time
     )
     layout = Layout((), (), tuple(b.chunk for b in buckets), 0, data.clients, len(data.classes), True)
     keys = jax.random.key(seed)[None]
-    engine = Streamed(federation, layout, data, [], buckets, keys, {"compile": 0.0})
+    engine = Streamed(federation, layout, data, [], buckets, keys, {"compile": 0.0}, first_id=first_id)
     engine.restore(jax.tree.map(lambda a: np.asarray(a)[None], server), ())
     values = in_order(buckets, engine.evaluate()[1])
     metric = metric_name(federation.algorithm, len(data.classes))

@@ -18,6 +18,7 @@ import numpy as np
 from majorant.core import Answer, ClientData, Key, Server, Tree, View
 from majorant.data.federated import FederatedData
 from majorant.engines import rounds
+from majorant.engines.memory import message_shapes
 from majorant.engines.population import Bucket
 from majorant.engines.programs import RUNS, SEEDS, Layout, Program, over_runs
 from majorant.engines.resident import positions
@@ -103,11 +104,12 @@ class Streamed:
         keys: jax.Array,
         seconds: dict[str, float],
         state_folder: Path | None = None,
+        first_id: int | None = None,
     ) -> None:
         self.federation, self.layout, self.data, self.keys, self.seconds = federation, layout, data, keys, seconds
         self.programs = programs(federation, layout)
         self.buckets, self.unseen, self.positions = buckets, unseen, positions(buckets)
-        self.state_folder = state_folder
+        self.state_folder, self.first_id = state_folder, first_id
         self.server: Any = None
         self.clients: tuple[Tree, ...] = ()
 
@@ -148,7 +150,7 @@ class Streamed:
                 if stacks:
                     uploads.append(sent)
                     slots.append(np.where(np.arange(len(rows)) < real, bucket.ids[rows], -1))
-            tally = self.no_tally(total, view) if tally is None else tally
+            tally = self.no_tally(total) if tally is None else tally
             self.server, tally = self.programs.end(self.seconds, self.server, view, key, total, uploads, slots, tally)
         return jax.block_until_ready(tally)
 
@@ -171,11 +173,13 @@ class Streamed:
             bucket, rows = self.buckets[0], np.zeros(self.buckets[0].chunk, int)
             yield bucket, self.clients[0], rows, np.zeros((len(active), bucket.chunk), bool)
 
-    def no_tally(self, sums: rounds.Sums, view: View) -> rounds.Tally:
+    def no_tally(self, sums: rounds.Sums) -> rounds.Tally:
         """A tally of nothing, with the fields of the given sums."""
         zero = jnp.zeros_like(sums.participants)
         info = jax.tree.map(jnp.zeros_like, sums.info)
-        down = jnp.zeros((len(zero), len(jax.tree.leaves(view.value))), jnp.int32)
+        one = jax.tree.map(lambda a: a[0], self.buckets[0].train(self.data, np.array([0])))
+        seen = message_shapes(self.federation, one)[1]
+        down = jnp.zeros((len(zero), len(jax.tree.leaves(seen.value))), jnp.int32)
         up = jnp.zeros_like(sums.travelled)
         return rounds.Tally(info, jnp.zeros_like(sums.weight), zero, zero, zero, zero, up, down)
 
@@ -221,6 +225,8 @@ class Streamed:
     def chunk(self, bucket: Bucket, rows: np.ndarray) -> BucketData:
         """The samples of a chunk of clients."""
         parts: Any = [part(self.data, rows) for part in (bucket.train, bucket.validation, bucket.test)]
+        if self.first_id is not None:  # newcomers: ids after all others, and no slots
+            parts = [part._replace(id=part.id + self.first_id, slot=np.full_like(part.slot, -1)) for part in parts]
         places: Any = (np.zeros(len(rows), np.int32), bucket.ids[rows] >= 0)
         return BucketData(*parts, *places)
 

@@ -100,6 +100,12 @@ def chain(*stages: Stage) -> Stage:
         raise ValueError("a channel needs at least one stage")
     if len(stages) == 1:
         return stages[0]
+    for place, stage in enumerate(stages):
+        if stage.remembers and not all(before.linear for before in stages[:place]):
+            raise ValueError(
+                f"{stage.name} remembers what it leaves out of single coordinates, and {stages[place - 1].name} before "
+                "it changes which these are: put it first"
+            )
 
     def lengths(length: int) -> list[int]:
         found = [length]

@@ -31,8 +31,10 @@ class Federation(NamedTuple):
         return name if self.channel is None else f"{name}, {self.channel.name}"
 
     def terms(self, training: int) -> Terms:
-        """What methods may depend on, as arrays."""
+        """What methods may depend on, as arrays. A peer that is away makes no step, and is missed by nobody."""
         number = lambda value: jnp.asarray(value, jnp.result_type(float))
+        if self.exchange.network is not None:
+            return Terms(number(1), number(0), number(0), number(1))
         inclusion = self.participation.probability(training)
         if self.channel is None:
             return Terms(number(inclusion), number(0), number(0), number(1))

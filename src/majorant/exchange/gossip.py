@@ -196,7 +196,7 @@ class Peers:
         view: View,
         uploads: Uploads,
         heard: jax.Array,
-        participants: jax.Array,
+        barren: jax.Array,
         key: Key,
     ) -> tuple[Server, jax.Array]:
         """Every node's step on what it received, and how many messages there were."""

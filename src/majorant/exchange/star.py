@@ -97,12 +97,13 @@ class Star(NamedTuple):
         view: View,
         uploads: Uploads,
         heard: jax.Array | None,
-        participants: jax.Array,
+        barren: jax.Array,
         key: Key,
     ) -> tuple[Server, jax.Array | None]:
         """The server after a round; and how many messages there were, where not one from each participant.
 
-        ``heard`` says, where uploads are side by side, whose arrived. Most servers wait in a round without uploads.
+        ``heard`` says, where uploads are side by side, whose arrived; ``barren`` whether all were rejected. Most
+        servers wait in a round without uploads.
         """
         weight = uploads.weight.sum()
         if self.combine.each is not None:
@@ -110,7 +111,7 @@ class Star(NamedTuple):
             uploads = Uploads(jax.tree.map(lambda m: m * weight.astype(m.dtype), mean), weight)
         moves = weight > 0
         if algorithm.traits.moves_alone:
-            moves |= participants == 0
+            moves |= ~barren
         moved = algorithm.server.update(server, view, uploads)
         return jax.tree.map(lambda new, old: jnp.where(moves, new, old), moved, server), None
 

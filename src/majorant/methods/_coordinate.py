@@ -131,6 +131,7 @@ class Client(NamedTuple):
     beta: Iterates
     v: Blocks | tuple[()]
     gradient: Blocks | tuple[()]  # ∇f_m(v)
+    believed: Tree  # ∇_w f_m(v) as the server has it: what was delivered of it
     reduced: jax.Array  # whether it has a v
     done: jax.Array  # iterations that its β has seen
 
@@ -300,10 +301,16 @@ def coordinate_descent(name: str, theory: Theory, hyper: dict[str, float], form:
         if warm_up:
             anew = coins.refresh & ~client.reduced
             beta = select(anew, Iterates(fresh.beta, fresh.beta), beta)
-        change = combine((1, slopes.w), (-1, client.gradient.w))  # type: ignore[union-attr]
+        change = select(coins.refresh, combine((1, slopes.w), (-1, client.believed)), zeros(slopes.w))
         client = client._replace(beta=beta, v=v, gradient=slopes, reduced=client.reduced | coins.refresh)
         sent = Message(coins.w_step, coins.refresh)  # what the coins ask for
         return Upload(Message(step, change), one_vote(data), travels=sent), client
+
+    def delivered(view: View, client: Client, upload: Upload) -> Client:
+        """A channel's errors in ∇_w F(v) do not add up: a client knows what the server believes, and sends the rest."""
+        if not control_variates:
+            return client
+        return client._replace(believed=combine((1, client.believed), (1, upload.value.change)))
 
     def server_update(server: Server, view: View, uploads: Uploads) -> Server:
         hyper, value, state, coins = server.hyper, server.value, server.state, view.shared.coins
@@ -337,15 +344,16 @@ def coordinate_descent(name: str, theory: Theory, hyper: dict[str, float], form:
 
     def state_at(view: View, data: ClientData, beta: Tree) -> Client:
         begun = view.shared.begun
-        client = Client(Iterates(beta, beta if accelerated else ()), (), (), jnp.asarray(True), begun)
+        client = Client(Iterates(beta, beta if accelerated else ()), (), (), (), jnp.asarray(True), begun)
         if not control_variates:
             return client
         v = Blocks(view.value.w.y, beta)
         if warm_up:
-            return client._replace(v=v, gradient=zeros(v), reduced=jnp.asarray(False))
+            return client._replace(v=v, gradient=zeros(v), believed=zeros(v.w), reduced=jnp.asarray(False))
         slopes = gradient(objective, v, whole(data), data.slot)
         usable = all_finite(slopes) & (data.size > 0)  # a client that is never heard must not enter ∇_w F(v)
-        return client._replace(v=v, gradient=select(usable, slopes, zeros(slopes)))
+        slopes = select(usable, slopes, zeros(slopes))
+        return client._replace(v=v, gradient=slopes, believed=slopes.w)
 
     def join(view: View, data: ClientData, key: Key) -> Client:
         steep = view.shared.steepness
@@ -365,7 +373,8 @@ def coordinate_descent(name: str, theory: Theory, hyper: dict[str, float], form:
         if not control_variates:
             return server
         slopes = combine((1, server.value.gradient), (1 / clients, answers.value[1]))
-        return server._replace(value=server.value._replace(gradient=slopes))
+        known = server.state._replace(fresh=jnp.ones_like(server.state.fresh) & (server.state.phase == REDUCED))
+        return server._replace(value=server.value._replace(gradient=slopes), state=known)
 
     at = lambda view, client: Blocks(view.value.w.y, client.beta.y)
     return Algorithm(
@@ -374,6 +383,7 @@ def coordinate_descent(name: str, theory: Theory, hyper: dict[str, float], form:
         client=ClientSide(
             update=update,
             init=lambda view, data, key: state_at(view, data, objective.init_personal(key)),
+            delivered=delivered,
             origin=lambda view: Message(zeros(view.value.w.y), zeros(view.value.gradient)),
         ),
         deployment=deployment(objective, at, join, release),
