@@ -163,15 +163,18 @@ def test_a_lost_message_leaves_control_variates_and_error_memories_right():
     options = {
         "channel": chain(top_k(0.2), lossy(0.5)),
         "evaluation": mj.Evaluation(report=record, every=1),
-        "rounds": 3,
+        "rounds": 5,
     }
     mj.simulate(zoo.algorithm("fedavg"), zoo.problem(), **options)
     same = lambda one, two: (one == two).reshape(*one.shape[:2], -1).all(axis=(0, 2))  # of each client
+    kept = []
     for before, after in itertools.pairwise(seen):
         states = [jax.tree.leaves(snapshot.clients)[0] for snapshot in (before, after)]
         errors = [jax.tree.leaves(snapshot.memory)[0] for snapshot in (before, after)]
         np.testing.assert_array_equal(same(*states), same(*errors))
-        assert not same(*errors).all()
+        kept.append(same(*errors))
+    assert np.any(kept)
+    assert not np.all(kept)
 
 
 @pytest.fixture(scope="module")
