@@ -32,6 +32,8 @@ OPTIONS_OF_USERS, programs.QUICK_COMPILATION = programs.QUICK_COMPILATION, QUICK
 
 os.environ.setdefault("MAJORANT_COMPILATION_CACHE", str(Path(__file__).parents[1] / ".pytest_cache" / "xla"))
 
+pytest_plugins = ["finished_run"]
+
 collect_ignore = [] if importlib.util.find_spec("torch") else ["models/test_torch_adapter.py"]
 
 gc.set_threshold(50_000, 20)

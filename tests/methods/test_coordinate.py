@@ -12,6 +12,7 @@ import pytest
 import majorant as mj
 import two_block_problem
 from majorant.core import SERVER_STREAM, Terms, client_key, round_key, stream_key
+from majorant.engines.settings import hyper_after_setup
 from majorant.exchange import federation, gossip, participation, topology
 from majorant.methods import _coordinate as coordinate
 from majorant.methods import acd, ascd, asvrcd, scd, svrcd
@@ -193,7 +194,7 @@ def test_the_gradient_estimator_is_unbiased(monkeypatch):
     algorithm = svrcd(p.objective, constants=p.constants, rho=0.1, p_w=0.3, lr=0.2, sampling="shared")
     v = coordinate.Blocks(jnp.ones(2), jnp.zeros(2))
     beta = coordinate.Iterates(jnp.array([0.3, -0.2]), ())
-    state = coordinate.Client(beta, v, None, jnp.asarray(True), jnp.asarray(0))
+    state = coordinate.Client(beta, v, None, None, jnp.asarray(True), jnp.asarray(0))
     slopes = jax.vmap(lambda data: coordinate.gradient(p.objective, v, coordinate.whole(data), data.slot))(p.data)
     server = algorithm.server.init(jax.random.key(0))._replace(terms=Terms())
     y = jnp.array([-0.5, 0.4])
@@ -208,7 +209,7 @@ def test_the_gradient_estimator_is_unbiased(monkeypatch):
         monkeypatch.setattr(coordinate, "draw_coins", lambda *_: coins)
         view = algorithm.server.broadcast(server, jax.random.key(0))
         update = lambda data, slope: algorithm.client.update(
-            view, state._replace(gradient=slope), data, jax.random.key(0)
+            view, state._replace(gradient=slope, believed=slope.w), data, jax.random.key(0)
         )
         uploads, clients = jax.vmap(update)(p.data, slopes)
         total = mj.Uploads(jax.tree.map(lambda a: a.sum(axis=0), uploads.value), jnp.asarray(2.0))
@@ -349,10 +350,10 @@ def test_constants_are_found_by_the_clients(method):
     data = mj.data.heterogeneous_logistic(clients=4, samples=20, dimension=3)
     for family in (mj.objectives.mixture, mj.objectives.multi_task, mj.objectives.residual):
         objective = family(data, l2=0.1)
-        given = mj.simulate(method(objective, constants=objective.constants(data)), data, rounds=3)
-        found = mj.simulate(method(objective), data, rounds=3)
-        for name, value in given.server.hyper.items():
-            np.testing.assert_allclose(found.server.hyper[name], value, rtol=1e-6, err_msg=name)  # samples are float32
+        given = hyper_after_setup(method(objective, constants=objective.constants(data)), data)
+        found = hyper_after_setup(method(objective), data)
+        for name, value in given.items():
+            np.testing.assert_allclose(found[name], value, rtol=1e-6, err_msg=name)  # samples are float32
 
 
 def test_an_accelerated_method_without_strong_convexity_is_refused():
