@@ -31,6 +31,9 @@ from majorant.engines import programs  # noqa: E402
 OPTIONS_OF_USERS, programs.QUICK_COMPILATION = programs.QUICK_COMPILATION, QUICK
 
 os.environ.setdefault("MAJORANT_COMPILATION_CACHE", str(Path(__file__).parents[1] / ".pytest_cache" / "xla"))
+programs.enable_compilation_cache()
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)  # single operations are most of what is compiled
+jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 pytest_plugins = ["finished_run"]
 

@@ -168,18 +168,19 @@ def start(together: Federation, data: ClientData, key: jax.Array, hyper: dict, r
 
 def hyper_of(algorithm: Algorithm, problem: Problem, inclusion: float = 1.0) -> dict[str, jax.Array]:
     """The hyperparameters that theory finds for the problem."""
-    return start(Federation(algorithm, taking_part(inclusion)), problem.data, jax.random.key(0), {})[0].hyper
+    together = Federation(algorithm, taking_part(inclusion))
+    return quickly(lambda data: start(together, data, jax.random.key(0), {})[0].hyper)(problem.data)
 
 
 def gap(problem: Problem, path: Path) -> np.ndarray:
     """F − F* after each round."""
-    best = total(problem, *problem.best)
-    return np.asarray(jax.vmap(lambda w, beta: total(problem, w, beta))(path.w, path.beta) - best)
+    each = jax.vmap(lambda w, beta: total(problem, w, beta))
+    return np.asarray(quickly(lambda w, beta: each(w, beta) - total(problem, *problem.best))(path.w, path.beta))
 
 
 def distance(problem: Problem, path: Path) -> np.ndarray:
     """The largest difference to the minimiser in any number, after each round."""
     w, beta = problem.best
-    far = jnp.abs(path.w - w).max(axis=1)
-    own = jnp.abs(path.beta - beta).max(axis=(1, 2)) if beta.size else 0.0
-    return np.asarray(jnp.maximum(far, own))
+    far = np.abs(np.asarray(path.w) - w).max(axis=1)
+    own = np.abs(np.asarray(path.beta) - beta).max(axis=(1, 2)) if beta.size else 0.0
+    return np.maximum(far, own)

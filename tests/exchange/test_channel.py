@@ -155,7 +155,7 @@ def test_a_lost_message_leaves_control_variates_and_error_memories_right():
     options = {"rounds": 6, "evaluation": mj.Evaluation(every=1, diagnostics=True)}
     half = mj.participation.bernoulli(0.7)
     lost = chain(quantized(8), lossy(0.4))
-    run = mj.simulate(zoo.algorithm("fedmm"), zoo.problem(), channel=lost, participation=half, **options)
+    run = mj.simulate(zoo.algorithm("fedmm"), zoo.training(), channel=lost, participation=half, **options)
     assert all(line["variates_apart"] < 1e-5 for line in run.history)
     assert float(run.server.terms.inclusion) == pytest.approx(0.7 * 0.6)
     seen = []
@@ -165,7 +165,7 @@ def test_a_lost_message_leaves_control_variates_and_error_memories_right():
         "evaluation": mj.Evaluation(report=record, every=1),
         "rounds": 5,
     }
-    mj.simulate(zoo.algorithm("fedavg"), zoo.problem(), **options)
+    mj.simulate(zoo.algorithm("fedavg"), zoo.training(), **options)
     same = lambda one, two: (one == two).reshape(*one.shape[:2], -1).all(axis=(0, 2))  # of each client
     kept = []
     for before, after in itertools.pairwise(seen):
@@ -251,7 +251,7 @@ def test_a_channel_hides_nothing_that_is_not_finite():
     algorithm = mj.fedavg(zoo.model(), local=mj.solvers.local_function(spoil))
     for stage in (random_k(0.2), natural()):
         with pytest.raises(RuntimeError, match="diverged"):
-            mj.simulate(algorithm, zoo.problem(), rounds=2, channel=stage, evaluation=mj.Evaluation(every=1))
+            mj.simulate(algorithm, zoo.training(), rounds=2, channel=stage, evaluation=mj.Evaluation(every=1))
 
 
 def test_control_variates_of_solvers_do_not_add_up_a_channels_errors():

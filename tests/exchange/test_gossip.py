@@ -21,7 +21,7 @@ ROUNDS = 4
 
 def run(algorithm, exchange=None, **options):
     options = over({"rounds": ROUNDS, "evaluation": mj.Evaluation(every=1)}, options)
-    return mj.simulate(algorithm, zoo.problem(), exchange=exchange, **options)
+    return mj.simulate(algorithm, zoo.training(), exchange=exchange, **options)
 
 
 def peers(name, topology, **options):
@@ -76,7 +76,7 @@ def test_statistics_gossip_too_and_equal_weights_are_the_server(alpha, everyone)
 def test_statistics_on_a_ring_come_to_the_servers_minimum():
     """Full steps on all samples: on a star that is centralized MM; a ring comes to the same objective and agreement."""
     surrogate = mj.surrogates.proximal_gradient(zoo.model(), rho=0.3)
-    algorithm = mj.fedmm(surrogate, zoo.problem(), step=0.3)
+    algorithm = mj.fedmm(surrogate, zoo.training(), step=0.3)
     options = {"rounds": 400, "evaluation": mj.Evaluation(every=400, diagnostics=True)}
     star, ring = run(algorithm, **options), run(algorithm, mj.gossip(mj.topology.ring()), **options)
     assert ring.history[-1]["objective"] == pytest.approx(star.history[-1]["objective"], rel=1e-3)
@@ -165,7 +165,7 @@ def test_one_sided_links_need_everybody():
 def test_a_joining_client_starts_from_its_contacts():
     """With all nodes as contacts and plain FedAvg, a new client deploys the mean of the nodes' models."""
     result = run(*peers("fedavg", mj.topology.ring(), contacts=NODES))
-    x, y = zoo.problem().train.client(zoo.UNSEEN)
+    x, y = zoo.training().train.client(zoo.UNSEEN)
     mean = jax.tree.map(lambda v: v[0].mean(axis=0), result.snapshot.server.value)
     close(result.personalize((x, y)).model, mean)
 
@@ -279,7 +279,7 @@ def test_nodes_that_are_away_do_not_lengthen_the_others_steps():
     """A peer that is absent makes no step: nothing is divided by how often nodes take part."""
     few = {"participation": mj.participation.uniform(0.4), "exchange": mj.gossip(mj.topology.ring())}
     for name in ("lsgd", "fedmm"):
-        result = mj.simulate(zoo.algorithm(name), zoo.problem(), rounds=60, **few)
+        result = mj.simulate(zoo.algorithm(name), zoo.training(), rounds=60, **few)
         assert float(result.server.terms.inclusion) == 1
         distances = [line["consensus_distance"] for line in result.history]
         assert max(distances[-5:]) <= 4 * max(distances[:10])

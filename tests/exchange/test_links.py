@@ -22,7 +22,7 @@ def points(topology, rounds):
     }
     exchange = mj.gossip(topology, start="own")
     run = mj.simulate(
-        RESTING, zoo.problem(), exchange=exchange, resume=lambda fresh: seen.append(fresh) or fresh, **options
+        RESTING, zoo.training(), exchange=exchange, resume=lambda fresh: seen.append(fresh) or fresh, **options
     )
     return run, [snapshot.server.value[0]["weight"][0].reshape(NODES, -1) for snapshot in seen]
 

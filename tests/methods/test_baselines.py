@@ -11,7 +11,7 @@ from majorant.core import SERVER_STREAM, ClientData, View, as_hyper, client_key,
 from majorant.solvers import Task
 from records import over
 
-DATA = zoo.problem()
+DATA = zoo.training()
 MODEL = mj.models.linear(DATA)
 LOCAL = zoo.solver()
 FULL = mj.local_sgd(0.2, epochs=2, batch_size=None)

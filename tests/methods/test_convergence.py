@@ -13,13 +13,13 @@ from compiling import quickly
 from majorant.core import ClientData, View, as_hyper
 from majorant.objectives import global_value, mixture
 
-MODEL = mj.models.linear(zoo.problem())
+MODEL = mj.models.linear(zoo.training())
 KEY = jax.random.key(0)
 
 
 def client(index, length=15):
     """Other samples than its own, as padding, make all of them equally long."""
-    x, y = zoo.problem().train.client(index)
+    x, y = zoo.training().train.client(index)
     pad = lambda a: jnp.asarray(np.concatenate([a, a[: length - len(a)]]))
     return ClientData(pad(x), pad(y), jnp.int32(len(y)), jnp.int32(index))
 
@@ -38,7 +38,7 @@ def measured(algorithm, view, state, clients):
 
 def test_a_shared_model_is_measured_by_the_gradient_over_all_samples():
     theta, clients = MODEL.init(KEY), (0, 1, 3)
-    x, y = (np.concatenate(parts) for parts in zip(*(zoo.problem().train.client(t) for t in clients), strict=True))
+    x, y = (np.concatenate(parts) for parts in zip(*(zoo.training().train.client(t) for t in clients), strict=True))
     objective, gradient = quickly(jax.value_and_grad(lambda theta: MODEL.losses(theta, x, y).mean()))(theta)
     found = measured(mj.fedavg(MODEL), View(theta, {}, 0, 1), (), clients)
     assert set(found) == {"objective", "gradient_squared"}
@@ -51,7 +51,7 @@ def test_a_shared_model_is_measured_by_the_gradient_over_all_samples():
 @pytest.mark.parametrize("variant", ["paper", "released"])
 def test_pfedme_is_measured_by_its_objective(variant):
     """In the paper's variant that is the mixture objective, whose own solvers report it as well."""
-    data = zoo.problem()
+    data = zoo.training()
     model = mj.models.linear(data, start="zeros")
     local = mj.local_sgd(0.1, steps=3, batch_size=4)
     algorithm = mj.pfedme(model, mu=0.3, variant=variant, inner_steps=2, outer_lr=0.5, local=local)
@@ -79,10 +79,10 @@ def test_a_mixture_is_measured_by_its_likelihood():
 
     @partial(jax.jit, static_argnums=1)
     def likelihoods(theta, t, pi):
-        x, y = zoo.problem().train.client(t)
+        x, y = zoo.training().train.client(t)
         return pi * jnp.exp(-jax.vmap(lambda theta_m: MODEL.losses(theta_m, x, y))(theta).T)  # (n, M)
 
-    sizes = np.array([zoo.SIZES[t] for t in clients])
+    sizes = zoo.training().train.sizes[list(clients)]
     share = sizes / sizes.sum()
 
     @quickly

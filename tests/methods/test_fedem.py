@@ -7,6 +7,7 @@ import pytest
 
 import majorant as mj
 import zoo
+from compiling import quickly
 from majorant.core import ClientData, View, as_hyper, round_key
 
 DIRECTIONS = np.array([[2.0, -1.0], [-2.0, 1.0]])
@@ -54,7 +55,7 @@ def responsibilities(pi, losses):
 
 
 def test_one_component_is_fedavg():
-    data, start = zoo.problem(), []
+    data, start = zoo.training(), []
     local = zoo.solver()
     model = mj.models.linear(data)
     remember = lambda fresh: start.append(fresh) or fresh
@@ -90,7 +91,7 @@ def test_the_e_step_is_bayes_rule_in_log_space(scale):
     view = view_of(theta)
     pi = np.array([0.5, 0.2, 0.3])
     start = algorithm.client.init(view, client(x, y), None)._replace(pi=jnp.asarray(pi, jnp.float32))
-    upload, updated = algorithm.client.update(view, start, client(x, y), jax.random.key(0))
+    upload, updated = quickly(algorithm.client.update)(view, start, client(x, y), jax.random.key(0))
     losses = sample_losses(theta, x, y)
     np.testing.assert_allclose(updated.pi, responsibilities(pi, losses).mean(axis=0), atol=2e-5)
     least = losses.min(axis=1, keepdims=True)

@@ -104,7 +104,7 @@ def test_a_part_of_the_clients_moves_the_server_on_average_as_all_of_them():
 
 def test_gossip_on_the_complete_graph_is_the_server():
     with jax.enable_x64(False):
-        algorithm, data = zoo.algorithm("lsgd"), zoo.problem()
+        algorithm, data = zoo.algorithm("lsgd"), zoo.training()
         served = mj.simulate(algorithm, data, rounds=3, evaluation=mj.Evaluation(every=3))
         peers = mj.simulate(
             algorithm, data, rounds=3, evaluation=mj.Evaluation(every=3), exchange=mj.gossip(mj.topology.complete())

@@ -13,7 +13,7 @@ from majorant.surrogates import em_surrogate, logistic_bound, quadratic_surrogat
 
 
 def client(t=0, padding=0):
-    x, y = (np.pad(a, [(0, padding)] + [(0, 0)] * (a.ndim - 1)) for a in zoo.problem().train.client(t))
+    x, y = (np.pad(a, [(0, padding)] + [(0, 0)] * (a.ndim - 1)) for a in zoo.training().train.client(t))
     return ClientData(jnp.asarray(x), jnp.asarray(y), jnp.int32(len(y) - padding), jnp.int32(t))
 
 
@@ -25,12 +25,12 @@ def start(algorithm, data):
 
 
 def em():
-    return em_surrogate(mj.models.linear(zoo.problem()), components=2)
+    return em_surrogate(mj.models.linear(zoo.training()), components=2)
 
 
 def test_one_client_goes_down_monotonically():
     """With exact solves and one client the rounds are Algorithm 6."""
-    data, surrogate, values = zoo.federated([zoo.problem().train.client(0)]), logistic_bound(zoo.problem()), []
+    data, surrogate, values = zoo.federated([zoo.training().train.client(0)]), logistic_bound(zoo.training()), []
     record = lambda records, snapshot: values.append(records[0]["objective"])
     mj.simulate(
         mj.surrogate_optimization(surrogate),
@@ -44,7 +44,7 @@ def test_one_client_goes_down_monotonically():
 
 def test_diagnosis_measures_gradient_gain_and_distance():
     """Against quantities computed from the definition of f, client by client."""
-    surrogate, data = em(), zoo.problem()
+    surrogate, data = em(), zoo.training()
     algorithm = mj.surrogate_optimization(surrogate, local=mj.local_sgd(0.1))
     clients, sizes = [client(0), client(1)], np.array([zoo.SIZES[0], zoo.SIZES[1]])
     view, _ = start(algorithm, clients[0])
@@ -80,7 +80,7 @@ def test_diagnosis_measures_gradient_gain_and_distance():
 
 def test_alpha_is_known_for_the_quadratic_surrogate():
     """A step of length s/L on a parabola leaves the share (1 − s)² of the gap undone."""
-    surrogate = quadratic_surrogate(mj.models.linear(zoo.problem()), smoothness=4.0)
+    surrogate = quadratic_surrogate(mj.models.linear(zoo.training()), smoothness=4.0)
     for share in (0.5, 1.0, 1.5):
         local = mj.local_sgd(share / 4.0, epochs=1, batch_size=None)
         algorithm = mj.surrogate_optimization(surrogate, local=local)
@@ -103,7 +103,7 @@ def test_more_local_steps_solve_better():
 
 def test_diagnostics_appear_in_a_run():
     algorithm = mj.surrogate_optimization(em(), local=mj.local_sgd(0.5, epochs=5, batch_size=4))
-    run = mj.simulate(algorithm, zoo.problem(), rounds=60, evaluation=mj.Evaluation(every=20, diagnostics=True))
+    run = mj.simulate(algorithm, zoo.training(), rounds=60, evaluation=mj.Evaluation(every=20, diagnostics=True))
     first, last = run.history[0], run.history[-1]
     assert {"gradient_squared", "v_gain", "v_distance", "objective", "alpha"} <= last.keys()
     assert last["objective"] < first["objective"]
@@ -112,16 +112,16 @@ def test_diagnostics_appear_in_a_run():
 
 def test_black_box_solvers_fit():
     """The exact minimiser by Newton steps: Böhning's bound is a parabola, so both are the same."""
-    surrogate = logistic_bound(zoo.problem(), kind="bohning", l2=0.1)
-    exact = mj.simulate(mj.surrogate_optimization(surrogate), zoo.problem(), rounds=4)
+    surrogate = logistic_bound(zoo.training(), kind="bohning", l2=0.1)
+    exact = mj.simulate(mj.surrogate_optimization(surrogate), zoo.training(), rounds=4)
     newton = mj.simulate(
-        mj.surrogate_optimization(surrogate, local=mj.solvers.local_newton(l2=0)), zoo.problem(), rounds=4
+        mj.surrogate_optimization(surrogate, local=mj.solvers.local_newton(l2=0)), zoo.training(), rounds=4
     )
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), exact.server.value, newton.server.value)
 
 
 def test_a_client_without_samples_sends_the_broadcast_with_weight_0():
-    for surrogate, local in ((em(), mj.local_sgd(0.1)), (logistic_bound(zoo.problem()), None)):
+    for surrogate, local in ((em(), mj.local_sgd(0.1)), (logistic_bound(zoo.training()), None)):
         algorithm = mj.surrogate_optimization(surrogate, local=local)
         data = client()._replace(size=jnp.int32(0))
         view, state = start(algorithm, data)
@@ -132,7 +132,7 @@ def test_a_client_without_samples_sends_the_broadcast_with_weight_0():
 
 
 def test_pooled_samples_may_come_in_three_forms():
-    data, surrogate = zoo.problem(), logistic_bound(zoo.problem())
+    data, surrogate = zoo.training(), logistic_bound(zoo.training())
     data = data.take(~data.unseen)
     padded = ClientData(*(jnp.asarray(a) for a in (data.train.x, data.train.y, len(data.train.y), 0)))
     values = [
@@ -147,8 +147,8 @@ def test_wrong_arguments():
     with pytest.raises(ValueError, match="em surrogate has no exact minimiser in u: give a local solver"):
         mj.surrogate_optimization(em())
     with pytest.raises(ValueError, match="both have a hyperparameter l2"):
-        mj.surrogate_optimization(logistic_bound(zoo.problem()), local=mj.solvers.local_newton())
+        mj.surrogate_optimization(logistic_bound(zoo.training()), local=mj.solvers.local_newton())
     with pytest.raises(ValueError, match="iterations"):
-        mj.methods.mm(logistic_bound(zoo.problem()), zoo.problem(), iterations=0)
+        mj.methods.mm(logistic_bound(zoo.training()), zoo.training(), iterations=0)
     with pytest.raises(ValueError, match="jaakkola has no statistic"):
-        mj.methods.mm(logistic_bound(zoo.problem()), zoo.problem(), statistic=jnp.zeros(2))
+        mj.methods.mm(logistic_bound(zoo.training()), zoo.training(), statistic=jnp.zeros(2))

@@ -10,6 +10,7 @@ from sklearn.linear_model import LogisticRegression
 
 import majorant as mj
 import zoo
+from compiling import quickly
 from majorant.core import ClientData, View, as_hyper
 from majorant.solvers import Task
 
@@ -173,8 +174,8 @@ def test_what_cannot_be_solved_is_refused():
 
 @pytest.mark.parametrize("method", [mj.local, mj.fedprox, mj.fedem])
 def test_methods_train_with_black_boxes(method):
-    model = mj.models.linear(zoo.problem())
-    run = mj.simulate(method(model, local=mj.solvers.local_lbfgs(5, l2=0.1)), zoo.problem(), rounds=2)
+    model = mj.models.linear(zoo.training())
+    run = mj.simulate(method(model, local=mj.solvers.local_lbfgs(5, l2=0.1)), zoo.training(), rounds=2)
     assert run.summary()["rejected"] == 0
     assert run.history[-1]["train_loss"] < np.log(2) - 0.05
 
@@ -194,6 +195,8 @@ def test_alpha_of_a_gradient_step_is_known(lr):
 
 
 def probe(algorithm, data):
-    server = algorithm.server.init(KEY)
-    view = algorithm.server.broadcast(server, KEY)
-    return algorithm.diagnostics.probe(view, algorithm.client.init(view, data, KEY), data, KEY)
+    def found(data):
+        view = algorithm.server.broadcast(algorithm.server.init(KEY), KEY)
+        return algorithm.diagnostics.probe(view, algorithm.client.init(view, data, KEY), data, KEY)
+
+    return quickly(found)(data)

@@ -1,5 +1,7 @@
 """Different solvers on different clients: each client gets exactly what its own solver gives."""
 
+import functools
+
 import jax
 import numpy as np
 import pytest
@@ -23,18 +25,25 @@ def solvers():
     ]
 
 
+def trained(local, **options):
+    return mj.simulate(mj.local(MODEL, local=local), zoo.problem(), rounds=3, **options).snapshot.clients
+
+
+@functools.cache
+def alone():
+    """What every solver makes of every client."""
+    return [trained(solver) for solver in solvers()]
+
+
 @pytest.mark.parametrize("clients", ["vmap", "map"])
 def test_each_client_has_its_solvers_result(clients):
     assignment = np.array([0, 3, 0, 2, 1, 3])  # client 2 is unseen
-    train = lambda local: mj.simulate(
-        mj.local(MODEL, local=local), zoo.problem(), rounds=3, resources=mj.Resources(clients=clients)
-    )
-    alone = [train(solver).snapshot.clients for solver in solvers()]
-    mixed = train(mj.solvers.local_by_client(solvers(), assignment)).snapshot.clients
+    several = mj.solvers.local_by_client(solvers(), assignment)
+    mixed = trained(several, resources=mj.Resources(clients=clients))
     for place, mine in enumerate(np.delete(assignment, zoo.UNSEEN)):
         same = lambda a, b, at=place: np.testing.assert_allclose(a[:, at], b[:, at], rtol=1e-5, atol=1e-6)
-        jax.tree.map(same, mixed.theta, alone[mine].theta)
-        jax.tree.map(same, mixed.moments[mine], alone[mine].moments)
+        jax.tree.map(same, mixed.theta, alone()[mine].theta)
+        jax.tree.map(same, mixed.moments[mine], alone()[mine].moments)
         for other in {0, 1} - {mine}:  # those of the solvers that have some
             assert all((a[:, place] == 0).all() for a in jax.tree.leaves(mixed.moments[other]))
 
@@ -45,7 +54,8 @@ def test_hyperparameters_have_names_of_their_own():
     assert mixed.hyper == expected
     nested = mj.solvers.local_by_client([mixed, mj.local_sgd(0.7)], {})
     assert nested.hyper == expected | {"lr_1_1": 0.7}
-    run = lambda **hyper: mj.simulate(mj.local(MODEL, local=mixed), zoo.problem(), rounds=1, hyper=hyper)
+    two = mj.solvers.local_by_client(solvers()[:2], {4: 1})
+    run = lambda **hyper: mj.simulate(mj.local(MODEL, local=two), zoo.problem(), rounds=1, hyper=hyper)
     plain, changed = run(lr_1=0.4).snapshot.clients.theta, run(lr_1=0.2).snapshot.clients.theta
     moved = [
         bool((a != b).any())

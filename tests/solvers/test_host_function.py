@@ -12,7 +12,7 @@ import zoo
 from majorant.core import ClientData
 from majorant.solvers import Task
 
-MODEL = mj.models.linear(zoo.problem())
+MODEL = mj.models.linear(zoo.training())
 
 
 def gradient_step(params, x, y, weights):
@@ -25,7 +25,7 @@ def gradient_step(params, x, y, weights):
 
 def simulate(function, method=mj.fedavg, **options):
     return mj.simulate(
-        method(MODEL, local=mj.solvers.local_function(function)), zoo.problem(), **{"rounds": 2} | options
+        method(MODEL, local=mj.solvers.local_function(function)), zoo.training(), **{"rounds": 2} | options
     )
 
 
@@ -33,7 +33,7 @@ def simulate(function, method=mj.fedavg, **options):
 def test_a_gradient_step_by_hand_is_one_of_sgd(method):
     """Weights and padding included; float64 results become float32."""
     mine = simulate(gradient_step, method, resources=mj.Resources(extra_padding=3))
-    sgd = mj.simulate(method(MODEL, local=mj.local_sgd(0.3, batch_size=None)), zoo.problem(), rounds=2)
+    sgd = mj.simulate(method(MODEL, local=mj.local_sgd(0.3, batch_size=None)), zoo.training(), rounds=2)
     close = lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6)
     jax.tree.map(close, mine.snapshot.server.value, sgd.snapshot.server.value)
     jax.tree.map(close, mine.snapshot.clients, sgd.snapshot.clients)
@@ -88,7 +88,7 @@ def test_numbers_that_are_not_finite_are_rejected_and_counted(bad):
 
 def test_a_client_without_samples_does_not_call():
     local = mj.solvers.local_function(lambda params, x, y, weights: pytest.fail("called"))
-    x, y = zoo.problem().train.client(0)
+    x, y = zoo.training().train.client(0)
     data = ClientData(jnp.asarray(x), jnp.asarray(y), jnp.int32(0), jnp.int32(0))
     params = MODEL.init(jax.random.key(0))
     found = local.solve(MODEL, Task(None, data, jax.random.key(0)), params, ())
@@ -112,6 +112,6 @@ def test_runs_side_by_side_are_the_single_runs():
 
 def test_without_pytorch_it_is_said_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    for use in (lambda: mj.models.from_torch(None, zoo.problem()), lambda: mj.solvers.local_torch(None, None)):
+    for use in (lambda: mj.models.from_torch(None, zoo.training()), lambda: mj.solvers.local_torch(None, None)):
         with pytest.raises(ImportError, match=r'needs PyTorch: pip install "majorant\[torch\]"'):
             use()

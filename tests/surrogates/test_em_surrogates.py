@@ -10,6 +10,7 @@ from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.mixture import GaussianMixture
 
 import majorant as mj
+from compiling import quickly
 from majorant.core import ClientData
 from majorant.solvers import Batch, whole
 from majorant.surrogates import (
@@ -331,10 +332,10 @@ def test_real_statistics_far_from_zero_are_left_alone_in_single_precision(kind):
         start=mj.surrogates.mixture_parameters(x, np.eye(3)[np.repeat(range(3), 40)], covariance=kind),
     )
     params = surrogate.init(jax.random.key(0))
-    batch = Batch(jnp.asarray(x), jnp.zeros(120), jnp.ones(120), jnp.asarray(120))
-    s = surrogate.statistic(params, batch)
-    jax.tree.map(np.testing.assert_array_equal, surrogate.project(s), s)
-    again = surrogate.minimize(s)
+    batch = Batch(x, np.zeros(120, np.float32), np.ones(120, np.float32), np.int32(120))
+    s = quickly(surrogate.statistic)(params, batch)
+    jax.tree.map(np.testing.assert_array_equal, quickly(surrogate.project)(s), s)
+    again = quickly(surrogate.minimize)(s)
     np.testing.assert_allclose(again["covariances"], params["covariances"], rtol=2e-2, atol=2e-2)
 
 
@@ -348,9 +349,9 @@ def test_poisson_losses_are_right_for_large_counts(count):
     total = integrate.quad(lambda h: np.exp(log_f(h) - peak), mode - 8, mode + 8, **around)[0]
     mean = integrate.quad(lambda h: np.exp(h + log_f(h) - peak), mode - 8, mode + 8, **around)[0] / total
     with jax.enable_x64(True):
-        surrogate, x = poisson(deviation=sigma), jnp.full((1, 1), float(count))
-        found = surrogate.losses(jnp.asarray(theta), x, jnp.zeros(1))
-        s = surrogate.statistic(jnp.asarray(theta), Batch(x, jnp.zeros(1), jnp.ones(1), jnp.asarray(1)))
+        surrogate, one = poisson(deviation=sigma), np.ones(1)
+        batch = Batch(np.full((1, 1), float(count)), 0 * one, one, np.int64(1))
+        found, s = quickly(lambda t, b: (surrogate.losses(t, b.x, b.y), surrogate.statistic(t, b)))(theta, batch)
     assert float(found[0]) == pytest.approx(-np.log(total) - peak, rel=1e-7, abs=1e-7)
     assert -float(s["effect"]) == pytest.approx(mean, rel=1e-6)
 
@@ -359,12 +360,11 @@ def test_regressions_on_features_of_very_different_scales():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(200, 2)) * [1e4, 1.0]
     y = 1e-3 * x[:, 0] + 2 * x[:, 1] + 3 + 0.01 * rng.normal(size=200)
-    batch = Batch(*(jnp.asarray(a, jnp.float32) for a in (x, y)), jnp.ones(200), jnp.asarray(200))
-    mixture = regression_mixture(2, 1)
-    params = mixture.minimize(mixture.project(mixture.statistic(mixture.init(jax.random.key(0)), batch)))
+    batch = Batch(*(a.astype(np.float32) for a in (x, y, np.ones(200))), np.int32(200))
+    fit = lambda s: quickly(lambda b: s.minimize(s.project(s.statistic(s.init(jax.random.key(0)), b))))(batch)
+    params = fit(regression_mixture(2, 1))
     np.testing.assert_allclose(params["coefficients"][0], [1e-3, 2, 3], rtol=2e-2)
-    huber = mj.surrogates.huber_regression(2, delta=100.0, l2=1e-9)
-    params = huber.minimize(huber.project(huber.statistic(huber.init(jax.random.key(0)), batch)))
+    params = fit(mj.surrogates.huber_regression(2, delta=100.0, l2=1e-9))
     np.testing.assert_allclose([*params["weights"], params["bias"]], [1e-3, 2, 3], rtol=2e-2)
 
 

@@ -18,7 +18,7 @@ both = pytest.mark.parametrize("kind", KINDS)
 
 @both
 def test_limit_is_scikit_learns_solution(kind):
-    data, l2 = zoo.problem().take(~zoo.problem().unseen), 0.05
+    data, l2 = zoo.training().take(~zoo.training().unseen), 0.05
     found = mj.methods.mm(logistic_bound(data, kind=kind, l2=l2), data, iterations=60)
     values = np.asarray(found.values)
     assert (np.diff(values) <= 2e-7).all()
@@ -29,7 +29,7 @@ def test_limit_is_scikit_learns_solution(kind):
 
 
 def test_jaakkola_is_the_tighter_bound():
-    data = zoo.problem()
+    data = zoo.training()
     after = {kind: mj.methods.mm(logistic_bound(data, kind=kind), data, iterations=3).values for kind in KINDS}
     assert after["jaakkola"][-1] < after["bohning"][-1]
 
@@ -44,7 +44,7 @@ def test_curvature_at_and_near_zero():
 @both
 def test_two_equal_clients_are_one(kind):
     """With equal matrices the mean of the minimisers is the minimiser of the mean."""
-    (x, y), surrogate, starts = zoo.problem().train.client(0), logistic_bound(zoo.problem(), kind=kind), []
+    (x, y), surrogate, starts = zoo.training().train.client(0), logistic_bound(zoo.training(), kind=kind), []
     data = zoo.federated([(x, y)] * 2)
     keep = lambda fresh: starts.append(fresh) or fresh
     run = mj.simulate(mj.surrogate_optimization(surrogate), data, rounds=5, resume=keep)
@@ -55,8 +55,8 @@ def test_two_equal_clients_are_one(kind):
 
 def test_wrong_arguments():
     with pytest.raises(ValueError, match="kind must be one of jaakkola, bohning"):
-        logistic_bound(zoo.problem(), kind="newton")
+        logistic_bound(zoo.training(), kind="newton")
     with pytest.raises(ValueError, match="two classes"):
         logistic_bound(Spec((3,), 4))
     with pytest.raises(ValueError, match="l2"):
-        logistic_bound(zoo.problem(), l2=0.0)
+        logistic_bound(zoo.training(), l2=0.0)

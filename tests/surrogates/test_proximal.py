@@ -33,7 +33,7 @@ def scipy_prox(omega, x, y):
 
 
 def client():
-    x, y = zoo.problem().train.client(0)
+    x, y = zoo.training().train.client(0)
     return x.astype(np.float64), y
 
 
@@ -49,7 +49,7 @@ def test_envelope_its_gradient_and_the_minimiser():
     moves = step * np.eye(4)
     differences = [(scipy_prox(omega + d, x, y)[1] - scipy_prox(omega - d, x, y)[1]) / (2 * step) for d in moves]
     with jax.enable_x64(True):
-        s = proximal_surrogate(mj.models.linear(zoo.problem()), lambda_=LAMBDA)
+        s = proximal_surrogate(mj.models.linear(zoo.training()), lambda_=LAMBDA)
         data = ClientData(jnp.asarray(x), jnp.asarray(y), jnp.asarray(len(y)), jnp.asarray(0))
         value, gradient = jax.value_and_grad(s.objective)(as_tree(omega), (), data)
         found = s.minimize_u(s.majorize(as_tree(omega), (), data), (), data)
@@ -62,7 +62,7 @@ def test_envelope_its_gradient_and_the_minimiser():
 
 def test_the_sum_of_envelopes_is_minimised():
     """Rounds are gradient steps of length 1/λ on Σ_t ω_t F_t: their limit is the minimiser that SciPy finds."""
-    data = zoo.problem()
+    data = zoo.training()
     seen = [data.train.client(t) for t in range(data.clients) if not data.unseen[t]]
     seen = [(x.astype(np.float64), y) for x, y in seen]
     total = sum(len(y) for _, y in seen)
@@ -82,7 +82,7 @@ def test_the_sum_of_envelopes_is_minimised():
 
 
 def test_minimising_the_envelope_of_pooled_samples_minimises_the_loss():
-    data = zoo.problem().take(~zoo.problem().unseen)
+    data = zoo.training().take(~zoo.training().unseen)
     found = mj.methods.mm(proximal_surrogate(mj.models.linear(data), lambda_=LAMBDA), data, iterations=100)
     assert (np.diff(found.values) <= 1e-6).all()
     x, y = data.train.x.astype(np.float64), data.train.y

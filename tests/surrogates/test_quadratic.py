@@ -22,7 +22,7 @@ def assert_close(tree, other):
 
 
 def test_rounds_are_gradient_steps():
-    data = zoo.problem()
+    data = zoo.training()
     model, starts = mj.models.linear(data), []
     algorithm = mj.surrogate_optimization(quadratic_surrogate(model, smoothness=2.5))
     run = mj.simulate(algorithm, data, rounds=7, resume=lambda fresh: starts.append(fresh) or fresh)
@@ -32,7 +32,7 @@ def test_rounds_are_gradient_steps():
 
 
 def test_curvature_is_a_hyperparameter_of_the_run():
-    data = zoo.problem()
+    data = zoo.training()
     algorithm = mj.surrogate_optimization(quadratic_surrogate(mj.models.linear(data), smoothness=2.5))
     other = mj.surrogate_optimization(quadratic_surrogate(mj.models.linear(data), smoothness=5.0))
     changed = mj.simulate(algorithm, data, rounds=3, hyper={"smoothness": 5.0})
@@ -41,7 +41,7 @@ def test_curvature_is_a_hyperparameter_of_the_run():
 
 def test_gradient_steps_on_the_surrogate_reach_its_minimiser():
     """One step of length 1/L on g from u⁰ is the exact minimiser."""
-    data = zoo.problem()
+    data = zoo.training()
     surrogate = quadratic_surrogate(mj.models.linear(data), smoothness=4.0)
     exact = mj.simulate(mj.surrogate_optimization(surrogate), data, rounds=3)
     local = mj.local_sgd(0.25, epochs=1, batch_size=None)
@@ -50,11 +50,11 @@ def test_gradient_steps_on_the_surrogate_reach_its_minimiser():
 
 
 def test_descent_is_monotone():
-    data = zoo.problem()
+    data = zoo.training()
     found = mj.methods.mm(quadratic_surrogate(mj.models.linear(data), smoothness=2.0), data, iterations=50)
     assert (np.diff(found.values) <= 1e-7).all()
 
 
 def test_wrong_arguments():
     with pytest.raises(ValueError, match="smoothness"):
-        quadratic_surrogate(mj.models.linear(zoo.problem()), smoothness=0.0)
+        quadratic_surrogate(mj.models.linear(zoo.training()), smoothness=0.0)

@@ -245,7 +245,7 @@ def test_an_agent_that_never_trains_has_no_say():
 
 
 def client(index):
-    x, y = zoo.problem().train.client(index)
+    x, y = zoo.training().train.client(index)
     pad = 12 - len(y)
     x, y = np.pad(x, ((0, pad), (0, 0))), np.pad(y, (0, pad))
     return ClientData(jnp.asarray(x), jnp.asarray(y), jnp.int32(12 - pad), jnp.int32(index))
@@ -253,7 +253,7 @@ def client(index):
 
 def test_q_ffl_with_q_zero_is_fed_avg_and_q_one_minimises_the_sum_of_squares():
     local = mj.local_sgd(0.1, epochs=2, batch_size=4)
-    model = mj.models.linear(zoo.problem())
+    model = mj.models.linear(zoo.training())
     fair, plain = mj.methods.q_ffl(model, q=0.0, local=local), mj.fedavg(model, local=local)
 
     @jax.jit
@@ -315,7 +315,7 @@ def test_the_direction_of_fed_mgda_goes_down_for_everyone_who_took_part():
     updates = rng.normal(size=(5, 4)) * np.array([1, 2, 5, 0.1, 1])[:, None] + 0.3
     updates[4] = -100 * updates[0]  # absent
     weight = jnp.array([1.0, 1.0, 1.0, 1.0, 0.0])
-    model = mj.models.linear(zoo.problem())
+    model = mj.models.linear(zoo.training())
     for normalize in (True, False):
         algorithm = mj.methods.fedmgda_plus(model, server_lr=1.0, normalize=normalize)
         server = algorithm.server.init(jax.random.key(0))

@@ -13,7 +13,7 @@ from majorant.core import ClientData, Uploads, View
 from majorant.tradeoffs import criteria
 from majorant.tradeoffs.weighted_sum import weight_of_round
 
-DATA = zoo.problem()
+DATA = zoo.training()
 MODEL = mj.models.linear(DATA)
 ONE_STEP = mj.local_sgd(1.0, steps=1, batch_size=None)
 HALVED = mj.schedules.multi_step(milestones=(0.75,), factor=0.5)

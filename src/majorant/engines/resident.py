@@ -170,7 +170,7 @@ def on_device(data: Sequence[FederatedData], buckets: list[Bucket], *, replicate
         places: Any = (position, bucket.ids >= 0)
         each = [BucketData(bucket.train(one), bucket.validation(one), bucket.test(one), *places) for one in data]
         stacked = jax.tree.map(lambda *parts: np.stack(parts), *each) if replicated else each[0]
-        found.append(jax.tree.map(jnp.asarray, stacked))
+        found.append(jax.device_put(stacked))  # `jnp.asarray` would compile a program for every shape
     return tuple(found)
 
 

@@ -94,7 +94,7 @@ def train_small(samples: Ragged, classes: int, plan: Plan) -> Trained:
     nothing = stacked._replace(x=stacked.x[:, :0], y=stacked.y[:, :0])
     (places,) = positions([Bucket(np.asarray(stacked.id), rows, 0, 0, count, clients)])
     bucket = BucketData(stacked, nothing, nothing, places, np.asarray(stacked.id) >= 0)  # type: ignore[arg-type]
-    data = (jax.tree.map(jnp.asarray, bucket),)
+    data = (jax.device_put(bucket),)
     keys, seconds = jax.random.key(np.uint32(plan.seed))[None], {"compile": 0.0}
     planned = jnp.int32(plan.rounds)
     hyper = {"lr": jnp.full(1, plan.lr)}
