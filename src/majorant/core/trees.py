@@ -46,8 +46,17 @@ def select(condition: jax.Array, yes: Tree, no: Tree) -> Tree:
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
 
 
-def blockwise(function: Callable[..., jax.Array], x: jax.Array, *others: jax.Array, at_once: int | None = None) -> Tree:
+def blockwise(
+    function: Callable[..., jax.Array],
+    x: jax.Array,
+    *others: jax.Array,
+    at_once: int | None = None,
+    size: jax.Array | None = None,
+) -> Tree:
     """``function(x, ...)`` over samples, block by block where there are many: for passes over all of a client's.
+
+    Of a client with ``size`` real samples the blocks behind them are left out, and are 0 in the result; such a pass has
+    no gradient.
 
     >>> x = jnp.arange(6.0).reshape(3, 2)
     >>> blockwise(lambda x: x.sum(axis=1), x)
@@ -57,8 +66,20 @@ def blockwise(function: Callable[..., jax.Array], x: jax.Array, *others: jax.Arr
     rows = at_once or max(64, BLOCK_VALUES // max(1, math.prod(x.shape[1:])))
     if n <= rows:
         return function(x, *others)
-    out = jax.lax.map(lambda block: function(*block), blocks((x, *others), rows))
+    cut = blocks((x, *others), rows)
+    all_blocks = lambda: jax.lax.map(lambda block: function(*block), cut)
+    out = all_blocks() if size is None else _real_blocks(function, cut, size)
     return out.reshape(-1, *out.shape[2:])[:n]
+
+
+def _real_blocks(function: Callable[..., jax.Array], cut: Tree, size: jax.Array) -> jax.Array:
+    """What the function gives for the blocks that begin before ``size``; zeros for the others."""
+    block = lambda i: jax.tree.map(lambda a: jax.lax.dynamic_index_in_dim(a, i, keepdims=False), cut)
+    count, rows = cut[0].shape[:2]
+    shape = jax.eval_shape(lambda: function(*block(0)))
+    nothing = jnp.zeros((count, *shape.shape), shape.dtype)
+    add = lambda i, out: jax.lax.dynamic_update_index_in_dim(out, function(*block(i)), i, 0)
+    return jax.lax.fori_loop(0, jnp.minimum((size + rows - 1) // rows, count), add, nothing)
 
 
 def blocks(arrays: Tree, at_once: int, padding: str = "edge") -> Tree:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import os
@@ -18,6 +19,9 @@ from majorant.data.federated import FederatedData
 from majorant.engines.population import Bucket
 from majorant.exchange.federation import Federation
 
+BUSY_BYTES = 1 << 30  # of matrix products' results, in single precision: about what keeps a large GPU busy
+USUAL_BATCH = 128  # samples of a client that go through a model at once
+KEPT_TIMES = 6  # how often a training step holds each product: normalised, activated, and the gradients of these
 CACHE_BYTES = 4 << 20  # a chunk's samples on a CPU: about what its cache holds
 LARGE_MODEL = 20_000  # parameters above which, on a CPU, one client at a time fills the machine
 
@@ -27,8 +31,54 @@ def chunk_size(budget: int) -> int:
     return min(CACHE_BYTES if jax.default_backend() == "cpu" else 1 << 30, max(1, budget // 8))
 
 
+def clients_that_saturate(algorithm: Algorithm, data: FederatedData, runs: int) -> int | None:
+    """How many clients side by side keep a GPU busy, by the matrix products of a batch; None on CPUs."""
+    if jax.default_backend() == "cpu":
+        return None
+    return max(1, BUSY_BYTES // bytes_of_products(algorithm, data, runs))
+
+
+def bytes_of_products(algorithm: Algorithm, data: FederatedData, runs: int) -> int:
+    """The bytes of the matrix products that a client's batch makes in a prediction."""
+    one = shapes_of(tiny_client(data))
+    two = one._replace(x=longer(one.x), y=longer(one.y))
+    each = values_of_products(algorithm, two) - values_of_products(algorithm, one)
+    rows = int(min(max(data.train.sizes.max(), 1), USUAL_BATCH))
+    return max(1, 4 * runs * each * rows)
+
+
+@contextlib.contextmanager
+def explained_shortage(chunk: int) -> Iterator[None]:
+    """Says what to lower where the device's memory does not suffice."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        raise MemoryError(
+            f"the device's memory does not suffice for {chunk} clients side by side: lower side_by_side or "
+            "memory_budget in resources, the batch size, or the number of seeds"
+        ) from error
+
+
+def fitting_chunk(chunk: int, temporary: int, room: int) -> int | None:
+    """How many clients to run side by side where a program for ``chunk`` takes more than the ``room`` there is.
+
+    None: it fits, or there is no smaller one. What a program takes is nearly proportional to its clients.
+
+    >>> fitting_chunk(10, temporary=40, room=30), fitting_chunk(10, temporary=20, room=30)
+    (6, None)
+    """
+    if temporary <= room or chunk == 1:
+        return None
+    return max(1, min(chunk - 1, int(0.9 * chunk * room / temporary)))
+
+
 def most_side_by_side(algorithm: Algorithm, data: FederatedData, budget: int, runs: int) -> int:
-    """How many clients fit the budget side by side, by the size of all intermediate results of a prediction."""
+    """How many clients fit the budget side by side: on a CPU by the size of all intermediate results of a prediction,
+    elsewhere by a guess from its matrix products, which is corrected by what the compiled program says it takes."""
+    if jax.default_backend() != "cpu":
+        return int(max(1, budget // (KEPT_TIMES * bytes_of_products(algorithm, data, runs))))
     rows = int(max(data.train.sizes.max(), data.test.sizes.max(), 1))
     rows = min(rows, max(64, BLOCK_VALUES // max(1, int(np.prod(data.spec.features)))))
     one = shapes_of(tiny_client(data))
@@ -48,9 +98,19 @@ def shapes_of(client: ClientData) -> ClientData:
     return jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), client)
 
 
-@functools.lru_cache(maxsize=64)
 def values_of_a_prediction(algorithm: Algorithm, one: ClientData) -> int:
     """The values that joining and predicting produce on their way, for a client of this shape."""
+    return sum(produced(program_of_a_prediction(algorithm, one)))
+
+
+def values_of_products(algorithm: Algorithm, one: ClientData) -> int:
+    """The values that the matrix products and convolutions of joining and predicting give."""
+    return sum(produced(program_of_a_prediction(algorithm, one), ("dot_general", "conv_general_dilated")))
+
+
+@functools.lru_cache(maxsize=64)
+def program_of_a_prediction(algorithm: Algorithm, one: ClientData) -> Any:
+    """What joining and predicting does, for a client of this shape."""
     deployment = algorithm.deployment
 
     def predict(key: jax.Array, one: ClientData) -> jax.Array:
@@ -60,12 +120,7 @@ def values_of_a_prediction(algorithm: Algorithm, one: ClientData) -> int:
             return deployment.losses(model, one.x, one.y)
         return deployment.predict(model, one.x)
 
-    return intermediate_values(jax.make_jaxpr(predict)(jax.random.key(0), one).jaxpr)
-
-
-def intermediate_values(jaxpr: Any) -> int:
-    """The number of values that the operations of a program produce, loops once."""
-    return sum(produced(jaxpr))
+    return jax.make_jaxpr(predict)(jax.random.key(0), one).jaxpr
 
 
 def largest_value(jaxpr: Any) -> int:
@@ -73,14 +128,15 @@ def largest_value(jaxpr: Any) -> int:
     return max(produced(jaxpr))
 
 
-def produced(jaxpr: Any) -> Iterator[int]:
-    """The sizes of all arrays that the operations of a program produce, loops once."""
+def produced(jaxpr: Any, only: tuple[str, ...] = ()) -> Iterator[int]:
+    """The sizes of all arrays that the operations of a program, or some kinds of them, produce, loops once."""
     for equation in jaxpr.eqns:
-        yield from (int(np.prod(v.aval.shape)) for v in equation.outvars if hasattr(v.aval, "shape"))
+        if not only or equation.primitive.name in only:
+            yield from (int(np.prod(v.aval.shape)) for v in equation.outvars if hasattr(v.aval, "shape"))
         for value in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda v: hasattr(v, "eqns")):
             inner = getattr(value, "jaxpr", value)
             if hasattr(inner, "eqns"):
-                yield from produced(inner)
+                yield from produced(inner, only)
 
 
 def fewer(bucket: Bucket, share: float) -> int:

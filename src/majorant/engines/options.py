@@ -39,10 +39,13 @@ class Resources(NamedTuple):
 
     ``clients`` is how clients are batched: "vmap", "map" (one at a time) or "auto". Runs whose clients do not fit
     ``memory_budget`` bytes (None: half of the memory) are streamed; their states then live in host memory, or in files
-    under ``state_folder``. ``extra_padding`` adds rows to every client's samples, which changes nothing.
+    under ``state_folder``. ``side_by_side`` is how many clients run side by side at most (None: what is fastest, and
+    fits by what the compiled program says it takes). ``extra_padding`` adds rows to every client's samples, which
+    changes nothing.
     """
 
     clients: str = "auto"
     memory_budget: int | None = None
     state_folder: Path | None = None
     extra_padding: int = 0
+    side_by_side: int | None = None

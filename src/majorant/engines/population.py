@@ -8,6 +8,7 @@ budget, large enough to amortise the cost of each operation.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -85,6 +86,27 @@ def bucket_edges(
     return ends[kept]
 
 
+def best_chunk(sizes: np.ndarray, saturating: int, most: int) -> int:
+    """How many clients, sorted by size, run side by side so that a bucket takes the least time.
+
+    A chunk takes as many steps as its longest client, and a step as long as its clients or, where they are fewer than
+    keep the device busy, as long as those would. Of equally fast chunks the largest.
+
+    >>> best_chunk(np.array([8, 8, 8, 8]), saturating=2, most=4)
+    4
+    >>> best_chunk(np.array([1, 1, 8, 8]), saturating=2, most=4)
+    2
+    """
+    ordered, best = np.sort(sizes), (math.inf, 1)
+    for chunks in range(1, len(ordered) + 1):
+        chunk = -(-len(ordered) // chunks)
+        if chunk > most:
+            continue
+        longest = ordered[np.minimum(np.arange(chunk - 1, chunk * chunks, chunk), len(ordered) - 1)]
+        best = min(best, (float(longest.sum()) * max(chunk, saturating), -chunk))
+    return max(1, -best[1])
+
+
 def stack(ragged: Ragged, clients: np.ndarray, length: int) -> ClientData:
     """The samples of some clients (−1: a filler without samples) as ``(clients, length, ...)``, zeros as padding."""
     sizes = np.where(clients >= 0, ragged.sizes[clients], 0)
@@ -110,9 +132,12 @@ def build_buckets(
     most: int | None = None,
     one_at_a_time: bool = False,
     extra_padding: int = 0,
+    saturating: int | None = None,
 ) -> list[Bucket]:
     """Buckets over the given clients; a chunk holds about ``chunk_bytes`` of training samples and ``most`` clients.
 
+    ``saturating`` clients side by side keep the device busy, where that is known: if there are more, they are one
+    bucket (a large model takes long to compile for each), whose chunks end with their longest client.
     ``extra_padding`` rows are added to every client: they change nothing, and a test says so.
     """
     if len(clients) == 0:
@@ -121,7 +146,8 @@ def build_buckets(
     order = np.argsort(sizes, kind="stable")
     buckets, begin = [], 0
     least = LEAST_SAVED / max(1, int(np.prod(data.train.x.shape[1:])))
-    for end in bucket_edges(sizes, least=least):
+    large = saturating is not None and saturating < len(clients)
+    for end in [len(clients)] if large else bucket_edges(sizes, least=least):
         members = clients[order[begin:end]]  # by size: those that run side by side take about as many steps
         begin = end
         length = max(1, int(data.train.sizes[members].max())) + extra_padding  # no program sees an empty array
@@ -132,6 +158,8 @@ def build_buckets(
         chunk = (
             1 if one_at_a_time else int(np.clip(chunk_bytes // per_client, 1, min(len(members), most or len(members))))
         )
+        if large and not one_at_a_time:
+            chunk = best_chunk(data.train.sizes[members], saturating or 1, chunk)
         chunks = -(-len(members) // chunk)
         chunk = -(-len(members) // chunks)  # even chunks, fewer fillers
         ids = np.concatenate([members, np.full(chunks * chunk - len(members), -1)])

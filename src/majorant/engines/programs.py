@@ -61,6 +61,11 @@ class Program:
         if signature(args) not in self.compiled:
             self.compiled[signature(args)] = compiled(self.jitted.lower(*args), self.makes_parameters)
 
+    def temporary_bytes(self) -> int:
+        """The most that any of its compiled forms takes beside its arguments and results, where XLA says."""
+        analyses = [program.memory_analysis() for program in self.compiled.values()]
+        return max((int(a.temp_size_in_bytes) for a in analyses if a is not None), default=0)
+
     def shapes(self, *args: Any) -> Any:
         """The shapes of what the program returns."""
         return self.jitted.eval_shape(*args)  # traced once for this and for compiling

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from majorant.core import Key, Server
+from majorant.core import Key, Server, tree_bytes
 from majorant.data.federated import FederatedData
 from majorant.engines import rounds
 from majorant.engines.memory import message_shapes
@@ -120,8 +120,8 @@ class Resident:
         self.data, self.unseen = place(buckets), place(unseen)
         self.state: State | None = None
 
-    def start(self, hyper: dict[str, jax.Array], planned: int) -> None:
-        """The state before round 1. Everything that will run is compiled here, side by side."""
+    def prepare(self, hyper: dict[str, jax.Array], planned: int) -> int:
+        """Compiles everything that will run, side by side; the bytes that the programs take while they run."""
         number = jnp.int32(planned)
         state = self.programs.start.shapes(self.keys, hyper, number, self.data)
         compile_together(
@@ -130,7 +130,16 @@ class Resident:
             lambda: self.programs.evaluate.prepare(state, self.keys, self.data, self.unseen),
             lambda: self.programs.start.prepare(self.keys, hyper, number, self.data),
         )
+        return max(program.temporary_bytes() for program in (self.programs.block, self.programs.evaluate))
+
+    def start(self, hyper: dict[str, jax.Array], planned: int) -> None:
+        """The state before round 1."""
+        self.prepare(hyper, planned)
         self.state = self.programs.start(self.seconds, self.keys, hyper, jnp.int32(planned), self.data)
+
+    def resident_bytes(self) -> int:
+        """The bytes of all samples on the device."""
+        return tree_bytes((self.data, self.unseen))
 
     def block(self, count: int) -> rounds.Tally:
         """``count`` more rounds."""

@@ -404,9 +404,9 @@ def evaluate_client(
             continue
         if deployment.losses is not None:
             each = functools.partial(deployment.losses, model)
-            loss = score = masked_mean(blockwise(each, data.x, data.y), data)
+            loss = score = masked_mean(blockwise(each, data.x, data.y, size=data.size), data)
         else:
-            predictions = blockwise(lambda x: deployment.predict(model, x), data.x)
+            predictions = blockwise(lambda x: deployment.predict(model, x), data.x, size=data.size)
             loss, score = client_scores(predictions, data, classes)
         scores[f"{part}_loss"], scores[f"{part}_score"] = loss, score
     if deployment.mixture is not None:

@@ -22,8 +22,11 @@ from majorant.engines import rounds
 from majorant.engines.memory import (
     bill_of,
     chunk_size,
+    clients_that_saturate,
     default_budget,
+    explained_shortage,
     fewer,
+    fitting_chunk,
     most_side_by_side,
     refuse_too_large_stack,
     refuse_unequal_sizes,
@@ -136,25 +139,33 @@ class Simulation:
     ) -> None:
         given = [data] if isinstance(data, FederatedData) else data
         data, self.data_sets = given[0], given * (len(settings) // len(given))  # those of the runs
-        algorithm, participation = federation.algorithm, federation.participation
+        algorithm = federation.algorithm
         self.federation, self.algorithm, self.data = federation, algorithm, data
         self.settings, self.rounds, self.target = settings, rounds, target or Target()
         self.metric = metric_name(algorithm, len(data.classes))
         self.seconds = {"compile": 0.0, "train": 0.0, "evaluate": 0.0}
         self.history: list[list[dict[str, Any]]] = [[] for _ in settings]
         self.communication = [{"rounds": 0, "bytes_up": 0, "bytes_down": 0} for _ in settings]
+        self.resources, self.diagnostics, self.given = resources, diagnostics, given
+        self.budget = resources.memory_budget or default_budget()
+        check_whole("side_by_side", resources.side_by_side, optional=True)
+        self.lay_out(resources.side_by_side or most_side_by_side(algorithm, data, self.budget, len(settings)))
+
+    def lay_out(self, most: int) -> None:
+        """Buckets of clients, of which at most so many run side by side, and the engine that runs them."""
+        federation, data, settings, resources = self.federation, self.data, self.settings, self.resources
+        algorithm, given, budget = self.algorithm, self.given, self.budget
         training = np.flatnonzero(~data.unseen)
-        one_at_a_time = runs_one_at_a_time(algorithm, resources.clients)
-        budget = resources.memory_budget or default_budget()
         layout: dict[str, Any] = {
             "chunk_bytes": chunk_size(budget),
-            "most": most_side_by_side(algorithm, data, budget, len(settings)),
-            "one_at_a_time": one_at_a_time,
+            "most": most,
+            "one_at_a_time": runs_one_at_a_time(algorithm, resources.clients),
             "extra_padding": resources.extra_padding,
+            "saturating": clients_that_saturate(algorithm, data, len(settings)),
         }
         self.buckets = build_buckets(data, training, **layout)
         self.unseen = build_buckets(data, np.flatnonzero(data.unseen), **layout)
-        share = participation.probability(len(training))
+        share = federation.participation.probability(len(training))
         everyone = share == 1
         self.layout = Layout(
             chunks=tuple(b.chunk for b in self.buckets),
@@ -165,7 +176,7 @@ class Simulation:
             classes=len(data.classes),
             everyone=everyone,
             seeds=distinct_seeds([s["seed"] for s in settings]),
-            diagnostics=diagnostics,
+            diagnostics=self.diagnostics,
             replicated=len(given) > 1,
             in_turn=runs_in_turn(algorithm),
         )
@@ -192,7 +203,9 @@ class Simulation:
         own = jax.eval_shape(self.algorithm.server.init, jax.random.key(0)).hyper
         names = sorted({name for s in self.settings for name in s["hyper"]})
         values = {n: jnp.asarray([s["hyper"][n] for s in self.settings], own[n].dtype) for n in names}
-        self.engine.start(values, self.rounds)
+        self.prepare(values)
+        with explained_shortage(max(self.layout.chunks)):
+            self.engine.start(values, self.rounds)
         lost = [name for name, value in self.engine.server.hyper.items() if np.isnan(value).any()]
         if lost:
             raise ValueError(
@@ -201,12 +214,22 @@ class Simulation:
                 "mu); or give the numbers themselves"
             )
 
+    def prepare(self, hyper: dict[str, jax.Array]) -> None:
+        """Compiles; with fewer clients side by side where a program says that it would take more than there is."""
+        while isinstance(self.engine, Resident) and jax.default_backend() != "cpu":
+            room = 2 * self.budget - self.engine.resident_bytes()  # the budget is half of the memory
+            most = fitting_chunk(max(self.layout.chunks), self.engine.prepare(hyper, self.rounds), room)
+            if most is None:
+                return
+            self.lay_out(most)
+
     def train(self, every: int, report: Callable | None) -> None:
         """Blocks of rounds, each followed by an evaluation, until the target is reached or the rounds are done."""
         done = self.done
         while done < self.rounds and not self.target.reached(self.history):
             count = min(every - done % every, self.rounds - done)
-            tally = self.timed("train", functools.partial(self.block, count))
+            with explained_shortage(max(self.layout.chunks)):
+                tally = self.timed("train", functools.partial(self.block, count))
             done += count
             self.stop_if_diverged(done, tally)
             self.record(done, count, tally)

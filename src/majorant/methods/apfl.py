@@ -38,7 +38,7 @@ from majorant.core import (
     masked_mean,
 )
 from majorant.math.checks import check_range
-from majorant.models.base import Model
+from majorant.models.base import Draw, Model
 from majorant.solvers import Batch, LocalSolver, Task, local_sgd, needs_steps, run_minibatches, statistic_leaves
 
 
@@ -117,9 +117,11 @@ def apfl(
 def model_at(model: Model, point: Callable[[Tree], Tree]) -> Model:
     """The model as a function of other parameters, which ``point`` maps to its own; statistics stay among those."""
 
-    def train_apply(params: Tree, x: jax.Array) -> tuple[jax.Array, Tree]:
-        outputs, refreshed = model.train_apply(point(params), x)  # type: ignore[misc]
+    def train_apply(params: Tree, x: jax.Array, *draw: Draw) -> tuple[jax.Array, Tree]:
+        outputs, refreshed = model.train_apply(point(params), x, *draw)  # type: ignore[misc]
         statistics = statistic_leaves(model, params, x)
+        if statistics is None:
+            return outputs, params
         return outputs, jax.tree.map(lambda keep, new, old: new if keep else old, statistics, refreshed, params)
 
     at = model._replace(apply=lambda params, x: model.apply(point(params), x))

@@ -95,19 +95,24 @@ def fedem(
     def start(view: View, data: ClientData, key: Key) -> Client:
         return Client(uniform, jax.vmap(local.moments)(view.value))
 
-    def e_step(theta: Tree, pi: jax.Array, data: ClientData) -> tuple[jax.Array, jax.Array]:
+    def e_step(
+        theta: Tree, pi: jax.Array, data: ClientData, size: jax.Array | None = None
+    ) -> tuple[jax.Array, jax.Array]:
         """Responsibilities q (n, M), and the negative log-likelihood of each sample (n,)."""
-        joint = jnp.log(pi) - component_losses(theta, data)  # (n, M)
+        joint = jnp.log(pi) - component_losses(theta, data, size)  # (n, M)
         log_likelihood = jax.nn.logsumexp(joint, axis=1)
         return jnp.exp(joint - log_likelihood[:, None]), -log_likelihood
 
-    def component_losses(theta: Tree, data: ClientData) -> jax.Array:
-        one = lambda theta_m: blockwise(lambda x, y: model.losses(theta_m, x, y), data.x, data.y, at_once=model.at_once)
+    def component_losses(theta: Tree, data: ClientData, size: jax.Array | None = None) -> jax.Array:
+        def one(theta_m: Tree) -> jax.Array:
+            losses = lambda x, y: model.losses(theta_m, x, y)
+            return blockwise(losses, data.x, data.y, at_once=model.at_once, size=size)
+
         return each(one)(theta).T  # (n, M)
 
     def update(view: View, client: Client, data: ClientData, key: Key) -> tuple[Upload, Client]:
         theta, pi = view.value, client.pi
-        q, loss = e_step(theta, pi, data)
+        q, loss = e_step(theta, pi, data, data.size)
         pi = jnp.where(data.size > 0, masked_mean(q, data), pi)
         solve = lambda theta_m, moments, q_m: local.solve(model, Task(view, data, key, q_m), theta_m, moments)
         theta, moments, _ = each(solve)(theta, client.moments, q.T)
@@ -115,7 +120,7 @@ def fedem(
         return upload, Client(pi, moments)
 
     def join(view: View, data: ClientData, key: Key) -> Client:
-        pi = fit_weights(component_losses(view.value, data), data, steps=em_steps)
+        pi = fit_weights(component_losses(view.value, data, data.size), data, steps=em_steps)
         return Client(pi, jax.vmap(local.moments)(view.value))
 
     def predict(mixture: Mixture, x: jax.Array) -> jax.Array:

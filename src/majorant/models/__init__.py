@@ -1,20 +1,29 @@
 """Models: a record of pure functions, built in, from plain functions, from flax or from PyTorch."""
 
-from majorant.models.base import HasSpec, Loss, Model, Spec, as_float, spec_of
+from majorant.models.base import Draw, HasSpec, Loss, Model, Spec, as_float, spec_of
 from majorant.models.builtin import cnn, linear, mlp, softmax_regression
 from majorant.models.convolution import conv2d
+from majorant.models.depthwise import depthwise_conv2d
+from majorant.models.dropout import dropout
 from majorant.models.flax_adapter import from_flax
 from majorant.models.functions import check_shapes, from_functions
+from majorant.models.inverted_residuals import efficientnet_lite0, mobilenet_v2
 from majorant.models.layers import conv_init, dense, dense_init, max_pool, relu
 from majorant.models.losses import cross_entropy, logistic, loss_for, squared
+from majorant.models.lstm import lstm
+from majorant.models.pixels import augmented
+from majorant.models.precision import mixed_precision
+from majorant.models.resnet import resnet18, resnet34
 from majorant.models.torch_adapter import from_torch
 
 __all__ = [
+    "Draw",
     "HasSpec",
     "Loss",
     "Model",
     "Spec",
     "as_float",
+    "augmented",
     "check_shapes",
     "cnn",
     "conv2d",
@@ -22,15 +31,23 @@ __all__ = [
     "cross_entropy",
     "dense",
     "dense_init",
+    "depthwise_conv2d",
+    "dropout",
+    "efficientnet_lite0",
     "from_flax",
     "from_functions",
     "from_torch",
     "linear",
     "logistic",
     "loss_for",
+    "lstm",
     "max_pool",
+    "mixed_precision",
     "mlp",
+    "mobilenet_v2",
     "relu",
+    "resnet18",
+    "resnet34",
     "softmax_regression",
     "spec_of",
     "squared",

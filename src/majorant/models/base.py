@@ -1,8 +1,9 @@
 """What a model is: parameters, a map from samples to outputs, and the loss that turns outputs into predictions.
 
 A model is a record of pure functions. ``apply(params, x)`` gives the outputs for a batch of samples. A model with
-normalisation statistics says what happens to them by where it keeps them (see ``models.from_flax``): statistics
+normalisation statistics says what happens to them by where it keeps them (see ``models.normalisation``): statistics
 that are trained and averaged are leaves of ``params``, refreshed by ``train_apply``; all other policies need nothing.
+Dropout and augmentation are for ``train_apply`` too, which is handed randomness of its own.
 """
 
 from __future__ import annotations
@@ -41,11 +42,24 @@ class Loss(NamedTuple):
     outputs: Callable[[int], int]  # classes -> width of the output layer
 
 
+class Draw(NamedTuple):
+    """What a training pass is handed beside its samples: a key of its own, and which rows are samples.
+
+    The key is derived from the run, the round, the client and the number of the minibatch. Rows that fill up a batch
+    come last and have ``real`` 0; what is drawn for a row does not depend on how many follow it.
+    """
+
+    key: jax.Array
+    real: jax.Array  # (n,) 1 for a sample, 0 for a row that fills the batch
+
+
 class Model(NamedTuple):
     """``init(key) -> params`` and ``apply(params, x) -> outputs (n, k)``, with the loss they are trained by.
 
-    ``train_apply(params, x) -> (outputs, params)`` is for models that refresh statistics kept in ``params`` while they
-    train; the returned tree differs from the given one in those leaves alone. ``block`` is for models whose
+    ``train_apply(params, x, draw) -> (outputs, params)`` is for models that behave differently in training: they draw
+    at random (dropout), or refresh statistics kept in ``params``; the returned tree differs from the given one in those
+    leaves alone. ``statistics`` names the entry of ``params`` that holds them ("": there are none; None: they are found
+    by tracing). ``block`` is for models whose
     intermediate results are much larger than their input: how many samples of a batch go through at once on a CPU, so
     that these results stay in its cache; the gradients of the blocks are added up. ``convex`` says that every sample's
     loss is a convex function of the parameters.
@@ -56,9 +70,10 @@ class Model(NamedTuple):
     loss: Loss
     spec: Spec
     name: str = "model"
-    train_apply: Callable[[Any, jax.Array], tuple[jax.Array, Any]] | None = None
+    train_apply: Callable[..., tuple[jax.Array, Any]] | None = None
     block: int | None = None
     convex: bool = False
+    statistics: str | None = None
 
     def losses(self, params: Any, x: jax.Array, y: jax.Array) -> jax.Array:
         """The loss of every sample, ``(n,)``."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import jax
 import jax.numpy as jnp
 
-from majorant.models.base import HasSpec, Loss, Model, Spec, as_float, spec_of
+from majorant.models.base import Draw, HasSpec, Loss, Model, Spec, as_float, spec_of
 from majorant.models.functions import check_shapes, trace_samples
 from majorant.models.losses import loss_for
 
@@ -91,7 +91,7 @@ def from_flax(
 
     if normalisation == "averaged":
 
-        def train_apply(params: Any, x: jax.Array) -> tuple[jax.Array, Any]:
+        def train_apply(params: Any, x: jax.Array, draw: Draw | None = None) -> tuple[jax.Array, Any]:
             outputs, statistics = forward(params["params"], params[STATISTICS], x, train=True)
             return outputs, {**params, STATISTICS: statistics}
 
@@ -99,6 +99,7 @@ def from_flax(
             init=lambda key: dict(variables(key, zeros)),
             apply=lambda params, x: forward(params["params"], params[STATISTICS], x, train=False)[0],
             train_apply=train_apply,
+            statistics=STATISTICS,
         )
 
     # Flax starts statistics at constants, so one initialisation knows them; compiled, it computes them alone.

@@ -62,12 +62,12 @@ def max_pool(x: jax.Array) -> jax.Array:
     # Three selections rather than lax.reduce_window, whose gradient takes 15 times as long on a CPU, or the maximum of
     # a reshaped array, whose gradient takes 3 times as long and is split among equal values.
     windows = x[:, : 2 * rows, : 2 * columns].reshape(n, rows, 2, columns, 2, c)
-    top = _first_max(windows[:, :, 0, :, 0], windows[:, :, 0, :, 1])
-    bottom = _first_max(windows[:, :, 1, :, 0], windows[:, :, 1, :, 1])
-    return _first_max(top, bottom)
+    top = first_max(windows[:, :, 0, :, 0], windows[:, :, 0, :, 1])
+    bottom = first_max(windows[:, :, 1, :, 0], windows[:, :, 1, :, 1])
+    return first_max(top, bottom)
 
 
-def _first_max(a: jax.Array, b: jax.Array) -> jax.Array:
+def first_max(a: jax.Array, b: jax.Array) -> jax.Array:
     """The larger of two, and the first where they are equal (``jnp.maximum`` would split the gradient); keeps NaNs."""
     return jnp.where((a >= b) | jnp.isnan(a), a, b)
 

@@ -30,6 +30,7 @@ class LocalSolver(NamedTuple):
     plan: Minibatches
     schedule: Schedule
     keep_moments: bool  # whether moments stay with the client from round to round, or start anew
+    clips: bool = False  # whether gradients are shortened to at most the length that hyper["clip"] says
 
     def moments(self, params: Tree) -> Tree:
         """What a client keeps between rounds: its first moments, or nothing."""
@@ -41,7 +42,7 @@ class LocalSolver(NamedTuple):
         def objective(params: Tree, batch: Batch) -> tuple[jax.Array, tuple[jax.Array, Tree]]:
             outputs, refreshed = (model.apply(params, batch.x), params)
             if model.train_apply is not None:
-                outputs, refreshed = model.train_apply(params, batch.x)
+                outputs, refreshed = model.train_apply(params, batch.x, batch.draw())
             loss = batch.mean(model.loss.per_sample(outputs, batch.y))
             return loss, (loss, refreshed)
 
@@ -59,6 +60,8 @@ class LocalSolver(NamedTuple):
     def _descend(self, task: Task, params: Tree, gradients: Tree, moments: Tree) -> tuple[Tree, Tree]:
         if task.penalty:
             gradients = optax.tree.add(gradients, jax.grad(task.penalty)(params))
+        if self.clips:
+            gradients = shortened(gradients, task.view.hyper["clip"])
         return self.step(task.view.hyper, self.schedule(task.view.progress), params, gradients, moments)
 
     def solve(self, model: Model, task: Task, params: Tree, moments: Tree) -> Solved:
@@ -101,6 +104,25 @@ def needs_steps(local: Solver, method: str) -> LocalSolver:
     return local
 
 
+def shortened(gradients: Tree, most: jax.Array) -> Tree:
+    """Gradients as they are or, where their norm over all leaves is above ``most``, with that norm.
+
+    >>> shortened({"w": jnp.array([3.0, 0.0]), "b": jnp.array(4.0)}, jnp.array(1.0))["w"].round(4)
+    Array([0.6, 0. ], dtype=float32)
+    """
+    norm = optax.tree.norm(gradients)
+    scale = jnp.where(norm > most, most / jnp.where(norm > 0, norm, 1), 1)
+    return jax.tree.map(lambda g: scale.astype(g.dtype) * g, gradients)
+
+
+def clipping(clip: float | None) -> dict[str, float]:
+    """The hyperparameter of clipping, where there is any."""
+    if clip is None:
+        return {}
+    check_range("clip", clip, above=0)
+    return {"clip": clip}
+
+
 def sum_over_blocks(gradient: Callable, params: Tree, batch: Batch, at_once: int) -> tuple[Tree, jax.Array]:
     """The gradient and the loss of a batch that goes through the model a few samples at a time."""
 
@@ -116,8 +138,11 @@ def sum_over_blocks(gradient: Callable, params: Tree, batch: Batch, at_once: int
 
 def statistic_leaves(model: Model, params: Tree, x: jax.Array) -> Any:
     """Which leaves of ``params`` the model refreshes itself while it trains (True), rather than by gradient steps."""
-    if model.train_apply is None:
+    if model.train_apply is None or model.statistics == "":
         return None
+    if model.statistics is not None:
+        whole = lambda name, part: jax.tree.map(lambda _: name == model.statistics, part)
+        return {name: whole(name, part) for name, part in params.items()}
     jaxpr = jax.make_jaxpr(lambda p, x: model.train_apply(p, x)[1])(params, x[:1]).jaxpr  # type: ignore[misc]
     leaves, structure = jax.tree.flatten(params)
     refreshed = [out is not given for out, given in zip(jaxpr.outvars, jaxpr.invars[: len(leaves)], strict=True)]
@@ -134,11 +159,13 @@ def local_sgd(
     weight_decay: float = 0.0,
     schedule: Schedule = constant(),  # noqa: B008 - a record of a pure function
     keep_moments: bool = True,
+    clip: float | None = None,
 ) -> LocalSolver:
     """Stochastic gradient descent on the client's own samples.
 
     With gradient g, momentum μ and weight decay δ: ``m ← μ m + g + δ θ`` and ``θ ← θ − lr · schedule · m``.
     ``keep_moments`` keeps m on the client between rounds (the FedEM paper's released code does); it never travels.
+    ``clip`` shortens every minibatch's gradient g, over all parameters, to at most that norm.
     A μ or δ of 0 is left out of the program, and is then no hyperparameter of the run.
 
     >>> local_sgd(0.1, epochs=1, batch_size=128).plan
@@ -157,12 +184,15 @@ def local_sgd(
         return jax.tree.map(lambda p, d: p - hyper["lr"] * scale * d, params, direction), moments
 
     return LocalSolver(
-        hyper={"lr": lr} | {k: v for k, v in {"momentum": momentum, "weight_decay": weight_decay}.items() if v},
+        hyper={"lr": lr}
+        | {k: v for k, v in {"momentum": momentum, "weight_decay": weight_decay}.items() if v}
+        | clipping(clip),
         init=lambda params: optax.tree.zeros_like(params) if momentum else (),
         step=step,
         plan=minibatches(epochs=epochs, steps=steps, batch_size=batch_size),
         schedule=schedule,
         keep_moments=keep_moments,
+        clips=clip is not None,
     )
 
 
@@ -174,8 +204,11 @@ def local_optax(
     batch_size: int | None = 128,
     schedule: Schedule = constant(),  # noqa: B008
     keep_moments: bool = True,
+    clip: float | None = None,
 ) -> LocalSolver:
     """Any optax optimizer on the client's own samples; its updates are multiplied by ``schedule`` and ``lr_scale``.
+
+    ``clip``: see `local_sgd`.
 
     >>> solver = local_optax(optax.adam(1e-3), steps=10, batch_size=32)
     >>> solver.hyper
@@ -188,10 +221,11 @@ def local_optax(
         return optax.apply_updates(params, scaled), moments
 
     return LocalSolver(
-        hyper={"lr_scale": 1.0},
+        hyper={"lr_scale": 1.0} | clipping(clip),
         init=optimizer.init,
         step=step,
         plan=minibatches(epochs=epochs, steps=steps, batch_size=batch_size),
         schedule=schedule,
         keep_moments=keep_moments,
+        clips=clip is not None,
     )

@@ -15,6 +15,9 @@ import jax.numpy as jnp
 
 from majorant.core import ClientData, Key, Tree
 from majorant.math.checks import check_whole
+from majorant.models.base import Draw
+
+TRAINING_STREAM = 0x5EED  # apart from the keys of rows, which are drawn from small numbers
 
 
 class Batch(NamedTuple):
@@ -24,6 +27,14 @@ class Batch(NamedTuple):
     y: jax.Array
     weight: jax.Array  # (batch,)
     size: jax.Array
+    key: Key | None = None  # of the pass over the client's samples, and
+    number: Any = 0  # the batch's number in it
+
+    def draw(self) -> Draw:
+        """What a training pass over this batch draws from. Nothing is derived where no model asks."""
+        assert self.key is not None
+        real = jnp.arange(self.y.shape[0]) < self.size
+        return Draw(jax.random.fold_in(jax.random.fold_in(self.key, TRAINING_STREAM), self.number), real)
 
     def mean(self, values: jax.Array) -> jax.Array:
         """Σ weight · value, divided by the number of samples in the batch."""
@@ -109,7 +120,8 @@ def run_minibatches(
     if plan.batch_size is None:
         batch = whole(data, weights)
         count = jnp.where(data.size > 0, plan.epochs or plan.steps or 1, 0)
-        return jax.lax.while_loop(lambda c: c[0] < count, lambda c: (c[0] + 1, step(c[1], batch)), (0, carry))[1]
+        again = lambda c: (c[0] + 1, step(c[1], batch._replace(key=key, number=c[0])))
+        return jax.lax.while_loop(lambda c: c[0] < count, again, (0, carry))[1]
     width = min(plan.batch_size, length)
     size = jnp.maximum(data.size, 1)
 
@@ -118,7 +130,8 @@ def run_minibatches(
         def draw(state: tuple[jax.Array, Tree]) -> tuple[jax.Array, Tree]:
             j, carry = state
             rows = jax.random.randint(jax.random.fold_in(key, j), (width,), 0, size)
-            return j + 1, step(carry, take(data, rows, weights, jnp.asarray(width)))
+            batch = take(data, rows, weights, jnp.asarray(width))
+            return j + 1, step(carry, batch._replace(key=key, number=j))
 
         count = jnp.where(data.size > 0, plan.steps, 0)
         return jax.lax.while_loop(lambda s: s[0] < count, draw, (jnp.asarray(0), carry))[1]
@@ -132,7 +145,8 @@ def run_minibatches(
             j, carry = state
             position = j * width + jnp.arange(width)
             rows = order.at[position % size].get(mode="promise_in_bounds")
-            return j + 1, step(carry, take(data, rows, weights, jnp.minimum(data.size - j * width, width)))
+            batch = take(data, rows, weights, jnp.minimum(data.size - j * width, width))
+            return j + 1, step(carry, batch._replace(key=key, number=j))
 
         return jax.lax.while_loop(lambda s: s[0] < per_epoch, next_batch, (jnp.asarray(0), carry))[1]
 

@@ -1,0 +1,315 @@
+"""Networks of inverted residuals: MobileNet-v2 and EfficientNet-Lite0.
+
+A block widens its input by a 1×1 convolution, convolves each channel by itself, and narrows it again by a 1×1
+convolution without an activation; where the shapes agree the input is added. Each convolution is followed by a
+normalisation (`normalisation`), and all but the last by relu6. The 1×1 convolutions are matrix products, the depthwise
+ones shifted multiply-adds (`depthwise`), so that nothing becomes a grouped convolution under ``vmap``.
+
+References: Sandler et al., *MobileNetV2: inverted residuals and linear bottlenecks*, CVPR 2018, Table 2, as TorchVision
+has it; EfficientNet-Lite0 is EfficientNet-B0 (Tan and Le, ICML 2019) without squeeze-excitation and with relu6.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from majorant.math.checks import check_range
+from majorant.models.base import Draw, HasSpec, Model, Spec, spec_of
+from majorant.models.convolution import conv2d
+from majorant.models.depthwise import Edges, depthwise_conv2d, padded
+from majorant.models.dropout import check_dropout, dropout
+from majorant.models.layers import Layer, dense
+from majorant.models.losses import loss_for
+from majorant.models.normalisation import (
+    Normalisation,
+    Norms,
+    check_policy,
+    keeps_statistics,
+    norm_init,
+    statistics_init,
+)
+from majorant.models.pixels import check_pixels, image_shape, standardised
+
+Params = dict[str, Any]
+
+
+class Stage(NamedTuple):
+    """Some blocks that give the same number of channels; the first has the stride."""
+
+    repeats: int
+    kernel: int
+    stride: int
+    expansion: int
+    channels: int
+
+
+class Plan(NamedTuple):
+    """A network: its stem's and last convolution's channels, its stages, how it pads, and ε of its normalisation."""
+
+    name: str
+    stem: int
+    stages: tuple[Stage, ...]
+    last: int
+    padding: Edges | None  # "same", or None: (kernel − 1) / 2 zeros on every side, as PyTorch's networks have it
+    epsilon: float
+
+
+MOBILENET_V2 = Plan(
+    "mobilenet_v2",
+    32,
+    (
+        Stage(1, 3, 1, 1, 16),
+        Stage(2, 3, 2, 6, 24),
+        Stage(3, 3, 2, 6, 32),
+        Stage(4, 3, 2, 6, 64),
+        Stage(3, 3, 1, 6, 96),
+        Stage(3, 3, 2, 6, 160),
+        Stage(1, 3, 1, 6, 320),
+    ),
+    1280,
+    None,
+    1e-5,
+)
+EFFICIENTNET_LITE0 = Plan(
+    "efficientnet_lite0",
+    32,
+    (
+        Stage(1, 3, 1, 1, 16),
+        Stage(2, 3, 2, 6, 24),
+        Stage(2, 5, 2, 6, 40),
+        Stage(3, 3, 2, 6, 80),
+        Stage(3, 5, 1, 6, 112),
+        Stage(4, 5, 2, 6, 192),
+        Stage(1, 3, 1, 6, 320),
+    ),
+    1280,
+    "same",
+    1e-3,
+)
+
+
+def mobilenet_v2(
+    problem: HasSpec | Spec,
+    *,
+    normalisation: Normalisation = "averaged",
+    dropout: float = 0.2,
+    pixels: str = "unit",
+    width: float = 1.0,
+    stem_stride: int = 2,
+) -> Model:
+    """MobileNet-v2 for images of 32×32 and larger, with an output for each class.
+
+    ``normalisation`` says what happens to batch statistics (see `models.normalisation`), ``dropout`` is the share of
+    the last features dropped in training, ``pixels`` the normalisation by channel ("unit": bytes to [0, 1]; "cifar10",
+    "cifar100", "imagenet"). ``width`` multiplies all numbers of channels. ``stem_stride`` 1 keeps small images at their
+    size for one layer more; 2 is the published network, which the FedEM paper applies to 32×32 images as it is.
+
+    >>> model = mobilenet_v2(Spec((32, 32, 3), classes=10))
+    >>> sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(model.init, jax.random.key(0))["weights"]))
+    2236682
+    """
+    return network(MOBILENET_V2, problem, normalisation, dropout, pixels, width, stem_stride)
+
+
+def efficientnet_lite0(
+    problem: HasSpec | Spec,
+    *,
+    normalisation: Normalisation = "averaged",
+    dropout: float = 0.2,
+    pixels: str = "imagenet",
+    width: float = 1.0,
+    stem_stride: int = 2,
+) -> Model:
+    """EfficientNet-Lite0, a near relative of MobileNet-v2 whose ImageNet weights are free (see `models.pretrained`).
+
+    The options are those of `mobilenet_v2`.
+
+    >>> model = efficientnet_lite0(Spec((224, 224, 3), classes=1000))
+    >>> sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(model.init, jax.random.key(0))["weights"]))
+    4652008
+    """
+    return network(EFFICIENTNET_LITE0, problem, normalisation, dropout, pixels, width, stem_stride)
+
+
+def network(
+    plan: Plan,
+    problem: HasSpec | Spec,
+    normalisation: str,
+    share: float,
+    pixels: str,
+    width: float,
+    stem_stride: int,
+) -> Model:
+    """The model that a plan describes."""
+    spec, loss = spec_of(problem), loss_for(problem)
+    check_policy(normalisation)
+    check_dropout(share)
+    check_range("width", width, above=0)
+    shape = image_shape(spec, plan.name)
+    check_pixels(pixels, shape[2])
+    least = stem_stride * math.prod(stage.stride for stage in plan.stages)
+    if min(shape[:2]) < least:
+        raise ValueError(
+            f"images of {shape[0]}×{shape[1]} are too small for {plan.name}, which halves them to nothing: it takes "
+            f"at least {least}×{least}; enlarge them, or use cnn"
+        )
+    blocks = blocks_of(plan, width)
+    first, last = wide(plan.stem, width), wide(plan.last, max(width, 1.0))
+    counts = [first, *(c for block in blocks for c in block.norms), last]
+
+    def init(key: jax.Array) -> Params:
+        keys = jax.random.split(key, len(blocks) + 3)
+        params: Params = {
+            "weights": {
+                "stem": conv_norm_init(keys[0], (3, 3, shape[2], first)),
+                "blocks": [block_init(k, block) for k, block in zip(keys[3:], blocks, strict=True)],
+                "last": conv_norm_init(keys[1], (1, 1, blocks[-1].out, last)),
+                "dense": {
+                    "weight": 0.01 * jax.random.normal(keys[2], (last, loss.outputs(spec.classes))),
+                    "bias": jnp.zeros(loss.outputs(spec.classes)),
+                },
+            }
+        }
+        if keeps_statistics(normalisation):
+            params["statistics"] = [statistics_init(c) for c in counts]
+        return params
+
+    def forward(params: Params, x: jax.Array, draw: Draw | None) -> tuple[jax.Array, Params]:
+        weights, real = params["weights"], None if draw is None else draw.real
+        rest = iter(params.get("statistics", []))
+        policy, refreshed = Policy(normalisation, plan.epsilon), []
+        x = standardised(x, shape, pixels)
+        x = padded(x, 3, stem_stride, 1 if plan.padding is None else plan.padding)
+        x, new = conv_norm(weights["stem"], list(itertools.islice(rest, 1)), real, x, policy, stem_stride)
+        refreshed += new
+        for layer, block in zip(weights["blocks"], blocks, strict=True):
+            own = list(itertools.islice(rest, len(block.norms)))
+            x, new = block_apply(layer, own, real, x, block, plan.padding, policy)
+            refreshed += new
+        x, new = conv_norm(weights["last"], list(rest), real, x, policy)
+        refreshed += new
+        x = x.astype(jnp.promote_types(x.dtype, jnp.float32)).mean((1, 2)).astype(x.dtype)
+        outputs = dense(weights["dense"], dropout(x, share, draw))
+        return outputs, {**params, "statistics": refreshed} if keeps_statistics(normalisation) else params
+
+    return Model(
+        init,
+        apply=lambda params, x: forward(params, x, None)[0],
+        loss=loss,
+        spec=spec,
+        name=plan.name,
+        train_apply=forward if share or normalisation != "group" else None,
+        statistics="statistics" if keeps_statistics(normalisation) else "",
+    )
+
+
+class Policy(NamedTuple):
+    """What is normalised how."""
+
+    normalisation: str
+    epsilon: float
+
+
+class Block(NamedTuple):
+    """The shapes of one inverted residual."""
+
+    channels: int
+    hidden: int
+    out: int
+    kernel: int
+    stride: int
+
+    @property
+    def expands(self) -> bool:
+        """Whether a 1×1 convolution widens the input first."""
+        return self.hidden != self.channels
+
+    @property
+    def norms(self) -> tuple[int, ...]:
+        """The channels of its normalisations, in the order of the pass."""
+        return (*((self.hidden,) if self.expands else ()), self.hidden, self.out)
+
+
+def blocks_of(plan: Plan, width: float) -> list[Block]:
+    """The blocks of all stages."""
+    found, channels = [], wide(plan.stem, width)
+    for stage in plan.stages:
+        out = wide(stage.channels, width)
+        for i in range(stage.repeats):
+            found.append(Block(channels, channels * stage.expansion, out, stage.kernel, stage.stride if i == 0 else 1))
+            channels = out
+    return found
+
+
+def wide(channels: int, width: float) -> int:
+    """Channels times the width, rounded to multiples of 8 without losing more than a tenth, as the papers do.
+
+    >>> wide(32, 1.0), wide(24, 0.5), wide(16, 0.35)
+    (32, 16, 8)
+    """
+    rounded = max(8, int(channels * width + 4) // 8 * 8)
+    return rounded + 8 if rounded < 0.9 * channels * width else rounded
+
+
+def block_init(key: jax.Array, block: Block) -> Params:
+    """The parameters of a block."""
+    keys = jax.random.split(key, 3)
+    params = {
+        "depthwise": conv_norm_init(keys[1], (block.kernel, block.kernel, block.hidden)),
+        "project": conv_norm_init(keys[2], (1, 1, block.hidden, block.out)),
+    }
+    if block.expands:
+        params["expand"] = conv_norm_init(keys[0], (1, 1, block.channels, block.hidden))
+    return params
+
+
+@functools.partial(jax.jit, static_argnums=(4, 5))
+def conv_norm(
+    params: Layer, statistics: list[Layer], real: jax.Array | None, x: jax.Array, policy: Policy, stride: int = 1
+) -> tuple[jax.Array, list[Layer]]:
+    """A convolution of padded images with its normalisation and relu6, and the refreshed statistics."""
+    norms = Norms(policy.normalisation, statistics, real, policy.epsilon)
+    return relu6(norms(params, conv2d(x, params["kernel"], stride=stride))), norms.refreshed
+
+
+# A function of its own to JAX: blocks of the same shape are traced, differentiated and batched once.
+@functools.partial(jax.jit, static_argnums=(4, 5, 6))
+def block_apply(
+    params: Params,
+    statistics: list[Layer],
+    real: jax.Array | None,
+    x: jax.Array,
+    block: Block,
+    padding: Edges | None,
+    policy: Policy,
+) -> tuple[jax.Array, list[Layer]]:
+    """One inverted residual, and its refreshed statistics."""
+    norms = Norms(policy.normalisation, statistics, real, policy.epsilon)
+    given = x
+    if block.expands:
+        x = relu6(norms(params["expand"], conv2d(x, params["expand"]["kernel"])))
+    edges = (block.kernel - 1) // 2 if padding is None else padding
+    x = depthwise_conv2d(x, params["depthwise"]["kernel"], stride=block.stride, padding=edges)
+    x = relu6(norms(params["depthwise"], x))
+    x = norms(params["project"], conv2d(x, params["project"]["kernel"]))
+    return (x + given if block.stride == 1 and block.channels == block.out else x), norms.refreshed
+
+
+def conv_norm_init(key: jax.Array, shape: tuple[int, ...]) -> Layer:
+    """A kernel ``(k, k, in, out)``, or ``(k, k, channels)``, normal with variance 2 / fan-out, and its normalisation.
+
+    As He et al. (2015) start it, by the number of outputs that an input reaches.
+    """
+    kernel = math.sqrt(2 / (shape[0] * shape[1] * (shape[3] if len(shape) == 4 else 1)))
+    return {"kernel": kernel * jax.random.normal(key, shape)} | norm_init(shape[-1])
+
+
+def relu6(x: jax.Array) -> jax.Array:
+    """``min(max(x, 0), 6)``."""
+    return jnp.clip(x, 0, 6)

@@ -1,0 +1,97 @@
+"""A stacked character LSTM: the next character from those before it.
+
+With gates i, f, g, o from one product of [x_t, h_{t−1}] each,
+
+    c_t = σ(f) c_{t−1} + σ(i) tanh(g),        h_t = σ(o) tanh(c_t)
+
+and the outputs are a dense layer of the last layer's h after the last character. The products with the inputs of all
+positions are made at once; those with h go position by position.
+
+Reference: the FedEM paper, App. I.1.4 (embedding 8, two layers of 256), after LEAF (Caldas et al. 2018).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from majorant.math.checks import check_whole
+from majorant.models.base import HasSpec, Model, Spec, spec_of
+from majorant.models.layers import Layer, dense, dense_init
+from majorant.models.losses import cross_entropy, loss_for
+
+Params = dict[str, Any]
+
+
+def lstm(
+    problem: HasSpec | Spec,
+    *,
+    vocabulary: int | None = None,
+    embedding: int = 8,
+    hidden: int = 256,
+    layers: int = 2,
+) -> Model:
+    """A stacked LSTM over sequences of codes ``(n, length)``, whole numbers from 0 to ``vocabulary`` − 1.
+
+    Without ``vocabulary`` there are as many codes as classes: the next character is one of those that come before.
+
+    >>> model = lstm(Spec((80,), classes=80))
+    >>> sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(model.init, jax.random.key(0))))
+    817872
+    """
+    spec = spec_of(problem)
+    if len(spec.features) != 1:
+        raise ValueError(f"lstm needs sequences of one length, samples of shape (length,), not {spec.features}")
+    loss = loss_for(spec, cross_entropy.name)
+    codes = spec.classes if vocabulary is None else vocabulary
+    for name, value in {"vocabulary": codes, "embedding": embedding, "hidden": hidden, "layers": layers}.items():
+        check_whole(name, value)
+    widths = [embedding, *[hidden] * layers]
+
+    def init(key: jax.Array) -> Params:
+        keys = jax.random.split(key, layers + 2)
+        return {
+            "embedding": jax.random.normal(keys[0], (codes, embedding)),
+            "layers": [cell_init(k, width, hidden) for k, width in zip(keys[2:], widths[:-1], strict=True)],
+            "dense": dense_init(keys[1], hidden, loss.outputs(spec.classes)),
+        }
+
+    def apply(params: Params, x: jax.Array) -> jax.Array:
+        # A product with one-hot rows, not a gather: its gradient is a product too, and no scatter.
+        table = params["embedding"]
+        known = jnp.asarray(x, jnp.int32)[..., None] == jnp.arange(codes)
+        sequence = known.astype(table.dtype) @ table  # (n, length, embedding)
+        for layer in params["layers"]:
+            sequence = run(layer, sequence)
+        return dense(params["dense"], sequence[:, -1])
+
+    return Model(init, apply, loss, spec, "lstm")
+
+
+def cell_init(key: jax.Array, channels: int, hidden: int) -> Layer:
+    """Weights of the four gates, uniform in ±1/√hidden, as PyTorch starts them, with one bias."""
+    keys, bound = jax.random.split(key, 3), 1 / math.sqrt(hidden)
+    draw = lambda key, *shape: jax.random.uniform(key, shape, minval=-bound, maxval=bound)
+    return {
+        "input": draw(keys[0], channels, 4 * hidden),
+        "state": draw(keys[1], hidden, 4 * hidden),
+        "bias": draw(keys[2], 4 * hidden),
+    }
+
+
+def run(layer: Layer, sequence: jax.Array) -> jax.Array:
+    """One layer over sequences ``(n, length, channels)``: its h at every position, ``(n, length, hidden)``."""
+    given = sequence @ layer["input"] + layer["bias"]  # (n, length, 4 · hidden)
+    nothing = jnp.zeros((sequence.shape[0], layer["state"].shape[0]), given.dtype)
+
+    def step(carry: tuple[jax.Array, jax.Array], now: jax.Array) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
+        h, c = carry
+        i, f, g, o = jnp.split(now + h @ layer["state"], 4, axis=-1)
+        c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+        h = jax.nn.sigmoid(o) * jnp.tanh(c)
+        return (h, c), h
+
+    return jnp.moveaxis(jax.lax.scan(step, (nothing, nothing), jnp.moveaxis(given, 1, 0))[1], 0, 1)

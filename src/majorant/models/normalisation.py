@@ -1,0 +1,120 @@
+"""Normalisation of feature maps, with an explicit policy for what federated averaging does with its statistics.
+
+* ``"batch"``: every pass, at training and at evaluation, uses the statistics of its own batch; none are kept. In
+  training the rows that fill up a batch do not count; elsewhere a prediction depends on all samples given with it.
+* ``"frozen"``: the statistics of initialisation (mean 0 and variance 1, or those of pretrained weights) are used for
+  ever, so that the layer is a learned scale and shift.
+* ``"averaged"``: training normalises by the batch and refreshes running statistics, which are leaves of the parameters
+  and which evaluation uses; the server averages them like weights.
+* ``"group"``: every sample by itself, over groups of channels: there are no statistics to disagree about, which
+  federated work prefers.
+
+Mean and variance come from one pass over the values, Σx and Σx² in float32, whatever the type of the values.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+
+from majorant.models.layers import Layer
+
+Normalisation = Literal["batch", "frozen", "averaged", "group"]
+POLICIES = ("batch", "frozen", "averaged", "group")
+GROUP = 8  # channels of a group, at most
+KEPT = 0.9  # share of a running statistic that a batch leaves
+
+
+def check_policy(normalisation: str) -> None:
+    """Refuses an unknown policy."""
+    if normalisation not in POLICIES:
+        raise ValueError(f"normalisation is one of {', '.join(POLICIES)}, not {normalisation!r}")
+
+
+def keeps_statistics(normalisation: str) -> bool:
+    """Whether a policy has statistics among the parameters."""
+    return normalisation in ("averaged", "frozen")
+
+
+def norm_init(channels: int) -> Layer:
+    """A scale of 1 and a shift of 0 for each channel."""
+    return {"scale": jnp.ones(channels), "shift": jnp.zeros(channels)}
+
+
+def statistics_init(channels: int) -> Layer:
+    """Mean 0 and variance 1 for each channel."""
+    return {"mean": jnp.zeros(channels), "variance": jnp.ones(channels)}
+
+
+class Norms:
+    """The normalisations of one pass through a network, one after the other; collects refreshed statistics.
+
+    ``statistics`` has an entry for each normalisation, in the order of the pass, where the policy keeps any. In
+    training, ``real`` (n,) says which rows are samples.
+    """
+
+    def __init__(self, policy: str, statistics: list[Layer] | None, real: jax.Array | None, epsilon: float) -> None:
+        self.policy, self.real, self.epsilon = policy, real, epsilon
+        self.given = jax.lax.stop_gradient(statistics or [])
+        self.refreshed: list[Layer] = []
+
+    def __call__(self, layer: Layer, x: jax.Array) -> jax.Array:
+        """Normalises ``x (n, h, w, c)`` and applies the layer's scale and shift."""
+        if self.policy == "group":
+            mean, variance = by_group(x)
+        elif self.policy == "batch" or (self.policy == "averaged" and self.real is not None):
+            mean, variance = over_batch(x, self.real)
+        else:
+            mean, variance = (self.given[len(self.refreshed)][name] for name in ("mean", "variance"))
+        self._refresh(mean, variance)
+        exact = jnp.promote_types(x.dtype, jnp.float32)
+        scale = layer["scale"].astype(exact) * jax.lax.rsqrt(variance + self.epsilon)
+        return (x.astype(exact) * scale + (layer["shift"].astype(exact) - mean * scale)).astype(x.dtype)
+
+    def _refresh(self, mean: jax.Array, variance: jax.Array) -> None:
+        if not keeps_statistics(self.policy):
+            return
+        before = self.given[len(self.refreshed)]
+        if self.policy == "averaged" and self.real is not None:
+            found = {"mean": mean, "variance": variance}
+            blend = lambda old, new: KEPT * old + (1 - KEPT) * jax.lax.stop_gradient(new).astype(old.dtype)
+            before = jax.tree.map(blend, before, found)
+        self.refreshed.append(before)
+
+
+def over_batch(x: jax.Array, real: jax.Array | None = None) -> tuple[jax.Array, jax.Array]:
+    """Mean and variance of each channel over all positions of the samples that are real, ``(c,)``.
+
+    >>> mean, variance = over_batch(jnp.array([1.0, 3.0, 9.0]).reshape(3, 1, 1, 1), jnp.array([1.0, 1.0, 0.0]))
+    >>> float(mean[0]), float(variance[0])
+    (2.0, 1.0)
+    """
+    exact = jnp.promote_types(x.dtype, jnp.float32)
+    n, *positions, _ = x.shape
+    axes = tuple(range(x.ndim - 1))
+    values = x.astype(exact)
+    if real is None:
+        count: Any = n * math.prod(positions)
+        weighed = values
+    else:
+        weight = real.astype(exact)
+        count = jnp.maximum(weight.sum(), 1) * math.prod(positions)
+        weighed = values * weight.reshape(n, *(1,) * (x.ndim - 1))
+    mean = weighed.sum(axes) / count
+    square = (weighed * values).sum(axes) / count
+    return mean, jnp.maximum(square - jnp.square(mean), 0)
+
+
+def by_group(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Mean and variance of every sample over positions and groups of channels, ``(n, 1, 1, c)``."""
+    exact = jnp.promote_types(x.dtype, jnp.float32)
+    n, h, w, c = x.shape
+    size = math.gcd(c, GROUP)
+    groups = x.astype(exact).reshape(n, h * w, c // size, size)
+    mean = groups.mean((1, 3))
+    variance = jnp.maximum(jnp.square(groups).mean((1, 3)) - jnp.square(mean), 0)
+    each = lambda a: jnp.repeat(a, size, axis=1)[:, None, None, :]
+    return each(mean), each(variance)
