@@ -1,0 +1,191 @@
+"""A FedAvg round of deep networks: ours against PyTorch, one client after the other and by a compiled ``vmap``.
+
+MobileNet-v2 on 32×32×3 images, 40 clients × 4 steps of 128; the papers' CNN on 28×28, 100 clients × 4 steps of 128; SGD
+with momentum, random images (the work is the same). Each piece is saved as it is done, with its share of the device's
+own limits, which are measured first:
+
+    python -m benchmarks.deep FOLDER --minutes 5                     all pieces, as many as fit the time
+    python -m benchmarks.deep FOLDER --pieces limits,mobilenet       some of them
+    python -m benchmarks.deep FOLDER --tiny                          small networks and few clients, to try it out
+
+FLOPs are those of the network's forward pass, three times for a training step. Bytes are what XLA says the compiled
+step reads and writes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import majorant as mj
+from benchmarks import torch_networks as theirs
+from benchmarks.machine import best_of
+from majorant.data.federated import FederatedData
+from majorant.engines.simulator import Simulation
+from majorant.exchange.federation import federation
+from majorant.models import inverted_residuals
+from majorant.models.cost import forward_flops
+
+BATCH, STEPS, LR, CLASSES = 128, 4, 0.03, 10
+
+
+class Work(NamedTuple):
+    """What is measured: clients of equal sizes and their images."""
+
+    clients: int
+    samples: int
+    shape: tuple[int, int, int]
+    batch: int
+    stages: int  # of MobileNet-v2
+
+    def images(self) -> tuple[np.ndarray, np.ndarray]:
+        """Random images (clients, samples, …) and labels."""
+        rng = np.random.default_rng(0)
+        x = rng.integers(0, 256, (self.clients, self.samples, *self.shape), dtype=np.uint8)
+        return x, rng.integers(0, CLASSES, (self.clients, self.samples)).astype(np.int32)
+
+    def data(self) -> FederatedData:
+        """The same as federated data, a few more for test."""
+        x, y = self.images()
+        x, y = (np.concatenate([a, a[:, :8]], axis=1) for a in (x, y))
+        owner = np.repeat(np.arange(self.clients), self.samples + 8)
+        split = (self.samples / (self.samples + 8), 0.0, 8 / (self.samples + 8))
+        return FederatedData.from_arrays(x.reshape(-1, *self.shape), y.reshape(-1), owner, split=split, name="random")
+
+
+def network(kind: str, work: Work, data: Any, precision: str) -> Any:
+    """Our model."""
+    if kind == "cnn":
+        model = mj.models.cnn(data)
+    else:
+        plan = inverted_residuals.MOBILENET_V2
+        plan = plan._replace(stages=plan.stages[: work.stages])
+        model = inverted_residuals.network(plan, data, "averaged", 0.0, "unit", 1.0, 2)
+    return mj.models.mixed_precision(model) if precision == "mixed" else model
+
+
+def ours(
+    kind: str, work: Work, limits: dict, *, precision: str = "single", components: int = 1, rounds: int = 5
+) -> dict:
+    """Seconds of a round, of compiling, and shares of the limits."""
+    data = work.data()
+    model = network(kind, work, data, precision)
+    local = mj.local_sgd(LR, steps=STEPS, batch_size=work.batch, momentum=0.9)
+    algorithm = (
+        mj.fedavg(model, local=local) if components == 1 else mj.fedem(model, components=components, local=local)
+    )
+    begin = time.perf_counter()
+    together = federation(algorithm, training=np.arange(data.clients))
+    simulation = Simulation(together, [data], [{"seed": 0, "hyper": {}}], 100)
+    simulation.start()
+    simulation.block(1)
+    ready = time.perf_counter() - begin
+    seconds = best_of(lambda: simulation.block(rounds), 3) / rounds
+    program = next(iter(simulation.engine.programs.block.compiled.values()))
+    cost = program.cost_analysis() or {}
+    cost = cost[0] if isinstance(cost, list) else cost
+    samples = work.clients * STEPS * work.batch * components
+    flops = 3 * forward_flops(model) * samples
+    moved = float(cost.get("bytes accessed", 0)) * STEPS  # loops are counted once
+    memory = program.memory_analysis()
+    return {
+        "round_seconds": seconds,
+        "ready_seconds": ready,
+        "compile_seconds": simulation.seconds["compile"],
+        "clients_side_by_side": list(simulation.layout.chunks),
+        "temporary_gigabytes": getattr(memory, "temp_size_in_bytes", 0) / 1e9,
+        "tera_flops_a_round": flops / 1e12,
+        "gigabytes_a_round": moved / 1e9,
+        "share_of_flops": flops / seconds / limits["flops_" + ("bfloat16" if precision == "mixed" else "float32")],
+        "share_of_bytes": moved / seconds / limits["bytes"],
+    }
+
+
+def measure_limits(tiny: bool) -> dict[str, float]:
+    """What the device does at best: FLOP/s of a large product in both precisions, bytes/s of a large copy."""
+    n, length = (256, 1 << 16) if tiny else (8192, 1 << 28)
+    found: dict[str, Any] = {"device": str(jax.devices()[0].device_kind)}
+    for dtype in (jnp.float32, jnp.bfloat16):
+        a = jnp.ones((n, n), dtype)
+        product = jax.jit(lambda a: a @ a)
+        found[f"flops_{jnp.dtype(dtype).name}"] = 2 * n**3 / best_of(lambda: product(a).block_until_ready())  # noqa: B023
+    big, copy = jnp.zeros(length, jnp.float32), jax.jit(lambda a: a + 1)
+    found["bytes"] = 2 * big.nbytes / best_of(lambda: copy(big).block_until_ready())
+    return found
+
+
+def torch_round(kind: str, work: Work, way: str) -> dict[str, float]:
+    """PyTorch's round, ``way`` "loop" or "vmap"."""
+    import torch
+
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    torch.backends.cudnn.benchmark = True
+    stages = theirs.STAGES[: work.stages]
+    make = lambda: (
+        theirs.cnn(CLASSES) if kind == "cnn" else theirs.mobilenet(CLASSES, track=way == "loop", stages=stages)
+    )
+    options: dict[str, Any] = {"steps": STEPS, "batch": work.batch, "lr": LR}
+    x, y = theirs.on_device(*work.images())
+    if way == "loop":
+        return theirs.timed(theirs.loop_round(make, x, y, **options), 6.0)
+    return theirs.timed(theirs.side_by_side_round(make, x, y, **options, compiled=True), 4.0)
+
+
+def pieces(tiny: bool) -> dict[str, tuple[float, Callable[[dict], dict]]]:
+    """Names, seconds that each is expected to take on an H200, and what it does with the limits."""
+    full = 2 if tiny else 7
+    deep = Work(2, 16, (32, 32, 3), 8, full) if tiny else Work(40, 512, (32, 32, 3), BATCH, full)
+    flat = Work(3, 16, (28, 28, 1), 8, full) if tiny else Work(100, 512, (28, 28, 1), BATCH, full)
+    rounds = 1 if tiny else 5
+    return {
+        "mobilenet": (60, lambda limits: ours("mobilenet", deep, limits, rounds=rounds)),
+        "mobilenet-mixed": (60, lambda limits: ours("mobilenet", deep, limits, precision="mixed", rounds=rounds)),
+        "cnn": (20, lambda limits: ours("cnn", flat, limits, rounds=rounds)),
+        "cnn-mixed": (20, lambda limits: ours("cnn", flat, limits, precision="mixed", rounds=rounds)),
+        "torch-mobilenet-loop": (25, lambda limits: torch_round("mobilenet", deep, "loop")),
+        "torch-cnn-loop": (10, lambda limits: torch_round("cnn", flat, "loop")),
+        "torch-cnn-vmap": (40, lambda limits: torch_round("cnn", flat, "vmap")),
+        "torch-mobilenet-vmap": (120, lambda limits: torch_round("mobilenet", deep, "vmap")),
+        "fedem": (70, lambda limits: ours("mobilenet", deep, limits, precision="mixed", components=3, rounds=rounds)),
+    }
+
+
+def main() -> None:
+    """Runs pieces until the time is over."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--pieces", default="")
+    parser.add_argument("--tiny", action="store_true")
+    given = parser.parse_args()
+    known, end = pieces(given.tiny), time.perf_counter() + 60 * given.minutes
+    wanted = [name for name in given.pieces.split(",") if name and name != "limits"] or list(known)
+    given.folder.mkdir(parents=True, exist_ok=True)
+
+    def save(name: str, found: dict) -> None:
+        (given.folder / f"deep-{name}.json").write_text(json.dumps(found, indent=1))
+        print(f"{name}: {json.dumps(found)}", flush=True)
+
+    limits = measure_limits(given.tiny)
+    save("limits", limits)
+    for name in wanted:
+        expected, work = known[name]
+        if time.perf_counter() + expected > end:
+            print(f"{name}: left out, {end - time.perf_counter():.0f} s are left and it takes about {expected} s")
+            continue
+        try:
+            save(name, work(limits))
+        except Exception as error:  # the other pieces count all the same
+            save(name, {"error": f"{type(error).__name__}: {error}"[:2000]})
+
+
+if __name__ == "__main__":
+    main()
