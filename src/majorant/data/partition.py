@@ -26,12 +26,21 @@ def iid(n: int, clients: int, seed: int = 0) -> np.ndarray:
     return stream(seed).permutation(np.arange(n) % clients)
 
 
-def dirichlet(labels: np.ndarray, clients: int, alpha: float = 0.4, seed: int = 0, min_samples: int = 10) -> np.ndarray:
+def dirichlet(
+    labels: np.ndarray,
+    clients: int,
+    alpha: float = 0.4,
+    seed: int = 0,
+    min_samples: int = 10,
+    groups: int | None = None,
+) -> np.ndarray:
     """The samples of each label are spread over the clients in proportions drawn from Dirichlet(α): few clients hold
     most of a label when α is small. As in Marfoq et al. 2021, App. I.1 (α = 0.4).
 
     The draw leaves some clients nearly empty. Every client below ``min_samples`` is filled up to it, which is the
     smallest number of moves, with samples taken at random from whichever client is the largest at that moment.
+    ``groups`` first puts the labels, at random, into so many groups of about equal numbers of labels, and spreads whole
+    groups: a client's proportions are then those of a mixture, as in that paper's released code (3 groups).
 
     >>> owner = dirichlet(np.arange(200) % 4, clients=8, alpha=0.4)
     >>> int(np.bincount(owner).min()) >= 10
@@ -41,10 +50,20 @@ def dirichlet(labels: np.ndarray, clients: int, alpha: float = 0.4, seed: int = 
     check_sizes(len(labels), clients, min_samples)
     rng = stream(seed)
     owner = np.empty(len(labels), np.int64)
+    if groups is not None:
+        labels = grouped_labels(rng, labels, groups)
     for rows in rows_by_label(rng, labels):
         cuts = np.cumsum(rng.dirichlet(np.full(clients, alpha)))[:-1] * len(rows)
         owner[rows] = np.searchsorted(cuts, np.arange(len(rows)), side="right")
     return filled_up(rng, owner, clients, min_samples)
+
+
+def grouped_labels(rng: np.random.Generator, labels: np.ndarray, groups: int) -> np.ndarray:
+    """The group of each sample's label; labels are dealt out to groups at random."""
+    values, codes = np.unique(labels, return_inverse=True)
+    if not 1 <= groups <= len(values):
+        raise ValueError(f"groups must be from 1 to the number of labels, {len(values)}; got {groups}")
+    return rng.permutation(np.arange(len(values)) % groups)[codes]
 
 
 def classes_per_client(labels: np.ndarray, clients: int, k: int, seed: int = 0) -> np.ndarray:

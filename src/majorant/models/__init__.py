@@ -13,6 +13,7 @@ from majorant.models.losses import cross_entropy, logistic, loss_for, squared
 from majorant.models.lstm import lstm
 from majorant.models.pixels import augmented
 from majorant.models.precision import mixed_precision
+from majorant.models.pretrained import pretrained
 from majorant.models.resnet import resnet18, resnet34
 from majorant.models.torch_adapter import from_torch
 
@@ -45,6 +46,7 @@ __all__ = [
     "mixed_precision",
     "mlp",
     "mobilenet_v2",
+    "pretrained",
     "relu",
     "resnet18",
     "resnet34",
