@@ -136,7 +136,13 @@ def torch_round(kind: str, work: Work, way: str) -> dict[str, float]:
     x, y = theirs.on_device(*work.images())
     if way == "loop":
         return theirs.timed(theirs.loop_round(make, x, y, **options), 6.0)
-    return theirs.timed(theirs.side_by_side_round(make, x, y, **options, compiled=True), 4.0)
+    try:
+        found = theirs.timed(theirs.side_by_side_round(make, x, y, **options, compiled=True), 4.0)
+        return found | {"compiled": True}
+    except Exception as error:
+        print(f"torch.compile fails, {type(error).__name__}: {str(error)[-300:]}", flush=True)
+        found = theirs.timed(theirs.side_by_side_round(make, x, y, **options, compiled=False), 4.0)
+        return found | {"compiled": False}
 
 
 def pieces(tiny: bool) -> dict[str, tuple[float, Callable[[dict], dict]]]:

@@ -3,11 +3,11 @@
     python -m benchmarks.deep_study FOLDER --minutes 8 --methods fedem,fedavg,local
     python -m benchmarks.deep_study FOLDER --tiny                                     random images, a small network
 
-``$MAJORANT_DATA/cifar10`` has the images (`benchmarks.pack_images`). 80 clients; the paper's text spreads each label by
-Dirichlet(0.4) and splits 60/20/20 (``--split paper``), its released code spreads three groups of labels and splits
-80/20 (``--split released``). Learning rates are the paper's Table 5; momentum 0.9, weight decay 5e-4, batches of 128, one
-local epoch, ×0.1 at 1/2 and 3/4 of the rounds, as in the released code. ``--weights FILE`` starts EfficientNet-Lite0
-from ImageNet weights in place of MobileNet-v2 from random ones.
+``$MAJORANT_DATA/cifar10`` has the images (`benchmarks.pack_images`). 80 clients. The paper's text spreads each label by
+Dirichlet(0.4) and splits 60/20/20 (``--split paper``); its released code spreads three groups of labels and splits
+80/20 (``--split released``). Learning rates are those of the paper's Table 5; momentum 0.9, weight decay 5e-4, batches
+of 128, one local epoch, ×0.1 at 1/2 and 3/4 of the rounds, as in the released code. ``--weights FILE`` starts
+EfficientNet-Lite0 from ImageNet weights in place of MobileNet-v2 from random ones.
 """
 
 from __future__ import annotations

@@ -12,13 +12,27 @@ STAGES = ((1, 1, 1, 16), (2, 2, 6, 24), (3, 2, 6, 32), (4, 2, 6, 64), (3, 1, 6, 
 
 
 def mobilenet(classes: int, *, track: bool, stages: tuple = STAGES) -> Any:
-    """MobileNet-v2; ``track`` keeps running statistics, as training one client after the other does."""
+    """MobileNet-v2; ``track`` keeps running statistics, as training one client after the other does.
+
+    Without, batch normalisation is written out, because a compiled ``vmap`` of PyTorch's own fails.
+    """
+    import torch
     from torch import nn
+
+    class BatchStatistics(nn.Module):
+        def __init__(self, channels: int) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(channels, 1, 1))
+            self.bias = nn.Parameter(torch.zeros(channels, 1, 1))
+
+        def forward(self, x: Any) -> Any:
+            variance, mean = torch.var_mean(x, dim=(0, 2, 3), correction=0, keepdim=True)
+            return (x - mean) * torch.rsqrt(variance + 1e-5) * self.weight + self.bias
 
     def conv(a: int, b: int, kernel: int, stride: int = 1, groups: int = 1, act: bool = True) -> list[Any]:
         layers = [
             nn.Conv2d(a, b, kernel, stride, kernel // 2, groups=groups, bias=False),
-            nn.BatchNorm2d(b, track_running_stats=track),
+            nn.BatchNorm2d(b) if track else BatchStatistics(b),
         ]
         return [*layers, nn.ReLU6()] if act else layers
 

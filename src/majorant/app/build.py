@@ -87,6 +87,7 @@ def local_solver(local: LocalConfig) -> Solver:
         "batch_size": local.batch_size or None,
         "schedule": schedule,
         "keep_moments": local.keep_moments,
+        "clip": local.clip,
     }
     check_range("lr", local.lr, above=0)
     if parse(local.optimizer)[0] in catalogue.exact_solvers:
@@ -114,7 +115,7 @@ def in_precision(data: FederatedData, precision: str) -> FederatedData:
 
     from majorant.data.federated import PARTS
 
-    if precision == "single":
+    if precision != "double":
         return data
     double = lambda a: a.astype(np.float64, copy=False) if np.issubdtype(a.dtype, np.floating) else a
     parts = {part: getattr(data, part) for part in PARTS}
@@ -124,6 +125,8 @@ def in_precision(data: FederatedData, precision: str) -> FederatedData:
 def build_algorithm(config: RunConfig, problem: Any, data: FederatedData | int) -> tuple[Model, Algorithm]:
     """Model and algorithm for a problem: data, or the spec that a saved model remembers, with the number of clients."""
     model = catalogue.models.make(config.model, problem)
+    if config.precision == "mixed":
+        model = low_precision(config, model)
     clients = data if isinstance(data, int) else data.clients
     if config.objective is None:
         return model, catalogue.algorithms.make(
@@ -138,6 +141,15 @@ def build_algorithm(config: RunConfig, problem: Any, data: FederatedData | int) 
             "as in lsgd:lr=0.1"
         )
     return model, catalogue.algorithms.make(config.algorithm, objective)
+
+
+def low_precision(config: RunConfig, model: Model) -> Model:
+    """The model with bfloat16 arithmetic, for methods that train it by gradient steps."""
+    from majorant.models import mixed_precision
+
+    if config.objective is not None:
+        raise ValueError("precision mixed is for models that are trained by steps, not for objectives: use double")
+    return mixed_precision(model)
 
 
 def build_exchange(config: RunConfig, topology: str | None = None) -> dict[str, Any]:

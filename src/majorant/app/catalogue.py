@@ -57,6 +57,11 @@ models.register("linear", "majorant.models:linear", "linear (logistic or softmax
 models.register("softmax", "majorant.models:softmax_regression", "softmax regression, one output per class")
 models.register("mlp", "majorant.models:mlp", "multilayer perceptron")
 models.register("cnn", "majorant.models:cnn", "two 3×3 convolutions with pooling, then a dense layer")
+models.register("mobilenet-v2", "majorant.models:mobilenet_v2", "MobileNet-v2, for images of 32×32 and larger")
+models.register("resnet18", "majorant.models:resnet18", "ResNet-18")
+models.register("resnet34", "majorant.models:resnet34", "ResNet-34")
+models.register("efficientnet-lite0", "majorant.models:efficientnet_lite0", "EfficientNet-Lite0")
+models.register("lstm", "majorant.models:lstm", "stacked LSTM for the next character of a sequence")
 
 datasets = Registry("data set")
 datasets.register("synthetic", "majorant.data:synthetic_mixture", "the FedEM paper's mixture of linear classifiers")

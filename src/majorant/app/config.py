@@ -49,6 +49,9 @@ class LocalConfig(BaseModel):
         "sgd", description="local solver: sgd, an optax optimizer (adam), lbfgs, newton or least-squares"
     )
     keep_moments: bool = Field(True, description="whether momentum stays with the client between rounds")
+    clip: Annotated[float | None, Flag("Training")] = Field(
+        None, description="largest norm of a minibatch's gradient; longer ones are shortened"
+    )
 
     @field_validator("batch_size", mode="before")
     @classmethod
@@ -91,7 +94,9 @@ class RunConfig(TableSettings):
     reference: Annotated[bool | None, Flag("Training", default="where it is quick")] = Field(
         None, description="find the minimum of a convex objective, to measure against"
     )
-    precision: Annotated[Literal["single", "double"], Flag("Training")] = Field("single", description="bits: 32 or 64")
+    precision: Annotated[Literal["single", "double", "mixed"], Flag("Training")] = Field(
+        "single", description="bits: 32 or 64; mixed: arithmetic of 16 on parameters of 32"
+    )
     evaluate_every: Annotated[Count | None, Flag("Training", default="a twentieth of the rounds")] = Field(
         None, description="rounds between evaluations"
     )
