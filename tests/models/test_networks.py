@@ -1,0 +1,266 @@
+"""Deep networks against references written in NumPy, and what their policies promise."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from majorant.models import Draw, Spec, augmented, cnn, depthwise_conv2d, dropout, lstm, mixed_precision
+from majorant.models import inverted_residuals as inverted
+from majorant.models.normalisation import KEPT, Norms, by_group, over_batch
+from majorant.models.pixels import shifted
+from majorant.models.pretrained import fitted, places
+from majorant.models.resnet import max_pool_3x3, resnet18
+
+rng = np.random.default_rng(0)
+LITE = inverted.EFFICIENTNET_LITE0._replace(stages=inverted.EFFICIENTNET_LITE0.stages[:3], last=16)
+
+
+def small(normalisation="averaged", share=0.0, classes=3):
+    """EfficientNet-Lite0's first blocks, narrow, on 16×16 images."""
+    return inverted.network(LITE, Spec((16, 16, 3), classes), normalisation, share, "imagenet", 0.25, 2)
+
+
+def windows(x, size, stride, edges):
+    """Windows (n, h', w', c, k, k) of images (n, h, w, c) with zeros around them."""
+    x = np.pad(x, ((0, 0), *edges, (0, 0)))
+    return np.lib.stride_tricks.sliding_window_view(x, (size, size), axis=(1, 2))[:, ::stride, ::stride]
+
+
+@pytest.mark.parametrize(("size", "length", "stride", "padding"), [(3, 5, 1, 1), (3, 6, 2, 1), (5, 4, 2, "same")])
+def test_depthwise_is_xlas_grouped_convolution(size, length, stride, padding):
+    x = jnp.asarray(rng.normal(size=(2, length, length, 4)), jnp.float32)
+    kernel = jnp.asarray(rng.normal(size=(size, size, 4)), jnp.float32)
+    edges = "SAME" if padding == "same" else [(padding, padding)] * 2
+
+    def reference(x, kernel):
+        return jax.lax.conv_general_dilated(
+            x, kernel[:, :, None], (stride, stride), edges, dimension_numbers=("NHWC", "HWIO", "NHWC"),
+            feature_group_count=4,
+        )  # fmt: skip
+
+    ours = lambda x, kernel: depthwise_conv2d(x, kernel, stride=stride, padding=padding)
+    for f in (ours, reference):
+        assert f(x, kernel).shape == reference(x, kernel).shape
+    both = [
+        jax.value_and_grad(lambda *a, f=f: jnp.sin(f(*a)).sum(), argnums=(0, 1))(x, kernel) for f in (ours, reference)
+    ]
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), *both)
+
+
+def test_taps_that_meet_only_zeros_are_left_out():
+    one_pixel = lambda x, k: depthwise_conv2d(x, k, padding=1)
+    jaxpr = jax.make_jaxpr(one_pixel)(jnp.ones((2, 1, 1, 4)), jnp.ones((3, 3, 4)))
+    assert str(jaxpr).count(" mul ") == 1
+
+
+def test_no_grouped_convolution_under_vmap():
+    model = small()
+    params = jax.eval_shape(jax.vmap(model.init), jax.ShapeDtypeStruct((2,), jax.random.key(0).dtype))
+    x = jax.ShapeDtypeStruct((2, 4, 16, 16, 3), jnp.uint8)
+    assert "conv_general_dilated" not in str(jax.make_jaxpr(jax.vmap(model.apply))(params, x))
+
+
+def test_batch_statistics_ignore_rows_that_fill_the_batch():
+    x = rng.normal(3.0, 2.0, size=(5, 2, 2, 3)).astype(np.float32)
+    mean, variance = over_batch(jnp.asarray(x), jnp.asarray([1.0, 1, 1, 0, 0]))
+    np.testing.assert_allclose(mean, x[:3].mean((0, 1, 2)), rtol=1e-5)
+    np.testing.assert_allclose(variance, x[:3].var((0, 1, 2)), rtol=1e-4)
+
+
+def test_groups_are_normalised_by_sample():
+    x = rng.normal(size=(3, 2, 2, 16)).astype(np.float32)
+    mean, variance = by_group(jnp.asarray(x))
+    of = lambda f: np.repeat(f(x.reshape(3, 4, 2, 8), (1, 3)), 8, axis=1)[:, None, None]
+    np.testing.assert_allclose(mean, of(np.mean), atol=1e-6)
+    np.testing.assert_allclose(variance, of(np.var), rtol=1e-4)
+
+
+def test_each_policy_keeps_what_it_says():
+    layer = {"scale": jnp.ones(2), "shift": jnp.zeros(2)}
+    given = [{"mean": jnp.array([1.0, 2.0]), "variance": jnp.array([4.0, 9.0])}]
+    x, real = jnp.asarray(rng.normal(size=(4, 1, 1, 2)), jnp.float32), jnp.ones(4)
+    by_given = (x - given[0]["mean"]) / jnp.sqrt(given[0]["variance"])
+    for policy, mode, result in [("frozen", real, by_given), ("frozen", None, by_given), ("averaged", None, by_given)]:
+        norms = Norms(policy, given, mode, 0.0)
+        np.testing.assert_allclose(norms(layer, x), result, rtol=1e-5)
+        assert norms.refreshed == given
+    training = Norms("averaged", given, real, 0.0)
+    normalised = training(layer, x)
+    np.testing.assert_allclose(normalised.mean((0, 1, 2)), 0, atol=1e-5)
+    moved = KEPT * given[0]["mean"] + (1 - KEPT) * x.mean((0, 1, 2))
+    np.testing.assert_allclose(training.refreshed[0]["mean"], moved, rtol=1e-5)
+
+
+def test_dropout_of_a_row_does_not_depend_on_the_rows_after_it():
+    draw = Draw(jax.random.key(3), jnp.ones(8))
+    long, short = (dropout(jnp.ones((n, 40)), 0.25, draw, layer=1) for n in (8, 5))
+    np.testing.assert_array_equal(long[:5], short)
+    assert abs(float((long == 0).mean()) - 0.25) < 0.08
+    assert dropout(long, 0.25, None) is long
+    assert not np.array_equal(short, dropout(jnp.ones((5, 40)), 0.25, draw, layer=0))
+
+
+def test_images_are_shifted_and_mirrored_in_training_alone():
+    images = jnp.asarray(rng.integers(0, 256, (6, 5, 5, 1)), jnp.uint8)
+    corner = np.array([[0, 0], [1, 1], [2, 0], [0, 2], [2, 2], [1, 0]])
+    wide = np.pad(np.asarray(images), ((0, 0), (1, 1), (1, 1), (0, 0)))
+    expected = np.stack([w[i : i + 5, j : j + 5] for w, (i, j) in zip(wide, corner, strict=True)])
+    np.testing.assert_array_equal(shifted(images, jnp.asarray(corner), 1), expected)
+    seen = []
+    model = cnn(Spec((8, 8, 1), 3), channels=(2,), hidden=4)
+    spy = model._replace(apply=lambda params, x: seen.append(x) or x[:, 0, 0].astype(jnp.float32))
+    x = jnp.asarray(rng.integers(0, 256, (6, 8, 8, 1)), jnp.uint8)
+    changed = augmented(spy, crop=0)
+    changed.train_apply((), x, Draw(jax.random.key(0), jnp.ones(6)))
+    mirrored = [bool((a == b[:, ::-1]).all()) for a, b in zip(seen[0], x, strict=True)]
+    same = [bool((a == b).all()) for a, b in zip(seen[0], x, strict=True)]
+    assert all(m != s for m, s in zip(mirrored, same, strict=True))
+    assert any(mirrored)
+    assert any(same)
+    changed.apply((), x)
+    assert seen[1] is x
+
+
+def test_lstm_is_the_recurrence():
+    model = lstm(Spec((7,), classes=6), hidden=5, embedding=3)
+    params = jax.tree.map(np.asarray, model.init(jax.random.key(0)))
+    codes = rng.integers(0, 6, (4, 7))
+    sequence = params["embedding"][codes]
+    sigmoid = lambda v: 1 / (1 + np.exp(-v))
+    for layer in params["layers"]:
+        h, c, out = np.zeros((4, 5)), np.zeros((4, 5)), []
+        for t in range(7):
+            i, f, g, o = np.split(sequence[:, t] @ layer["input"] + h @ layer["state"] + layer["bias"], 4, axis=1)
+            c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+            h = sigmoid(o) * np.tanh(c)
+            out.append(h)
+        sequence = np.stack(out, axis=1)
+    expected = sequence[:, -1] @ params["dense"]["weight"] + params["dense"]["bias"]
+    np.testing.assert_allclose(model.apply(params, jnp.asarray(codes, jnp.uint8)), expected, atol=1e-5)
+
+
+def made_file(shapes, classes):
+    """Random arrays under PyTorch's names and in its layout, for a network of these shapes."""
+    found = {}
+    for place, conv, norm in places(shapes["blocks"]):
+        layer = shapes
+        for part in place:
+            layer = layer[part]
+        kernel = layer["kernel"].shape
+        turned = (kernel[3], kernel[2], *kernel[:2]) if len(kernel) == 4 else (kernel[2], 1, *kernel[:2])
+        found[conv + "weight"] = rng.normal(size=turned) / np.sqrt(np.prod(turned[1:]))
+        for name in ("weight", "bias", "running_mean"):
+            found[norm + name] = rng.normal(1.0, 0.1, layer["scale"].shape)
+        found[norm + "running_var"] = rng.uniform(0.5, 2.0, layer["scale"].shape)
+    found["_fc.weight"], found["_fc.bias"] = rng.normal(size=(classes, 16)) / 4, rng.normal(size=classes)
+    return {name: array.astype(np.float32) for name, array in found.items()}
+
+
+def reference(w, x):
+    """EfficientNet-Lite0's first stages in NumPy, from arrays in PyTorch's layout."""
+    edges = lambda n, k, s: (max((-(-n // s) - 1) * s + k - n, 0) // 2, -(-max((-(-n // s) - 1) * s + k - n, 0) // 2))
+
+    def conv(a, kernel, stride=1):
+        k = kernel.shape[-1]
+        cut = windows(a, k, stride, [edges(n, k, stride) for n in a.shape[1:3]])
+        return np.einsum("nhwcij,ocij->nhwo", cut, kernel) if kernel.shape[1] > 1 else np.einsum(
+            "nhwcij,cij->nhwc", cut, kernel[:, 0]
+        )  # fmt: skip
+
+    def norm(a, name):
+        scale = w[name + "weight"] / np.sqrt(w[name + "running_var"] + 1e-3)
+        return (a - w[name + "running_mean"]) * scale + w[name + "bias"]
+
+    act = lambda a: np.clip(a, 0, 6)
+    a = (x / 255 - np.array([0.485, 0.456, 0.406])) / np.array([0.229, 0.224, 0.225])
+    a = act(norm(conv(a, w["_conv_stem.weight"], 2), "_bn0."))
+    for i, stride in enumerate((1, 2, 1, 2, 1)):
+        name, given = f"_blocks.{i}.", a
+        if i:
+            a = act(norm(conv(a, w[name + "_expand_conv.weight"]), name + "_bn0."))
+        a = act(norm(conv(a, w[name + "_depthwise_conv.weight"], stride), name + "_bn1."))
+        a = norm(conv(a, w[name + "_project_conv.weight"]), name + "_bn2.")
+        a = a + given if a.shape == given.shape else a
+    a = act(norm(conv(a, w["_conv_head.weight"]), "_bn1.")).mean((1, 2))
+    return a @ w["_fc.weight"].T + w["_fc.bias"]
+
+
+@pytest.fixture(scope="module")
+def published():
+    """A narrow network with weights from a made file: parameters, images, the reference's outputs, the file."""
+    model = small("frozen")
+    shapes = jax.eval_shape(model.init, jax.random.key(0))
+    arrays = made_file(shapes["weights"], 3)
+    weights, statistics = fitted(arrays, shapes["weights"], "made")
+    x = rng.integers(0, 256, (4, 16, 16, 3)).astype(np.uint8)
+    return model, {"weights": weights, "statistics": statistics}, x, arrays
+
+
+def test_network_from_a_file_is_the_reference(published):
+    model, params, x, arrays = published
+    np.testing.assert_allclose(jax.jit(model.apply)(params, x), reference(arrays, x), atol=2e-4)
+
+
+def test_mixed_precision_rounds_the_arithmetic_and_nothing_that_is_kept(published):
+    model, params, x, arrays = published
+    mixed, draw, y = mixed_precision(model), Draw(jax.random.key(0), jnp.ones(4)), jnp.array([0, 1, 2, 0])
+
+    def loss(params):
+        outputs, refreshed = mixed.train_apply(params, x, draw)
+        return mixed.loss.per_sample(outputs, y).mean(), (outputs, refreshed)
+
+    gradients, (outputs, refreshed) = jax.jit(jax.grad(loss, has_aux=True))(params)
+    exact = reference(arrays, x)
+    assert 1e-4 < np.abs(outputs - exact).max() < 0.2 * np.abs(exact).max()
+    assert {leaf.dtype.name for leaf in jax.tree.leaves((gradients, refreshed, outputs))} == {"float32"}
+    assert all(float(jnp.abs(leaf).max()) == 0 for leaf in jax.tree.leaves(gradients["statistics"]))
+    assert any(float(jnp.abs(leaf).max()) > 0 for leaf in jax.tree.leaves(gradients["weights"]))
+
+
+def test_files_that_do_not_fit_are_refused_by_name(published):
+    model, _, _, arrays = published
+    shapes = jax.eval_shape(model.init, jax.random.key(0))["weights"]
+    missing = {k: v for k, v in arrays.items() if k != "_blocks.1._bn0.bias"}
+    with pytest.raises(ValueError, match=r"_blocks.1._bn0.bias is missing \(1 in all\)"):
+        fitted(missing, shapes, "made")
+    with pytest.raises(ValueError, match=r"_extra.weight belongs to no layer"):
+        fitted(arrays | {"_extra.weight": np.zeros(3)}, shapes, "made")
+    with pytest.raises(ValueError, match=r"_conv_stem.weight has shape"):
+        fitted(arrays | {"_conv_stem.weight": np.zeros((8, 3, 5, 5))}, shapes, "made")
+    other_head = {k: v[:2] if k.startswith("_fc") else v for k, v in arrays.items()}
+    assert "dense" not in fitted(other_head, shapes, "made")[0]
+
+
+def test_max_pooling_with_a_border():
+    x = rng.normal(size=(2, 6, 6, 3)).astype(np.float32)
+    wide = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=-np.inf)
+    cut = np.lib.stride_tricks.sliding_window_view(wide, (3, 3), axis=(1, 2))[:, ::2, ::2]
+    np.testing.assert_array_equal(max_pool_3x3(jnp.asarray(x)), cut.max((4, 5)))
+
+
+@pytest.mark.parametrize("normalisation", ["batch", "frozen", "averaged", "group"])
+def test_residual_networks_have_the_shapes_they_say(normalisation):
+    model = resnet18(Spec((32, 32, 3), 10), normalisation=normalisation, width=0.2)
+    params = jax.eval_shape(model.init, jax.random.key(0))
+    x = jax.ShapeDtypeStruct((3, 32, 32, 3), jnp.uint8)
+    assert jax.eval_shape(model.apply, params, x).shape == (3, 10)
+    if model.train_apply is not None:
+        draw = jax.eval_shape(lambda: Draw(jax.random.key(0), jnp.ones(3)))
+        outputs, refreshed = jax.eval_shape(model.train_apply, params, x, draw)
+        assert outputs.shape == (3, 10)
+        assert jax.tree.structure(refreshed) == jax.tree.structure(params)
+    assert ("statistics" in params) == (normalisation in ("frozen", "averaged"))
+
+
+def test_what_does_not_fit_is_refused():
+    with pytest.raises(ValueError, match=r"16×16 are too small for mobilenet_v2.*at least 32×32"):
+        inverted.mobilenet_v2(Spec((16, 16, 3), 10))
+    with pytest.raises(ValueError, match=r'too small for resnet18.*stem="small"'):
+        resnet18(Spec((16, 16, 3), 10))
+    with pytest.raises(ValueError, match=r"normalisation is one of batch, frozen, averaged, group, not 'layer'"):
+        small("layer")
+    with pytest.raises(ValueError, match=r"pixels='cifar10' is for 3 channels, and these images have 1"):
+        inverted.mobilenet_v2(Spec((32, 32), 10), pixels="cifar10")
+    with pytest.raises(ValueError, match=r"sequences of one length, samples of shape \(length,\), not \(4, 2\)"):
+        lstm(Spec((4, 2), classes=5))
