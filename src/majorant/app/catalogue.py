@@ -153,6 +153,29 @@ def natural_model(problem: Any) -> Any:
     return models.cnn(problem) if len(features) == 3 and min(features[:2]) >= 12 else models.linear(problem)
 
 
+USUAL_PROBLEMS = {  # one sample's shape and the number of classes by which the cost of a model is shown
+    "cnn": ((28, 28, 1), 10),
+    "mobilenet-v2": ((32, 32, 3), 10),
+    "resnet18": ((32, 32, 3), 10),
+    "resnet34": ((32, 32, 3), 10),
+    "efficientnet-lite0": ((32, 32, 3), 10),
+    "lstm": ((80,), 80),
+}
+
+
+def costs_of_models() -> dict[str, str]:
+    """What networks cost on a usual problem: parameters, and floating point operations of one forward pass."""
+    from majorant.models.base import Spec
+    from majorant.models.cost import forward_flops, parameter_count
+
+    found = {}
+    for name, (features, classes) in USUAL_PROBLEMS.items():
+        model = models.make(name, Spec(features, classes))
+        shape = "×".join(map(str, features))
+        found[name] = f"{parameter_count(model):,} parameters, {forward_flops(model) / 1e6:.1f} MFLOP for {shape}"
+    return found
+
+
 def no_optimizer(learning_rate: float) -> None:
     """Plain SGD, which the local solver brings itself."""
     del learning_rate
@@ -179,13 +202,13 @@ def rotated_digits(*, clients: int = 20, unseen: float = 0.0, seed: int = 0) -> 
     return partitioned(x, y, owner, seed=seed, name="rotated-digits", unseen=unseen, truth={"cluster": cluster})
 
 
-def downloaded(name: str, usual_clients: int) -> Callable[..., FederatedData]:
+def downloaded(name: str, usual_clients: int, usual_partition: str = "dirichlet") -> Callable[..., FederatedData]:
     """The factory of an image set that is read from disk or downloaded; ``samples`` (0: all) keeps a random part."""
 
     def make(
         *,
         clients: int = usual_clients,
-        partition: str = "dirichlet",
+        partition: str = usual_partition,
         alpha: float = 0.4,
         k: int = 2,
         samples: int = 0,
@@ -204,6 +227,7 @@ def image_set(
     import numpy as np
 
     from majorant import data
+    from majorant.data.images import CIFAR100_COARSE
 
     x, y = getattr(data, f"load_{name.replace('-', '_')}")()
     if samples:
@@ -211,7 +235,13 @@ def image_set(
             raise ValueError(f"samples must be between 1 and {len(x)} (0: all), got {samples}")
         rows = np.random.default_rng([seed, 2]).permutation(len(x))[:samples]  # a stream of its own
         x, y = x[rows], y[rows]
-    by_partition: dict[str, dict[str, Any]] = {"dirichlet": {"alpha": alpha}, "classes": {"k": k}}
+    by_partition: dict[str, dict[str, Any]] = {
+        "dirichlet": {"alpha": alpha},
+        "classes": {"k": k},
+        "pachinko": {"alpha": alpha, "coarse_of_fine": CIFAR100_COARSE},
+    }
+    if partition == "pachinko" and name != "cifar100":
+        raise ValueError(f"pachinko needs labels with superclasses, which cifar100 has and {name} has not")
     options = by_partition.get(partition, {})
     return data.partitioned(x, y, partition, clients=clients, seed=seed, name=name, unseen=unseen, **options)
 
@@ -221,3 +251,5 @@ datasets.register("rotated-digits", rotated_digits, "digits; four rotations are 
 datasets.register("mnist", downloaded("mnist", 100), "MNIST, partitioned")
 datasets.register("fashion-mnist", downloaded("fashion-mnist", 100), "Fashion-MNIST, partitioned")
 datasets.register("cifar10", downloaded("cifar10", 80), "CIFAR-10, partitioned")
+datasets.register("cifar100", downloaded("cifar100", 100, "pachinko"), "CIFAR-100; Pachinko over its 20 superclasses")
+datasets.register("shakespeare", "majorant.data:load_shakespeare", "Shakespeare's plays, a client for each role")

@@ -58,7 +58,7 @@ def list_names(
     ] = None,
 ) -> None:
     """Show what goes by a name, with the options it takes."""
-    from majorant.app.catalogue import KINDS
+    from majorant.app.catalogue import KINDS, costs_of_models
     from majorant.app.names import REQUIRED, UnknownName, format_value
 
     if kind == "experiments":
@@ -69,7 +69,8 @@ def list_names(
         if kind not in (None, title):
             continue
         table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
-        for column in ("name", "what it is", "options"):
+        costs = costs_of_models() if kind == "models" else {}
+        for column in ("name", "what it is", "options", *(("cost",) if costs else ())):
             table.add_column(column, overflow="fold")
         for name in registry:
             shown = [
@@ -77,7 +78,7 @@ def list_names(
                 for o in registry.options(name)
                 if not (o.name == "clients" and o.default is REQUIRED)  # which the run knows
             ]
-            table.add_row(name, registry.help(name), ", ".join(shown))
+            table.add_row(name, registry.help(name), ", ".join(shown), *((costs.get(name, ""),) if costs else ()))
         console.print(table)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from majorant.data.extras import require
 
 IDX_TYPES = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
-CIFAR_RECORD = 1 + 3 * 32 * 32  # a label, then the red, green and blue planes
+CIFAR_PIXELS = 3 * 32 * 32  # the red, green and blue planes that follow the labels of a record
 
 
 def data_folder() -> Path:
@@ -54,17 +54,25 @@ def read_idx(path: Path, content: str | None = None) -> np.ndarray:
     return array.astype(dtype.newbyteorder("="))
 
 
-def read_cifar(path: Path, content: str | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Images ``(N, 32, 32, 3)`` and labels in a binary CIFAR-10 batch: records of a label and three colour planes."""
-    raw = path.read_bytes()
-    if len(raw) == 0 or len(raw) % CIFAR_RECORD:
-        raise ValueError(f"{path} is damaged: {len(raw)} bytes are not a whole number of {CIFAR_RECORD}-byte records")
-    records = np.frombuffer(raw, np.uint8).reshape(-1, CIFAR_RECORD)
-    if records[:, 0].max() > 9:
-        raise ValueError(f"{path} is damaged or not CIFAR-10: a record has the label {records[:, 0].max()}, above 9")
+def read_cifar(
+    path: Path, content: str | None = None, *, labels: int = 1, classes: int = 10
+) -> tuple[np.ndarray, np.ndarray]:
+    """Images ``(N, 32, 32, 3)`` and labels in a binary CIFAR batch: records of labels and three colour planes.
+
+    CIFAR-10 has one label, CIFAR-100 two, of which the second, the fine one, is given.
+    """
+    raw, length = path.read_bytes(), labels + CIFAR_PIXELS
+    if len(raw) == 0 or len(raw) % length:
+        raise ValueError(f"{path} is damaged: {len(raw)} bytes are not a whole number of {length}-byte records")
+    records = np.frombuffer(raw, np.uint8).reshape(-1, length)
+    label = records[:, labels - 1]
+    if label.max() >= classes:
+        raise ValueError(
+            f"{path} is damaged or not CIFAR-{classes}: a record has the label {label.max()}, above {classes - 1}"
+        )
     check_content(path, raw, content)
-    images = records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
-    return np.ascontiguousarray(images), records[:, 0].astype(np.int32)
+    images = records[:, labels:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+    return np.ascontiguousarray(images), label.astype(np.int32)
 
 
 def check_content(path: Path, raw: bytes, content: str | None) -> None:

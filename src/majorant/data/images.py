@@ -5,6 +5,7 @@ work once the files are there:
 
     mnist/, fashion-mnist/             {train,t10k}-{images-idx3,labels-idx1}-ubyte.gz   (or the same without .gz)
     cifar10/cifar-10-batches-bin/      data_batch_1.bin … data_batch_5.bin, test_batch.bin
+    cifar100/cifar-100-binary/         train.bin, test.bin
 
 What is missing is downloaded once, where that is possible. Files are checked by the SHA-256 of their *decoded* content,
 because the same idx file exists under many compressions; downloads also by the publishers' own checksums.
@@ -13,6 +14,7 @@ because the same idx file exists under many compressions; downloads also by the 
 from __future__ import annotations
 
 import tarfile
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -70,6 +72,20 @@ CIFAR10_URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
 CIFAR10_DOWNLOAD = "md5:c32a1d4ab5d03f1284b67883e8d87530"
 
 
+CIFAR100 = {
+    "train.bin": "f31298fc616915fa142368359df1c4ca2ae984d6915ca468b998a5ec6aeebf29",
+    "test.bin": "d8b1e6b7b3bee4020055f0699b111f60b1af1e262aeb93a0b659061746f8224a",
+}
+CIFAR100_URL = "https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz"
+CIFAR100_DOWNLOAD = "md5:03b5dce01913d631647c71ecec9e9cb8"
+CIFAR100_COARSE = (  # the superclass of each of the 100 classes
+    4, 1, 14, 8, 0, 6, 7, 7, 18, 3, 3, 14, 9, 18, 7, 11, 3, 9, 7, 11, 6, 11, 5, 10, 7, 6, 13, 15, 3, 15, 0, 11, 1, 10,
+    12, 14, 16, 9, 11, 5, 5, 19, 8, 8, 15, 13, 14, 17, 18, 10, 16, 4, 17, 4, 2, 0, 17, 4, 18, 17, 10, 3, 2, 12, 12, 16,
+    12, 1, 9, 19, 2, 10, 0, 1, 16, 12, 9, 13, 15, 13, 16, 19, 2, 4, 6, 19, 5, 5, 8, 19, 18, 1, 2, 15, 6, 0, 17, 8, 14,
+    13,
+)  # fmt: skip
+
+
 def load_mnist() -> tuple[np.ndarray, np.ndarray]:
     """All 70,000 digits: images ``(N, 28, 28, 1)`` as bytes and labels; the 60,000 training ones first, then the test.
 
@@ -86,12 +102,28 @@ def load_fashion_mnist() -> tuple[np.ndarray, np.ndarray]:
 def load_cifar10() -> tuple[np.ndarray, np.ndarray]:
     """All 60,000 colour images ``(N, 32, 32, 3)`` as bytes and their labels; 50,000 training ones first, then test."""
     folder = data_folder() / "cifar10" / "cifar-10-batches-bin"
-    if not all((folder / name).exists() for name in CIFAR10):
-        archive = download(CIFAR10_URL, CIFAR10_DOWNLOAD, folder.parent / "cifar-10-binary.tar.gz", folder)
+    return load_cifar(folder, CIFAR10, CIFAR10_URL, CIFAR10_DOWNLOAD, labels=1, classes=10)
+
+
+def load_cifar100() -> tuple[np.ndarray, np.ndarray]:
+    """All 60,000 colour images ``(N, 32, 32, 3)`` as bytes and their 100 fine labels; training first, then test.
+
+    ``images.CIFAR100_COARSE[fine]`` is the superclass, one of 20.
+    """
+    folder = data_folder() / "cifar100" / "cifar-100-binary"
+    return load_cifar(folder, CIFAR100, CIFAR100_URL, CIFAR100_DOWNLOAD, labels=2, classes=100)
+
+
+def load_cifar(
+    folder: Path, files: dict[str, str], url: str, checksum: str, *, labels: int, classes: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The batches of a CIFAR set as one array of images and one of labels."""
+    if not all((folder / name).exists() for name in files):
+        archive = download(url, checksum, folder.parent / url.rsplit("/", 1)[1], folder)
         with tarfile.open(archive) as tar:
             tar.extractall(folder.parent, filter="data")
         archive.unlink()
-    batches = [read_cifar(folder / name, content) for name, content in CIFAR10.items()]
+    batches = [read_cifar(folder / name, content, labels=labels, classes=classes) for name, content in files.items()]
     return np.concatenate([x for x, _ in batches]), np.concatenate([y for _, y in batches])
 
 

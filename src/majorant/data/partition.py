@@ -12,6 +12,7 @@ from majorant.data.allocation import allocate, check_positive, check_sizes, fill
 from majorant.data.checks import check_owners, plain_array
 from majorant.data.extras import require
 from majorant.data.federated import FederatedData, warn_thin_clients
+from majorant.math.checks import check_whole
 
 WIDE = 32  # balanced_kmeans reduces samples with more features than this to so many principal components
 
@@ -174,10 +175,90 @@ def balanced_kmeans(x: np.ndarray, clients: int, seed: int = 0) -> np.ndarray:
     return kmeans.fit_predict(flat).astype(np.int64)
 
 
+def shards(labels: np.ndarray, clients: int, per_client: int = 2, seed: int = 0) -> np.ndarray:
+    """Samples sorted by label, cut into equal shards, and ``per_client`` of these dealt to each client at random.
+
+    As McMahan et al. (2017) make clients with few labels; sizes differ by at most one sample for each shard.
+
+    >>> labels = np.repeat(np.arange(4), 6)
+    >>> owner = shards(labels, clients=3, per_client=2)
+    >>> np.bincount(owner).tolist(), max(len(set(labels[owner == c])) for c in range(3)) <= 4
+    ([8, 8, 8], True)
+    """
+    check_whole("per_client", per_client)
+    check_sizes(len(labels), clients, per_client)
+    rng = stream(seed)
+    order = np.concatenate(rows_by_label(rng, labels))
+    owner = np.empty(len(labels), np.int64)
+    takers = rng.permutation(np.arange(clients * per_client) % clients)
+    for rows, client in zip(np.array_split(order, clients * per_client), takers, strict=True):
+        owner[rows] = client
+    return owner
+
+
+def size_skew(n: int, clients: int, skew: str = "exponential", seed: int = 0) -> np.ndarray:
+    """Samples dealt out at random in unequal sizes: one for each client, the others in proportion to c, c² or eᶜ.
+
+    ``skew`` is "linear", "square" or "exponential", and c = 1, 2, … the client.
+
+    >>> np.bincount(size_skew(100, 4, "linear")).tolist()
+    [11, 20, 30, 39]
+    """
+    check_sizes(n, clients)
+    number = np.arange(1, clients + 1, dtype=np.float64)
+    grows = {"linear": number, "square": number**2, "exponential": np.exp(number - clients)}
+    if skew not in grows:
+        raise ValueError(f"skew is one of {', '.join(grows)}, not {skew!r}")
+    cuts = np.round(np.cumsum(grows[skew] / grows[skew].sum()) * (n - clients)).astype(np.int64)
+    sizes = np.diff(cuts, prepend=0) + 1
+    return stream(seed).permutation(np.repeat(np.arange(clients), sizes))
+
+
+def grouped(values: Sequence[Any] | np.ndarray, clients: int, seed: int = 0) -> np.ndarray:
+    """Natural ids put together at random into so many clients: all samples of an id are on the same client.
+
+    Numbers of ids, not of samples, differ by at most one.
+
+    >>> grouped(["a", "b", "a", "c", "d"], clients=2).max()
+    np.int64(1)
+    """
+    ids = by_column(values)
+    count = int(ids.max()) + 1
+    if clients > count:
+        raise ValueError(f"{count} different ids are too few for {clients} clients: use at most {count}")
+    check_sizes(len(ids), clients)
+    return stream(seed).permutation(np.arange(count) % clients)[ids]
+
+
+def continuous(values: np.ndarray, clients: int, strictness: float = 1.0, seed: int = 0) -> np.ndarray:
+    """Clients along a real property, such as age: sorted by it, blurred by noise, and cut into equal sizes.
+
+    The order is that of strictness · z + (1 − strictness) · noise, z the standardised property and noise normal:
+    1 gives intervals, 0 clients that are alike.
+
+    >>> continuous(np.array([5.0, 1.0, 4.0, 2.0]), clients=2).tolist()
+    [1, 0, 1, 0]
+    """
+    values = np.asarray(values, np.float64)
+    if values.ndim != 1 or not np.isfinite(values).all():
+        raise ValueError("the property must be one finite number for each sample")
+    if not 0 <= strictness <= 1:
+        raise ValueError(f"strictness must be from 0 to 1, got {strictness}")
+    check_sizes(len(values), clients)
+    deviation = values.std() or 1.0
+    place = strictness * (values - values.mean()) / deviation + (1 - strictness) * stream(seed).normal(size=len(values))
+    owner = np.empty(len(values), np.int64)
+    for client, rows in enumerate(np.array_split(np.argsort(place, kind="stable"), clients)):
+        owner[rows] = client
+    return owner
+
+
 NAMED: dict[str, Callable[..., np.ndarray]] = {
     "iid": lambda x, y, clients, **options: iid(len(y), clients, **options),
     "dirichlet": lambda x, y, clients, **options: dirichlet(y, clients, **options),
     "classes": lambda x, y, clients, **options: classes_per_client(y, clients, **options),
+    "shards": lambda x, y, clients, **options: shards(y, clients, **options),
+    "sizes": lambda x, y, clients, **options: size_skew(len(y), clients, **options),
     "pachinko": lambda x, y, clients, **options: pachinko(y, clients=clients, **options),
     "kmeans": lambda x, y, clients, **options: balanced_kmeans(x, clients, **options),
 }
@@ -199,8 +280,9 @@ def partitioned(
 ) -> FederatedData:
     """Federated data from arrays: ``owner`` is the client of every sample, or the name of a partition.
 
-    The names are "iid", "dirichlet" (options alpha, min_samples), "classes" (k), "pachinko" (coarse_of_fine, alpha,
-    beta) and "kmeans"; they need ``clients``. Clients with few samples or a single class are warned about.
+    The names are "iid", "dirichlet" (options alpha, min_samples, groups), "classes" (k), "shards" (per_client), "sizes"
+    (skew), "pachinko" (coarse_of_fine, alpha, beta) and "kmeans"; they need ``clients``. Clients with few samples or a
+    single class are warned about.
 
     >>> x, y = np.random.default_rng(0).normal(size=(400, 5)), np.arange(400) % 4
     >>> partitioned(x, y, "dirichlet", clients=4, alpha=5.0, unseen=0.25).describe()
