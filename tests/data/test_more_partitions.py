@@ -51,7 +51,7 @@ def test_strictness_goes_from_intervals_to_clients_that_are_alike():
 
 def test_labels_of_a_group_are_spread_alike():
     owner = dirichlet(LABELS, clients=5, alpha=0.3, groups=2, min_samples=1, seed=0)
-    shares = np.array([np.bincount(owner[LABELS == label], minlength=5) / 50 for label in range(6)])
+    shares = np.array([np.bincount(owner[label == LABELS], minlength=5) / 50 for label in range(6)])
     distance = np.abs(shares[:, None] - shares).sum(-1)
     nearest = np.sort(distance, axis=1)[:, 1:3].max()  # the two others of a label's group of three
     across = np.sort(distance, axis=1)[:, 3:].min()
@@ -81,7 +81,7 @@ def test_cifar100_gives_fine_labels(tmp_path, monkeypatch):
 def test_roles_speak_in_windows_split_in_their_order(tmp_path, monkeypatch):
     monkeypatch.setenv("MAJORANT_DATA", str(tmp_path))
     (tmp_path / "shakespeare").mkdir()
-    with pytest.raises(FileNotFoundError, match="neither shakespeare.jsonl.bz2 nor LEAF's JSON files"):
+    with pytest.raises(FileNotFoundError, match=r"neither shakespeare.jsonl.bz2 nor LEAF's JSON files"):
         load_shakespeare()
     text = "To be, or not to be: that is the question"
     leaf = {"x": [text[i : i + 8] for i in range(20)], "y": list(text[8:28])}
