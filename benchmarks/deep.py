@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -83,10 +84,7 @@ def ours(
         mj.fedavg(model, local=local) if components == 1 else mj.fedem(model, components=components, local=local)
     )
     begin = time.perf_counter()
-    together = federation(algorithm, training=np.arange(data.clients))
-    simulation = Simulation(together, [data], [{"seed": 0, "hyper": {}}], 100)
-    simulation.start()
-    simulation.block(1)
+    simulation = started(algorithm, data)
     ready = time.perf_counter() - begin
     seconds = best_of(lambda: simulation.block(rounds), 3) / rounds
     program = next(iter(simulation.engine.programs.block.compiled.values()))
@@ -106,6 +104,43 @@ def ours(
         "gigabytes_a_round": moved / 1e9,
         "share_of_flops": flops / seconds / limits["flops_" + ("bfloat16" if precision == "mixed" else "float32")],
         "share_of_bytes": moved / seconds / limits["bytes"],
+    }
+
+
+def started(algorithm: Any, data: FederatedData) -> Simulation:
+    """A simulation that has made its first round."""
+    together = federation(algorithm, training=np.arange(data.clients))
+    simulation = Simulation(together, [data], [{"seed": 0, "hyper": {}}], 100)
+    simulation.start()
+    simulation.block(1)
+    return simulation
+
+
+def profiled(work: Work, folder: Path) -> dict[str, Any]:
+    """Where a round of MobileNet-v2 in mixed precision spends its time: the kernels that take most of it."""
+    data = work.data()
+    local = mj.local_sgd(LR, steps=STEPS, batch_size=work.batch, momentum=0.9)
+    simulation = started(mj.fedavg(network("mobilenet", work, data, "mixed"), local=local), data)
+    with tempfile.TemporaryDirectory() as target:
+        with jax.profiler.trace(target):
+            simulation.block(1)
+        trace = next(Path(target).rglob("*.xplane.pb"))
+        planes = list(jax.profiler.ProfileData.from_file(str(trace)).planes)
+    chosen = [p for p in planes if p.name.startswith("/device:GPU")] or planes
+    total: dict[str, list[float]] = {}
+    for line in (line for plane in chosen for line in plane.lines if chosen is planes or "Stream" in line.name):
+        for event in line.events:
+            seconds = total.setdefault(event.name, [0.0, 0])
+            seconds[0] += event.duration_ns / 1e9
+            seconds[1] += 1
+    by_time = sorted(((*value, name) for name, value in total.items()), reverse=True)
+    program = next(iter(simulation.engine.programs.block.compiled.values()))
+    (folder / "block.hlo.txt").write_text(program.as_text())
+    return {
+        "kernels": sum(int(count) for _, count, _ in by_time),
+        "seconds": sum(seconds for seconds, _, _ in by_time),
+        "slowest": [{"name": n[:120], "milliseconds": 1e3 * s, "calls": int(c)} for s, c, n in by_time[:60]],
+        "planes": [plane.name for plane in planes],
     }
 
 
@@ -145,7 +180,7 @@ def torch_round(kind: str, work: Work, way: str) -> dict[str, float]:
         return found | {"compiled": False}
 
 
-def pieces(tiny: bool) -> dict[str, tuple[float, Callable[[dict], dict]]]:
+def pieces(tiny: bool, folder: Path) -> dict[str, tuple[float, Callable[[dict], dict]]]:
     """Names, seconds that each is expected to take on an H200, and what it does with the limits."""
     full = 2 if tiny else 7
     deep = Work(2, 16, (32, 32, 3), 8, full) if tiny else Work(40, 512, (32, 32, 3), BATCH, full)
@@ -154,6 +189,7 @@ def pieces(tiny: bool) -> dict[str, tuple[float, Callable[[dict], dict]]]:
     return {
         "mobilenet": (60, lambda limits: ours("mobilenet", deep, limits, rounds=rounds)),
         "mobilenet-mixed": (60, lambda limits: ours("mobilenet", deep, limits, precision="mixed", rounds=rounds)),
+        "profile": (40, lambda limits: profiled(deep, folder)),
         "cnn": (20, lambda limits: ours("cnn", flat, limits, rounds=rounds)),
         "cnn-mixed": (20, lambda limits: ours("cnn", flat, limits, precision="mixed", rounds=rounds)),
         "torch-mobilenet-loop": (25, lambda limits: torch_round("mobilenet", deep, "loop")),
@@ -172,7 +208,7 @@ def main() -> None:
     parser.add_argument("--pieces", default="")
     parser.add_argument("--tiny", action="store_true")
     given = parser.parse_args()
-    known, end = pieces(given.tiny), time.perf_counter() + 60 * given.minutes
+    known, end = pieces(given.tiny, given.folder), time.perf_counter() + 60 * given.minutes
     wanted = [name for name in given.pieces.split(",") if name and name != "limits"] or list(known)
     given.folder.mkdir(parents=True, exist_ok=True)
 
