@@ -129,3 +129,20 @@ def test_gossip_is_measured_on_a_small_network(capsys):
 
     measure("ring", mj.topology.ring(), 4, bandwidth=1.0)
     assert "4 nodes         8 links: round" in capsys.readouterr().out
+
+
+def test_packed_images_lose_nothing():
+    from benchmarks.pack_images import decode, encode
+
+    images = np.random.default_rng(0).integers(0, 256, (3, 3, 6, 6), dtype=np.uint8)
+    images[1] = 255
+    np.testing.assert_array_equal(decode(encode(images)), images)
+    assert (encode(images)[:, 1, 1:] == 0).all()  # an even surface is predicted
+
+
+def test_deep_benchmark_makes_equal_clients():
+    from benchmarks.deep import Work
+
+    data = Work(clients=3, samples=16, shape=(8, 8, 3), batch=4, stages=1).data()
+    assert data.train.sizes.tolist() == [16] * 3
+    assert data.train.x.dtype == np.uint8

@@ -7,6 +7,7 @@ import pytest
 
 from majorant.models import Draw, Spec, augmented, cnn, depthwise_conv2d, dropout, lstm, mixed_precision
 from majorant.models import inverted_residuals as inverted
+from majorant.models.cost import forward_flops
 from majorant.models.normalisation import KEPT, Norms, by_group, over_batch
 from majorant.models.pixels import shifted
 from majorant.models.pretrained import fitted, places
@@ -251,6 +252,13 @@ def test_residual_networks_have_the_shapes_they_say(normalisation):
         assert outputs.shape == (3, 10)
         assert jax.tree.structure(refreshed) == jax.tree.structure(params)
     assert ("statistics" in params) == (normalisation in ("frozen", "averaged"))
+
+
+def test_arithmetic_is_what_the_papers_say():
+    """Sandler et al., Table 4: 300 M multiply-adds; He et al., Table 1: 1.8 G. Ours also counts what is no product."""
+    mobile, residual = (f(Spec((224, 224, 3), 1000)) for f in (inverted.mobilenet_v2, resnet18))
+    assert 600e6 < forward_flops(mobile) < 650e6
+    assert 3.6e9 < forward_flops(residual) < 3.7e9
 
 
 def test_what_does_not_fit_is_refused():

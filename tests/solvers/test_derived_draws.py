@@ -6,6 +6,7 @@ import pytest
 
 import majorant as mj
 from majorant.data.federated import FederatedData
+from majorant.solvers import Batch
 
 ROUNDS = 2
 
@@ -54,3 +55,13 @@ def test_dropout_is_drawn_at_all(problem, usual):
     still = mj.fedavg(mj.models.cnn(data, channels=(2,), hidden=8), local=mj.local_sgd(0.1, batch_size=4, clip=1.0))
     other = mj.simulate(still, data, rounds=ROUNDS, evaluation=mj.Evaluation(every=1))
     assert usual.history[-1]["loss"] != other.history[-1]["loss"]
+
+
+def test_every_minibatch_has_a_key_of_its_own():
+    key, rows = jax.random.key(0), np.zeros(4)
+    draws = [Batch(rows, rows, rows, np.int32(3), key, number).draw() for number in (0, 1, 0)]
+    first, second, again = (jax.random.key_data(draw.key).tolist() for draw in draws)
+    assert first == again != second
+    assert draws[0].real.tolist() == [True, True, True, False]
+    drawn_rows = [jax.random.key_data(jax.random.fold_in(key, j)).tolist() for j in range(4)]
+    assert first not in drawn_rows

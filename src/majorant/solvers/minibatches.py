@@ -28,7 +28,7 @@ class Batch(NamedTuple):
     weight: jax.Array  # (batch,)
     size: jax.Array
     key: Key | None = None  # of the pass over the client's samples, and
-    number: Any = 0  # the batch's number in it
+    number: Any = None  # the batch's number in it
 
     def draw(self) -> Draw:
         """What a training pass over this batch draws from. Nothing is derived where no model asks."""
