@@ -5,7 +5,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from majorant.models import Draw, Spec, augmented, cnn, depthwise_conv2d, dropout, lstm, mixed_precision
+from majorant.models import (
+    Draw,
+    Spec,
+    augmented,
+    cnn,
+    depthwise_conv2d,
+    dropout,
+    frozen_backbone,
+    lstm,
+    mixed_precision,
+)
 from majorant.models import inverted_residuals as inverted
 from majorant.models.cost import forward_flops
 from majorant.models.normalisation import KEPT, Norms, by_group, over_batch
@@ -217,6 +227,15 @@ def test_mixed_precision_rounds_the_arithmetic_and_nothing_that_is_kept(publishe
     assert {leaf.dtype.name for leaf in jax.tree.leaves((gradients, refreshed, outputs))} == {"float32"}
     assert all(float(jnp.abs(leaf).max()) == 0 for leaf in jax.tree.leaves(gradients["statistics"]))
     assert any(float(jnp.abs(leaf).max()) > 0 for leaf in jax.tree.leaves(gradients["weights"]))
+
+
+def test_head_alone_is_trained(published):
+    model, params, x, _ = published
+    head = frozen_backbone(model, params)
+    outputs = jax.jit(head.apply)(params["weights"]["dense"], x)
+    np.testing.assert_allclose(outputs, jax.jit(model.apply)(params, x), atol=1e-5)
+    assert jax.tree.map(jnp.shape, head.init(jax.random.key(0))) == {"weight": (16, 3), "bias": (3,)}
+    assert head.train_apply is None
 
 
 def test_files_that_do_not_fit_are_refused_by_name(published):

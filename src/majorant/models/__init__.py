@@ -1,5 +1,6 @@
 """Models: a record of pure functions, built in, from plain functions, from flax or from PyTorch."""
 
+from majorant.models.backbone import frozen_backbone
 from majorant.models.base import Draw, HasSpec, Loss, Model, Spec, as_float, spec_of
 from majorant.models.builtin import cnn, linear, mlp, softmax_regression
 from majorant.models.convolution import conv2d
@@ -38,6 +39,7 @@ __all__ = [
     "from_flax",
     "from_functions",
     "from_torch",
+    "frozen_backbone",
     "linear",
     "logistic",
     "loss_for",

@@ -1,0 +1,40 @@
+"""A network whose last layer alone is trained: what most people do with pretrained weights.
+
+The rest is fixed, statistics included, and is part of the program: only the head is sent, stored and personalized.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from majorant.models.base import Model
+
+
+def frozen_backbone(model: Model, params: Any) -> Model:
+    """The model with all of ``params`` fixed but its last dense layer, which starts anew and is the only parameter.
+
+    ``params`` are those of `pretrained` (``params = model.init(key)``), or of a model that was trained. Every pass is
+    one of evaluation: there is no dropout, and normalisation uses the statistics in ``params``.
+
+    >>> from majorant.models import Spec, mobilenet_v2
+    >>> whole = mobilenet_v2(Spec((32, 32, 3), classes=10))
+    >>> head = frozen_backbone(whole, jax.eval_shape(whole.init, jax.random.key(0)))
+    >>> {name: leaf.shape for name, leaf in jax.eval_shape(head.init, jax.random.key(0)).items()}
+    {'bias': (10,), 'weight': (1280, 10)}
+    """
+    if not isinstance(params, dict) or "dense" not in params.get("weights", {}):
+        raise ValueError(
+            f"{model.name} has no last dense layer by that name: give a network such as efficientnet_lite0"
+        )
+
+    def whole(head: Any) -> Any:
+        return {**params, "weights": {**params["weights"], "dense": head}}
+
+    return model._replace(
+        init=lambda key: model.init(key)["weights"]["dense"],
+        apply=lambda head, x: model.apply(whole(head), x),
+        train_apply=None,
+        statistics=None,
+        name=f"{model.name}-head",
+        convex=True,  # a linear map of fixed features
+    )
