@@ -217,7 +217,9 @@ class Simulation:
     def prepare(self, hyper: dict[str, jax.Array]) -> None:
         """Compiles; with fewer clients side by side where a program says that it would take more than there is."""
         while isinstance(self.engine, Resident) and jax.default_backend() != "cpu":
-            room = 2 * self.budget - self.engine.resident_bytes()  # the budget is half of the memory
+            whole = self.resources.memory_budget or 2 * self.budget  # the usual budget is half of the memory
+            states = 2 * len(self.settings) * self.layout.training * self.bill.state
+            room = int(0.9 * whole) - self.engine.resident_bytes() - states
             most = fitting_chunk(max(self.layout.chunks), self.engine.prepare(hyper, self.rounds), room)
             if most is None:
                 return
