@@ -53,6 +53,7 @@ def run_in_folder(
     with config.arithmetic(), working_in(folder, keep, resume=resume):
         checkpoint = Checkpoint(folder, config, problem, checkpoint_seconds)
         run = train(config, problem, folder, checkpoint, go_on=resume and keep(), on_evaluation=on_evaluation)
+        run.encoding, run.origin = problem.encoding, model_meta(config, problem.data, problem.encoding, config.seed)
         write_results(run, config, problem, folder)
     return run
 
@@ -117,7 +118,7 @@ def check_settings(folder: Path, config: RunConfig) -> None:
 
 def write_results(run: Run, config: RunConfig, problem: Problem, folder: Path) -> None:
     """Summary, per-client table and models of a finished run (of its first seed, where there are several)."""
-    columns = run.scores[0].table(run.data.names, run.metric)
+    columns = run.clients
     rows = zip(*columns.values(), strict=True)
     atomic_write_text(folder / "clients.csv", csv_text([list(columns), *map(list, rows)]))
     deployment = run.deployment

@@ -12,6 +12,7 @@ from rich.table import Table
 from majorant.cli._failures import CLOSED, Commands
 from majorant.cli._streams import adapt_streams, let_go_of_output
 from majorant.cli.check import check
+from majorant.cli.keep import export, personalize, predict
 from majorant.cli.options import Figures, Json, Out
 from majorant.cli.pareto import number, pareto, write_page
 from majorant.cli.terminal import check_figures, console, errors, print_json, say, tell_runs
@@ -30,6 +31,9 @@ app.command()(check)
 app.command()(run)
 app.command()(compare)
 app.add_typer(pareto, name="pareto")
+app.command()(personalize)
+app.command()(predict)
+app.command()(export)
 
 
 def show_version(wanted: bool) -> None:
@@ -105,33 +109,6 @@ def runs(
     if as_json:
         return print_json([each._asdict() for each in found])
     tell_runs(folder, found)
-
-
-@app.command()
-def personalize(
-    folder: Annotated[Path, typer.Argument(help="The run folder: runs/last.")],
-    data: Annotated[
-        Path,
-        typer.Option(
-            "--data", "-d", help="The new client's samples: CSV or Parquet as in training, or npz with x and y."
-        ),
-    ],
-    predict: Annotated[Path | None, typer.Option(help="Samples to predict with the new model.")] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Where predictions go as CSV (default: beside the run).")
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Give a model to a client that was not there at training, from its own samples alone."""
-    from majorant.app.personalize import personalize_from_files
-
-    result = personalize_from_files(folder, data, predict, out)
-    if as_json:
-        return print_json(result)
-    say(f"a personal model for {data} from {result['samples']} samples", wrap=False)
-    for name in ("mixture_weights", "fit", "predictions"):
-        if result.get(name) is not None:
-            say(f"  {name.replace('_', ' ')}: {result[name]}", wrap=False)
 
 
 @app.command()
