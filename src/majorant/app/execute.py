@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from majorant.app._checkpoint import Checkpoint, lines_of, started_with
+from majorant.app._checkpoint import Checkpoint, check_settings, lines_of, started_with
 from majorant.app._text import csv_text
 from majorant.app.build import Problem, build
 from majorant.app.config import RunConfig, to_toml
@@ -45,7 +45,7 @@ def run_in_folder(
     """
     check_folder(folder, resume=resume)
     if resume:
-        check_settings(folder, config)
+        check_settings(folder, started_with(folder), config)
     if problem is None:
         problem = build(config)
         problem = problem._replace(optimum=find_optimum(config, problem.data))
@@ -72,6 +72,8 @@ def train(
 
     def restored(like: Snapshot) -> Snapshot:
         taken = checkpoint.restore(like)
+        atomic_write_text(folder / "config.toml", to_toml(config))
+        (folder / "summary.json").unlink(missing_ok=True)  # a finished run that is extended is not finished
         atomic_write_text(log, "".join(f"{strict_json(line)}\n" for line in lines_of(taken)))
         return taken
 
@@ -82,8 +84,8 @@ def train(
         if on_evaluation is not None:
             on_evaluation(records)
 
-    atomic_write_text(folder / "config.toml", to_toml(config))
     if not go_on:  # also a run that was stopped before its first checkpoint: it begins anew
+        atomic_write_text(folder / "config.toml", to_toml(config))
         log.unlink(missing_ok=True)
     run = simulate(
         problem.algorithm,
@@ -104,16 +106,6 @@ def train(
     )
     checkpoint.save(run.rounds, run.snapshot)
     return run
-
-
-def check_settings(folder: Path, config: RunConfig) -> None:
-    """A run is resumed with the settings that it was started with."""
-    different = config.differences(started_with(folder))
-    if different:
-        raise ValueError(
-            f"{folder} was started with another configuration ({'; '.join(different)}):"
-            " resume with the same settings, or start a new run"
-        )
 
 
 def write_results(run: Run, config: RunConfig, problem: Problem, folder: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import itertools
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -60,7 +61,7 @@ def run(
     if not as_json:
         tell_network(problem)
     folder = given or new_folder(Path("runs"), f"{wanted.algorithm}-{wanted.data}")
-    left = lambda: left_in(folder)
+    left = lambda: left_in(folder, wanted.rounds)
     with at_work_in(folder, left), progress([wanted.algorithm], wanted.rounds, quiet=as_json) as bars:
         advance, again = functools.partial(bars.advance, 0), resume is not None
         result = run_in_folder(wanted, folder, problem=problem, resume=again, on_evaluation=advance)
@@ -132,13 +133,12 @@ def compare(
 def resolve(settings: dict[str, Any], config: Path | None, resume: Path | None) -> RunConfig:
     """The configuration that flags, a file, or a run to be resumed describe together."""
     if resume is not None:
-        from majorant.app._checkpoint import started_with
+        from majorant.app._checkpoint import check_settings, started_with
 
         started = started_with(resume)
         wanted = load_config(config, **settings) if config else validated(RunConfig, started.model_dump(), settings)
-        if different := wanted.differences(started):
-            raise ValueError(f"{resume} was started with another configuration: {'; '.join(different)}")
-        return started
+        check_settings(resume, started, wanted)
+        return wanted
     if config is None and "algorithm" not in settings:
         raise ValueError("name an algorithm (majorant list algorithms) or give --config FILE")
     return load_config(config, **settings) if config else make_config({}, **settings)
@@ -153,10 +153,14 @@ def distinct(names: list[str]) -> list[str]:
     return [n if (k := names[: i + 1].count(n)) == 1 else f"{n}-{k}" for i, n in enumerate(names)]
 
 
-def left_in(folder: Path) -> str:
-    """What is left of an interrupted run, in words."""
-    kept = (folder / "checkpoint").exists()
-    return f"majorant run --resume {folder} goes on with it" if kept else "it had no checkpoint yet: nothing is kept"
+def left_in(folder: Path, rounds: int) -> str:
+    """What is left of an interrupted run, with the command that goes on with it to its last round."""
+    if not (folder / "checkpoint").exists():
+        return "it had no checkpoint yet: nothing is kept"
+    from majorant.app._checkpoint import planned_rounds
+
+    more = f" --rounds {rounds}" if planned_rounds(folder) != rounds else ""
+    return f"majorant run --resume {shlex.quote(str(folder))}{more} goes on with it"
 
 
 def write_pages(
