@@ -7,7 +7,7 @@ is a run that did not finish; it can be resumed from its checkpoint.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from majorant.app.folders import check_folder, working_in
 from majorant.app.logs import append_jsonl
 from majorant.app.optimum import find_optimum
 from majorant.app.saved_model import model_meta
+from majorant.app.trackers import check_trackers, tracking
 from majorant.app.trees import save_tree, tree_exists
 from majorant.engines.options import Evaluation, Resources
 from majorant.engines.run import Run
@@ -36,13 +37,16 @@ def run_in_folder(
     problem: Problem | None = None,
     resume: bool = False,
     on_evaluation: Told | None = None,
+    track: Sequence[str] = (),
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
 ) -> Run:
     """Trains a configuration and writes its run folder; ``resume`` goes on from the folder's checkpoint.
 
-    A problem that is given has its ``optimum``, where there is one. A failure before the first checkpoint leaves no
+    A problem that is given has its ``optimum``, where there is one. ``track`` names trackers of other projects that are
+    told of every evaluation (`trackers`). A failure before the first checkpoint leaves no
     folder behind; a later one leaves a run that can be resumed.
     """
+    check_trackers(track)
     check_folder(folder, resume=resume)
     if resume:
         check_settings(folder, started_with(folder), config)
@@ -52,7 +56,9 @@ def run_in_folder(
     keep = lambda: tree_exists(folder / "checkpoint")
     with config.arithmetic(), working_in(folder, keep, resume=resume):
         checkpoint = Checkpoint(folder, config, problem, checkpoint_seconds)
-        run = train(config, problem, folder, checkpoint, go_on=resume and keep(), on_evaluation=on_evaluation)
+        with tracking(track, config, folder) as told:
+            tell = lambda records: (told(records), on_evaluation(records) if on_evaluation else None)
+            run = train(config, problem, folder, checkpoint, go_on=resume and keep(), on_evaluation=tell)
         run.encoding, run.origin = problem.encoding, model_meta(config, problem.data, problem.encoding, config.seed)
         write_results(run, config, problem, folder)
     return run

@@ -38,6 +38,14 @@ Json = Annotated[
 Figures = Annotated[
     str | None, typer.Option(help="Also write the figures.", metavar="pdf|png|svg", rich_help_panel="Output")
 ]
+Track = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Also tell a tracker of every evaluation (repeatable).",
+        metavar="tensorboard|mlflow|wandb",
+        rich_help_panel="Output",
+    ),
+]
 METAVARS = {int: "INTEGER", float: "NUMBER", str: "TEXT"}
 
 

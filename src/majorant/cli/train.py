@@ -14,7 +14,7 @@ import typer
 from majorant.app.config import RunConfig, load_config, make_config, to_toml, validated
 from majorant.app.table_settings import check_table
 from majorant.cli._failures import at_work_in
-from majorant.cli.options import Config, DryRun, Figures, Json, Out, with_settings
+from majorant.cli.options import Config, DryRun, Figures, Json, Out, Track, with_settings
 from majorant.cli.terminal import (
     check_figures,
     comparison_table,
@@ -39,6 +39,7 @@ def run(
     dry_run: DryRun = False,
     as_json: Json = False,
     figures: Figures = None,
+    track: Track = None,
 ) -> None:
     """Train one method and evaluate every client's own model."""
     if not dry_run:
@@ -53,7 +54,10 @@ def run(
     from majorant.app.files import read_json
     from majorant.app.folders import check_folder, new_folder, point_last_at
 
+    from majorant.app.trackers import check_trackers
+
     check_figures(figures)
+    check_trackers(track or ())
     if (given := resume or out) is not None:
         check_folder(given, resume=resume is not None)
     problem = build(wanted)
@@ -64,7 +68,7 @@ def run(
     left = lambda: left_in(folder, wanted.rounds)
     with at_work_in(folder, left), progress([wanted.algorithm], wanted.rounds, quiet=as_json) as bars:
         advance, again = functools.partial(bars.advance, 0), resume is not None
-        result = run_in_folder(wanted, folder, problem=problem, resume=again, on_evaluation=advance)
+        result = run_in_folder(wanted, folder, problem=problem, resume=again, on_evaluation=advance, track=track or ())
         bars.finish(0, result.rounds)
     point_last_at(folder)
     report = write_pages([folder], folder, figures)
@@ -83,6 +87,7 @@ def compare(
     dry_run: DryRun = False,
     as_json: Json = False,
     figures: Figures = None,
+    track: Track = None,
 ) -> None:
     """Run several methods on the same data and seeds, and print a table of mean ± standard deviation over seeds."""
     if not dry_run:
@@ -98,7 +103,10 @@ def compare(
     from majorant.app.files import read_json
     from majorant.app.folders import check_folder, new_folder, point_last_at, slug, working_in
 
+    from majorant.app.trackers import check_trackers
+
     check_figures(figures)
+    check_trackers(track or ())
     if out is not None:
         check_folder(out)
     shared, encoding = load_data(wanted[0])
@@ -115,7 +123,7 @@ def compare(
     ):
         for i, (each, problem) in enumerate(zip(wanted, problems, strict=True)):
             advance, problem = functools.partial(bars.advance, i), problem._replace(optimum=optimum)
-            result = run_in_folder(each, folder / names[i], problem=problem, on_evaluation=advance)
+            result = run_in_folder(each, folder / names[i], problem=problem, on_evaluation=advance, track=track or ())
             bars.finish(i, result.rounds)
     point_last_at(folder)
     report = write_pages([folder / name for name in names], folder, figures, labels=algorithms)
