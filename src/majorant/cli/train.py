@@ -53,7 +53,6 @@ def run(
     from majorant.app.execute import run_in_folder
     from majorant.app.files import read_json
     from majorant.app.folders import check_folder, new_folder, point_last_at
-
     from majorant.app.trackers import check_trackers
 
     check_figures(figures)
@@ -102,7 +101,6 @@ def compare(
     from majorant.app.execute import run_in_folder
     from majorant.app.files import read_json
     from majorant.app.folders import check_folder, new_folder, point_last_at, slug, working_in
-
     from majorant.app.trackers import check_trackers
 
     check_figures(figures)
