@@ -40,10 +40,10 @@ class Problem(NamedTuple):
 
 def check_names(config: RunConfig) -> None:
     """Complains about unknown names and options before anything is loaded."""
-    from majorant.engines.stopping import parse_bounds
+    catalogue.algorithms.check(config.algorithm)
+    from majorant.engines.stopping import parse_bounds  # after a complaint about the name, which needs no JAX
 
     parse_bounds(config.until)
-    catalogue.algorithms.check(config.algorithm)
     catalogue.models.check(config.model)
     solves = catalogue.algorithms.takes(config.algorithm, "constants")
     if solves and config.objective is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -139,3 +140,23 @@ def check_table(flags: Mapping[str, Any], config: Path | None) -> None:
 
         about.check_roles()
         check_header(about.data, **about.table_options())
+
+
+def check_later_table(folder: Path, data: Path, *, labelled: bool) -> None:
+    """Complains about columns that a table for a saved model lacks, before JAX is loaded; other troubles wait.
+
+    ``folder`` is a run or a personal model.
+    """
+    place = folder / "model" if (folder / "config.toml").exists() else folder
+    names: list[str] = []
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+        encoding = json.loads((place / "manifest.json").read_text(encoding="utf-8"))["meta"]["encoding"]
+        names = [column["name"] for column in encoding["columns"]] + [encoding["label"]["name"]] * labelled
+    if names and data.is_file() and data.name.lower().endswith(TABLES):
+        from majorant.data.tabular.problems import TableError, unknown_column
+        from majorant.data.tabular.reading import header_of
+
+        there = header_of(data)
+        problems = [unknown_column(name, there) for name in names if name not in there]
+        if problems:
+            raise TableError(str(data), problems)

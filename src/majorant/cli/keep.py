@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from majorant.app.table_settings import check_later_table
 from majorant.cli.options import Json
 from majorant.cli.terminal import print_json, say, warn
 
@@ -39,6 +40,9 @@ def personalize(
     """Give a model to a client that was not there at training, from its own samples alone, and say what it is worth."""
     if folds == 1:
         raise ValueError("--folds takes 0 (no scores), or at least 2 parts: one to predict, the others to fit")
+    check_later_table(folder, data, labelled=True)
+    if predict is not None:
+        check_later_table(folder, predict, labelled=False)
     from majorant.app.personalize import personalize_from_files
 
     result = personalize_from_files(folder, data, predict, out, client=client, save=save, folds=folds)
@@ -86,6 +90,7 @@ def predict(
     as_json: Json = False,
 ) -> None:
     """Write the predictions of a saved model, with a probability for each class."""
+    check_later_table(model, data, labelled=False)
     from majorant.app.personalize import predict_from_files
 
     result = predict_from_files(model, data, out)

@@ -23,17 +23,17 @@ app = typer.Typer(
     cls=Commands,
     help="Personalized federated learning by surrogate optimization.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(check)
-app.command()(run)
-app.command()(compare)
-app.add_typer(pareto, name="pareto")
-app.command()(personalize)
-app.command()(predict)
-app.command()(export)
+LOOK, TRAIN, KEEP = "Look at data and names", "Train", "Keep models and results"
+app.command(rich_help_panel=LOOK)(check)
+app.command(rich_help_panel=TRAIN)(run)
+app.command(rich_help_panel=TRAIN)(compare)
+app.add_typer(pareto, name="pareto", rich_help_panel=TRAIN)
+app.command(rich_help_panel=KEEP)(personalize)
+app.command(rich_help_panel=KEEP)(predict)
+app.command(rich_help_panel=KEEP)(export)
 
 
 def show_version(wanted: bool) -> None:
@@ -54,7 +54,7 @@ def top(
     """Personalized federated learning by surrogate optimization."""
 
 
-@app.command("list")
+@app.command("list", rich_help_panel=LOOK)
 def list_names(
     kind: Annotated[
         str | None,
@@ -97,7 +97,7 @@ def list_experiments() -> None:
     console.print(table)
 
 
-@app.command()
+@app.command(rich_help_panel=KEEP)
 def runs(
     folder: Annotated[Path, typer.Argument(help="Where runs are.")] = Path("runs"),
     as_json: Json = False,
@@ -111,7 +111,7 @@ def runs(
     tell_runs(folder, found)
 
 
-@app.command()
+@app.command(rich_help_panel=TRAIN)
 def reproduce(
     experiment: Annotated[str, typer.Argument(help="The experiment's name (majorant list experiments).")],
     out: Out = None,
@@ -135,7 +135,7 @@ def reproduce(
     say(f"results in {folder}", wrap=False)
 
 
-@app.command()
+@app.command(rich_help_panel=KEEP)
 def report(
     folders: Annotated[list[Path], typer.Argument(help="Run folders, or the folder of a comparison or front.")],
     out: Annotated[
@@ -153,7 +153,7 @@ def report(
         page = write_page(folders[0], figures, target)
     else:
         runs = [run for folder in folders for run in run_folders(folder)]
-        page = write_pages(runs, target.parent, figures, page=target.name)
+        page = write_pages(runs, target.parent, figures, labels=labels_of(runs), page=target.name)
     if page is None:
         raise ValueError("the report needs matplotlib: pip install 'majorant[report]'")
     say(f"report: {page.resolve()}", wrap=False)
@@ -164,6 +164,26 @@ def run_folders(folder: Path) -> list[Path]:
     if (folder / "summary.json").exists() or not folder.is_dir():
         return [folder]
     return sorted(path.parent for path in folder.glob("*/summary.json")) or [folder]
+
+
+def labels_of(runs: list[Path]) -> list[str] | None:
+    """Names that tell runs apart: their methods, and the folders beside those that stand twice; None where all differ.
+
+    Of folders with the same name, as in comparisons, as much of the path is shown as tells them apart.
+    """
+    from majorant.app.config import read_settings
+
+    if len(runs) < 2 or not all((run / "config.toml").exists() for run in runs):
+        return None
+    methods = [str(read_settings(run / "config.toml").get("algorithm", run.name)) for run in runs]
+    if len(set(methods)) == len(methods):
+        return methods
+    paths = [run.resolve().parts for run in runs]
+    deep = next((k for k in range(1, 99) if len({path[-k:] for path in paths}) == len(paths)), 99)
+    return [
+        f"{method} ({'/'.join(path[-deep:])})" if methods.count(method) > 1 else method
+        for method, path in zip(methods, paths, strict=True)
+    ]
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ import typer
 from majorant.app.config import RunConfig, load_config, make_config, to_toml, validated
 from majorant.app.table_settings import check_table
 from majorant.cli._failures import at_work_in
-from majorant.cli.options import Config, DryRun, Figures, Json, Out, Track, with_settings
+from majorant.cli.options import Config, DryRun, Figures, Json, Out, Track, method_names, with_settings
 from majorant.cli.terminal import (
     check_figures,
     comparison_table,
@@ -32,7 +32,9 @@ from majorant.cli.terminal import (
 @with_settings(RunConfig)
 def run(
     settings: dict[str, Any],
-    algorithm: Annotated[str | None, typer.Argument(help="Algorithm, with options: fedem:components=3.")] = None,
+    algorithm: Annotated[
+        str | None, typer.Argument(help="Algorithm, with options: fedem:components=3.", autocompletion=method_names)
+    ] = None,
     config: Config = None,
     out: Out = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with this run folder.", rich_help_panel="Output")] = None,
@@ -80,7 +82,10 @@ def run(
 @with_settings(RunConfig)
 def compare(
     settings: dict[str, Any],
-    algorithms: Annotated[list[str], typer.Argument(help="Two or more algorithms, each with options: fedavg:lr=0.03.")],
+    algorithms: Annotated[
+        list[str],
+        typer.Argument(help="Two or more algorithms, each with options: fedavg:lr=0.03.", autocompletion=method_names),
+    ],
     config: Config = None,
     out: Out = None,
     dry_run: DryRun = False,
