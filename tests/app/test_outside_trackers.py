@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import struct
+from collections.abc import Iterator
 
 import mlflow
 import pytest
 from wandb.proto import wandb_internal_pb2
-from wandb.sdk.internal.datastore import DataStore
 
 from commands import invoke
 from majorant.app.trackers import numbers_of
@@ -22,8 +23,25 @@ def logged(run) -> dict[tuple[str, int], float]:
     return {(name, line["round"]): value for line in lines for name, value in numbers_of([line]).items()}
 
 
+def records(data: bytes) -> Iterator[wandb_internal_pb2.Record]:
+    """The records of a file of Weights & Biases: LevelDB's log format, blocks of 32 KiB after a header of 7 bytes."""
+    place, parts = 7, b""
+    while place < len(data):
+        left = 32768 - place % 32768
+        if left < 7:
+            place += left
+            continue
+        _, length, kind = struct.unpack_from("<IHB", data, place)
+        parts += data[place + 7 : place + 7 + length]
+        place += 7 + length
+        if kind in (1, 4):  # whole, or the last part
+            yield wandb_internal_pb2.Record.FromString(parts)
+            parts = b""
+
+
 def test_mlflow_has_settings_and_every_evaluation(tmp_path, monkeypatch):
-    store = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    store = (tmp_path / "mlruns").as_uri()
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
     mlflow.set_tracking_uri(store)
     run = tmp_path / "run"
@@ -42,10 +60,8 @@ def test_wandb_offline_has_settings_and_every_evaluation(tmp_path, monkeypatch):
     run = tmp_path / "run"
     invoke("run", "fedavg", *TINY, "--track", "wandb", "--out", run)
     (path,) = run.glob("wandb/offline-run-*/run-*.wandb")
-    store, told, config = DataStore(), {}, {}
-    store.open_for_scan(str(path))
-    while (data := store.scan_data()) is not None:
-        record = wandb_internal_pb2.Record.FromString(data)
+    told, config = {}, {}
+    for record in records(path.read_bytes()):
         for update in record.run.config.update:
             config[update.key] = json.loads(update.value_json)
         items = {item.key or "/".join(item.nested_key): item.value_json for item in record.history.item}

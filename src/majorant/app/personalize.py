@@ -88,6 +88,8 @@ def predict_from_files(folder: Path, data: Path, out: Path | None) -> dict[str, 
 
 def fit_in_words(model: PersonalModel, x: np.ndarray, y: np.ndarray) -> str:
     """How well a model fits the samples that it was made from."""
+    if model.algorithm.deployment.losses is not None:
+        return f"objective {-model.score(x):.6g} on these samples"
     if model.classes:
         return f"accuracy {np.mean(model.predict(x) == y):.3f} on these samples"
     return f"RMSE {np.sqrt(np.mean((model.predict(x) - y) ** 2)):.4g} on these samples"
@@ -162,5 +164,8 @@ def write_predictions(model: PersonalModel, x: np.ndarray, target: Path) -> None
         predicted = model.predict(x)
         shares = [[]] * len(x)
     head = ["prediction", *(f"p_{c}" for c in model.classes)]
+    if predicted.ndim == 2:  # what a method without labels says of a row: shares of components, codes, factors
+        head = [f"prediction_{k}" for k in range(predicted.shape[1])]
+        predicted, shares = predicted[:, 0], predicted[:, 1:].tolist()
     rows = ([value, *row] for value, row in zip(predicted.tolist(), shares, strict=True))
     atomic_write_text(target, csv_text([head, *rows]))

@@ -27,11 +27,11 @@ FOLDS = 5
 
 
 def worth(trained: Trained, x: np.ndarray, y: np.ndarray, folds: int = FOLDS) -> dict[str, Any] | None:
-    """Scores of the four models on samples that they have not seen; None where there are fewer than two samples.
+    """Scores of the four models on samples that they have not seen; None for fewer than two samples, or without labels.
 
     ``gain`` is that over training alone, with its standard error over samples.
     """
-    if len(x) < 2:
+    if len(x) < 2 or trained.federation.algorithm.deployment.losses is not None:
         return None
     fold = dealt(label_codes(y, trained.classes, trained.target_scale), min(folds, len(x)))
     parts = [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(fold.max() + 1)]

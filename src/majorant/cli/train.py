@@ -45,7 +45,7 @@ def run(
 ) -> None:
     """Train one method and evaluate every client's own model."""
     if not dry_run:
-        check_table(settings, config)
+        check_table(settings, config, [algorithm])
     from majorant.app.build import build, check_names
 
     wanted = resolve(settings | ({"algorithm": algorithm} if algorithm else {}), config, resume)

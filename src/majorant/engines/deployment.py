@@ -72,7 +72,15 @@ class PersonalModel(NamedTuple):
         return self._labels(self._samples(x)[0])
 
     def score(self, x: Any, y: Any = None) -> float:
-        """Accuracy, or for regression R², on labelled samples; a table brings its labels itself."""
+        """Accuracy, or for regression R², on labelled samples; a table brings its labels itself.
+
+        Of a model without labels, minus the mean loss: the mean log-likelihood of a mixture.
+        """
+        losses = self.algorithm.deployment.losses
+        if losses is not None:
+            with precision_of(self.model):
+                rows = default_float(self._samples(x)[0])
+                return -float(losses(self.model, rows, jnp.zeros(len(rows))).mean())
         x, found = self._samples(x, labelled=y is None)
         truth = np.asarray(found if y is None else y)
         if len(truth) == 0 or len(truth) != len(x):
