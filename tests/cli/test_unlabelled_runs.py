@@ -88,8 +88,19 @@ def test_factors_span_what_principal_components_span(points, tmp_path):
     assert np.linalg.svd(found.T @ best)[1].min() > 0.98
 
 
+def test_numbers_of_clusters_are_compared(points, tmp_path):
+    few, many = "k-means:clusters=1", "k-means:clusters=3"
+    text = invoke("compare", few, many, "--data", points, *FLAGS, "--out", tmp_path / "c")
+    assert "test objective" in text
+    one, three = (
+        json.loads((tmp_path / "c" / name / "summary.json").read_text())["test_objective"]["mean"]
+        for name in ("k-means-clusters-1", "k-means-clusters-3")
+    )
+    assert three < one / 2
+
+
 def test_labels_are_asked_of_methods_that_need_them(points, tmp_path):
     flags = ["--data", points, "--client-column", "site"]
     assert "give --label-column" in refused("run", "fedem", *flags)
-    assert "give --label-column" in refused("compare", "k-means", "fedem", *flags)
+    assert "k-means learn without labels, fedem with" in refused("compare", "k-means", "fedem", *flags)
     assert "it has no column 'sit'" in refused("run", "k-means", "--data", points, "--client-column", "sit")

@@ -95,7 +95,7 @@ def comparison_table(summaries: dict[str, dict[str, Any]]) -> Table:
     title = (
         "test accuracy of each client's own model, in %"
         if metric == "accuracy"
-        else "test RMSE of each client's own model"
+        else f"test {'RMSE' if metric == 'rmse' else metric} of each client's own model"
     )
     table = Table(title=title, title_justify="left")
     unseen = any(f"unseen_{metric}" in s for s in summaries.values())

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from majorant.app.catalogue import needs_no_labels
 from majorant.app.config import RunConfig, load_config, make_config, to_toml, validated
 from majorant.app.table_settings import check_table
 from majorant.cli._failures import at_work_in
@@ -94,8 +95,9 @@ def compare(
     track: Track = None,
 ) -> None:
     """Run several methods on the same data and seeds, and print a table of mean ± standard deviation over seeds."""
+    check_comparable(algorithms)
     if not dry_run:
-        check_table(settings, config)
+        check_table(settings, config, algorithms)
     from majorant.app.build import build, check_names, load_data
 
     wanted = [resolve(settings | {"algorithm": name}, config, None) for name in algorithms]
@@ -139,6 +141,14 @@ def compare(
     if (measured := objective_table(summaries)) is not None:
         console.print(measured)
     tell_where(folder, report)
+
+
+def check_comparable(algorithms: list[str]) -> None:
+    """Methods with and without labels have no score in common."""
+    without = [name for name in algorithms if needs_no_labels(name)]
+    if without and len(without) < len(algorithms):
+        others = [name for name in algorithms if name not in without]
+        raise ValueError(f"{', '.join(without)} learn without labels, {', '.join(others)} with: compare them apart")
 
 
 def resolve(settings: dict[str, Any], config: Path | None, resume: Path | None) -> RunConfig:
