@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import struct
+from contextlib import contextmanager
 
 import pytest
 from tensorboardX.proto.event_pb2 import Event
 
 from commands import invoke, refused
-from majorant.app.trackers import numbers_of
+from majorant.app.trackers import TRACKERS, numbers_of, tracking
 
 TINY = ["--data", "synthetic:clients=3,dimension=2", "--rounds", "4", "--evaluate-every", "2"]
 
@@ -47,6 +48,32 @@ def test_unknown_and_missing_trackers_are_refused_before_any_work(tmp_path, monk
     assert "--track takes tensorboard, mlflow, wandb" in refused("run", "fedavg", *TINY, "--track", "tensorbord")
     assert "majorant[wandb]" in refused("run", "fedavg", *TINY, "--track", "wandb", "--out", tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_tracker_that_fails_does_not_stop_the_run(tmp_path, monkeypatch):
+    heard = []
+
+    @contextmanager
+    def failing(config, folder):
+        yield lambda numbers, step: heard.append(step) or 1 / 0
+
+    @contextmanager
+    def absent(config, folder):
+        raise OSError("nobody is there")
+        yield
+
+    monkeypatch.setitem(TRACKERS, "tensorboard", failing)
+    monkeypatch.setitem(TRACKERS, "mlflow", absent)
+    with tracking(["tensorboard"], None, tmp_path) as told:
+        with pytest.warns(UserWarning, match="tensorboard is told no more"):
+            told([{"round": 1, "seed": 0}])
+        told([{"round": 2, "seed": 0}])
+    assert heard == [1]
+    with (
+        pytest.raises(ValueError, match="--track mlflow cannot start: nobody is there"),
+        tracking(["mlflow"], None, tmp_path),
+    ):
+        pass
 
 
 def test_seeds_are_told_apart():

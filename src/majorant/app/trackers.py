@@ -1,13 +1,16 @@
 """Trackers of other projects that a run tells its evaluations: TensorBoard, MLflow, Weights & Biases.
 
 Each gets the settings once, the numbers of every evaluation at their round, and the summary's scores at the end. They
-are told after the run folder, which stays the record of a run. TensorBoard's files go to ``tensorboard/`` in the run
+are told after the run folder, which stays the record of a run: a tracker that cannot start is an error before any
+work, one that fails later is warned of and left out. TensorBoard's files go to ``tensorboard/`` in the run
 folder; where MLflow and Weights & Biases store is theirs to say (``MLFLOW_TRACKING_URI``, ``WANDB_MODE``).
 """
 
 from __future__ import annotations
 
 import math
+import os
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -32,14 +35,23 @@ def check_trackers(names: Sequence[str]) -> None:
 @contextmanager
 def tracking(names: Sequence[str], config: RunConfig, folder: Path) -> Iterator[Told]:
     """A function that tells all trackers of an evaluation, a record for each seed; open for a ``with`` block."""
-    with ExitStack() as stack:
-        logs = [stack.enter_context(TRACKERS[name](config, folder)) for name in names]
+    logs: dict[str, Log] = {}
 
-        def told(records: list[dict[str, Any]]) -> None:
-            numbers = numbers_of(records)
-            for log in logs:
+    def told(records: list[dict[str, Any]]) -> None:
+        numbers = numbers_of(records)
+        for name, log in list(logs.items()):
+            try:
                 log(numbers, records[0]["round"])
+            except Exception as error:
+                del logs[name]
+                warnings.warn(f"{name} is told no more: {error}", stacklevel=2)
 
+    with ExitStack() as stack:
+        for name in names:
+            try:
+                logs[name] = stack.enter_context(TRACKERS[name](config, folder))
+            except Exception as error:
+                raise ValueError(f"--track {name} cannot start: {error}") from error
         yield told
 
 
@@ -80,8 +92,8 @@ def tensorboard(config: RunConfig, folder: Path) -> Iterator[Log]:
 
 @contextmanager
 def mlflow(config: RunConfig, folder: Path) -> Iterator[Log]:
-    """A run of MLflow, in the experiment ``majorant`` unless another is set."""
-    client = require("mlflow", "mlflow", "--track mlflow needs mlflow-skinny")
+    """A run of MLflow, in the experiment that is set (``MLFLOW_EXPERIMENT_NAME``)."""
+    client = require("mlflow", "mlflow", "--track mlflow needs mlflow")
     with client.start_run(run_name=folder.name):
         client.log_params({name: str(value)[:500] for name, value in settings_of(config).items()})
         client.set_tag("majorant.folder", str(folder))
@@ -91,8 +103,6 @@ def mlflow(config: RunConfig, folder: Path) -> Iterator[Log]:
 @contextmanager
 def wandb(config: RunConfig, folder: Path) -> Iterator[Log]:
     """A run of Weights & Biases, in the project ``majorant`` unless ``WANDB_PROJECT`` names another."""
-    import os
-
     client = require("wandb", "wandb", "--track wandb needs wandb")
     project = os.environ.get("WANDB_PROJECT", "majorant")
     run = client.init(project=project, name=folder.name, dir=str(folder), config=settings_of(config))
