@@ -57,7 +57,12 @@ def run_in_folder(
     with config.arithmetic(), working_in(folder, keep, resume=resume):
         checkpoint = Checkpoint(folder, config, problem, checkpoint_seconds)
         with tracking(track, config, folder) as told:
-            tell = lambda records: (told(records), on_evaluation(records) if on_evaluation else None)
+
+            def tell(records: list[dict[str, Any]]) -> None:
+                told(records)
+                if on_evaluation is not None:
+                    on_evaluation(records)
+
             run = train(config, problem, folder, checkpoint, go_on=resume and keep(), on_evaluation=tell)
         run.encoding, run.origin = problem.encoding, model_meta(config, problem.data, problem.encoding, config.seed)
         write_results(run, config, problem, folder)
@@ -71,7 +76,7 @@ def train(
     checkpoint: Checkpoint,
     *,
     go_on: bool,
-    on_evaluation: Told | None,
+    on_evaluation: Told,
 ) -> Run:
     """Trains in a folder that is ours, from its checkpoint or from the beginning."""
     log = folder / "metrics.jsonl"
@@ -87,8 +92,7 @@ def train(
         for record in records:
             append_jsonl(log, record)
         checkpoint.after(records[0]["round"], snapshot)
-        if on_evaluation is not None:
-            on_evaluation(records)
+        on_evaluation(records)
 
     if not go_on:  # also a run that was stopped before its first checkpoint: it begins anew
         atomic_write_text(folder / "config.toml", to_toml(config))

@@ -102,11 +102,9 @@ def trained_by(meta: PersonalMeta, manifest: Path, algorithm: Algorithm | None) 
 def model_shape(together: Federation, meta: PersonalMeta) -> Any:
     """The structure of a personal model, found without computing anything."""
     kind = jnp.int32 if meta.classes else jnp.result_type(float)
-    data = ClientData(
-        jax.ShapeDtypeStruct((1, *meta.spec[0]), jnp.result_type(float)),
-        jax.ShapeDtypeStruct((1,), kind),
-        *[jax.ShapeDtypeStruct((), jnp.int32)] * 3,
-    )
+    number = np.zeros((), np.int32)
+    sample = np.zeros((1, *meta.spec[0]), jnp.result_type(float))
+    data: Any = ClientData(sample, np.zeros(1, kind), number, number, number)  # type: ignore[arg-type]
     return jax.eval_shape(deploying(together), jax.random.key(0), server_shape(together), data, None)
 
 

@@ -81,10 +81,12 @@ def factorization(
 ) -> Algorithm:
     """Factors of a matrix of all rows: ½ ‖x − θ h‖² + code_l2 · ‖h‖², and l2 · ‖θ‖²."""
     inner = linear.matrix_factorization(features_of(data), rank, code_l2=code_l2, l2=l2)
+    whole_rows = inner.predict
+    assert whole_rows is not None
     surrogate = inner._replace(
         statistic=lambda params, batch: inner.statistic(params, batch._replace(x=complete(batch.x))),
         losses=lambda params, x, y: inner.losses(params, complete(x), y),
-        predict=None if inner.predict is None else lambda params, x: inner.predict(params, complete(x)),
+        predict=lambda params, x: whole_rows(params, complete(x)),
         check=None,
     )
     return fedmm(surrogate, data, step=step, batch_size=batch_size or None)._replace(name="factorization")

@@ -43,7 +43,9 @@ class Graph:
     """The nodes of a graph that is being made; values are names of nodes' results, or constants."""
 
     def __init__(self, onnx: Any) -> None:
-        self.onnx, self.nodes, self.constants = onnx, [], []
+        self.onnx = onnx
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
 
     def constant(self, value: Any) -> str:
         """The name of a constant."""
@@ -108,7 +110,11 @@ def onnx_model(model: PersonalModel) -> bytes:
     )
     opsets = [onnx.helper.make_opsetid("", OPSET)]
     file = onnx.helper.make_model(made, opset_imports=opsets, producer_name="majorant", ir_version=IR_VERSION)
-    about = {"features": feature_names(model), "classes": list(model.classes), "method": model.algorithm.name}
+    about: dict[str, Any] = {
+        "features": feature_names(model),
+        "classes": list(model.classes),
+        "method": model.algorithm.name,
+    }
     if model.encoding is not None:
         about["encoding"] = model.encoding.to_dict()
     onnx.helper.set_model_props(file, {key: strict_json(value) for key, value in about.items()})
