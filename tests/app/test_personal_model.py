@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 import majorant as mj
 from commands import invoke, read, refused, write_visits
+from majorant.app import worth as worth_module
 from majorant.app.worth import compared, dealt
 from majorant.engines.deployment import PersonalModel
 from majorant.methods.fedem import Mixture
@@ -114,6 +116,30 @@ def test_a_model_made_in_python_is_read_back_with_its_method(tmp_path):
     assert again.score(x, model.predict(x)) == 1
     with pytest.raises(ValueError, match="was not trained on a table"):
         again.predict("new.csv")
+
+
+class Memory:
+    """A method that learns its samples by heart, and says -1 of all others."""
+
+    classes, target_scale, features = (), None, (1,)
+    federation = SimpleNamespace(algorithm=SimpleNamespace(deployment=SimpleNamespace(losses=None)))
+
+    def personalize(self, x, y, room):
+        known = dict(zip(x[:, 0].tolist(), y.tolist(), strict=True))
+        return SimpleNamespace(predict=lambda x: np.array([known.get(v, -1.0) for v in x[:, 0].tolist()]))
+
+
+def test_samples_are_predicted_by_models_that_have_not_seen_them(monkeypatch):
+    x, y = np.arange(12.0)[:, None], np.arange(12.0)
+    nothing = SimpleNamespace(predict=lambda x: np.zeros(len(x)))
+    monkeypatch.setattr(worth_module, "shared_model", lambda trained: nothing)
+    monkeypatch.setattr(worth_module, "alone", lambda trained, x, y, parts: np.zeros(len(y)))
+    found = worth_module.worth(Memory(), x, y, 4)
+    assert found["personal"] == pytest.approx(np.sqrt(np.mean((y + 1) ** 2)))  # nothing was known
+    assert found["shared"] == found["alone"] == pytest.approx(np.sqrt(np.mean(y**2)))
+    assert found["trivial"] > np.std(y)  # means of the other folds are no better than the mean of all
+    assert found["gain"] == pytest.approx(found["alone"] - found["personal"])
+    assert worth_module.worth(Memory(), x[:1], y[:1]) is None
 
 
 def test_folds_have_about_the_same_labels():
