@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUN_MAJORANT = $(BIN)/majorant
 
-.PHONY: demo test format check unit mutants coverage docs dist install install-dev benchmark clean
+.PHONY: demo test format check unit test-trackers mutants coverage docs dist install install-dev benchmark clean
 
 demo: $(VENV)/.installed  ## train FedEM, FedAvg and Local on the synthetic data and show the comparison
 	$(RUN_MAJORANT) compare fedem fedavg local --data synthetic
@@ -43,6 +43,10 @@ dist: $(VENV)/.installed-dev  ## wheel and source archive in dist/; the wheel ru
 format: $(VENV)/.installed-dev  ## put the code into the project's format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+test-trackers: $(VENV)/.installed-dev  ## MLflow and Weights & Biases against their own local stores; installs both
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[mlflow,wandb]"
+	$(BIN)/python -m pytest tests/app/test_outside_trackers.py
 
 mutants: $(VENV)/.installed-dev  ## plants bugs one at a time; MUTANTS='solvers.* padding' chooses some
 	$(BIN)/python tests/mutants/run.py $(MUTANTS)

@@ -32,6 +32,8 @@ PAGE_OF = (  # where a method's name is not its page's
     {"fedavg+": "fedavg-plus", "clustered": "clustered-fl"}
     | dict.fromkeys(SOLVERS, "unified-solvers")
     | dict.fromkeys(("afl", "q-ffl", "fedmgda+"), "fair")
+    | {"gaussian-mixture": "mixtures"}
+    | dict.fromkeys(("k-means", "dictionary"), "factorization")
 )
 SMALLER = {
     "clients=300": "clients=20",
@@ -147,7 +149,7 @@ def test_commands_exist(page):
 def check_command(words: list[str]) -> None:
     group = typer.main.get_command(app)
     if words[0].startswith("-"):
-        assert words[0] in ("--help", "-h", "--version"), words
+        assert words[0] in ("--help", "-h", "--version", "--install-completion"), words
         return
     assert words[0] in group.commands, f"there is no command {words[0]!r}"
     if words[1:] == ["--help"]:

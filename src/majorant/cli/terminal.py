@@ -95,7 +95,7 @@ def comparison_table(summaries: dict[str, dict[str, Any]]) -> Table:
     title = (
         "test accuracy of each client's own model, in %"
         if metric == "accuracy"
-        else "test RMSE of each client's own model"
+        else f"test {'RMSE' if metric == 'rmse' else metric} of each client's own model"
     )
     table = Table(title=title, title_justify="left")
     unseen = any(f"unseen_{metric}" in s for s in summaries.values())
@@ -203,8 +203,11 @@ def note_of(lines: list[dict[str, Any]]) -> str:
     mean = lambda get: sum(get(line) for line in lines) / len(lines)
     if "test_accuracy" in lines[0]:
         note = f"test accuracy {100 * mean(lambda line: line['test_accuracy']['mean']):.1f} %"
-    else:
+    elif "test_rmse" in lines[0]:
         note = f"test RMSE {mean(lambda line: line['test_rmse']['mean']):.4g}"
+    else:
+        part = "test" if "test_objective" in lines[0] else "train"
+        note = f"{part} objective {mean(lambda line: line[f'{part}_objective']['mean']):.6g}"
     if "suboptimality" in lines[0]:
         note += f", F − F* {mean(lambda line: line['suboptimality']):.1e}"
     return note + (f", {lines[0]['rejected']} updates rejected" if lines[0]["rejected"] else "")
