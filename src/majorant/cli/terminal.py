@@ -160,7 +160,7 @@ def objective_table(summaries: dict[str, dict[str, Any]]) -> Table | None:
 
 def tell_runs(folder: Path, runs: Sequence[PastRun]) -> None:
     """Past runs, each a row of numbers that fits the screen and its folder below."""
-    from majorant.app.report.html import bytes_format
+    from majorant.app.report.words import bytes_format
 
     if not runs:
         return say(f"there are no runs in {folder}")
