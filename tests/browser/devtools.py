@@ -1,4 +1,4 @@
-"""A browser without a window, driven by Chrome's DevTools protocol over two pipes: nothing to install beside Chromium."""
+"""A browser without a window, driven by the DevTools protocol over two pipes: it needs Chromium and nothing else."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
-FLAGS = ("--headless=new", "--remote-debugging-pipe", "--no-sandbox", "--no-first-run", "--disable-gpu", "--disable-sync",
-         "--disable-background-networking", "--disable-component-update", "--hide-scrollbars", "--mute-audio")  # fmt: skip
+FLAGS = ("headless=new", "remote-debugging-pipe", "no-sandbox", "no-first-run", "disable-gpu", "disable-sync",
+         "mute-audio", "disable-background-networking", "disable-component-update", "hide-scrollbars")  # fmt: skip
 PATIENCE = 120.0  # seconds for an answer: the machine may be busy
 
 
@@ -30,7 +30,7 @@ class Browser:
         ends = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in (ours[0], theirs[1])]  # neither is 3 or 4 yet
         quiet = [(os.POSIX_SPAWN_OPEN, out, os.devnull, os.O_WRONLY, 0o600) for out in (1, 2)]
         actions = [(os.POSIX_SPAWN_DUP2, end, place) for end, place in zip(ends, (3, 4), strict=True)] + quiet
-        command = [program, *FLAGS, f"--user-data-dir={profile}", "about:blank"]
+        command = [program, *(f"--{flag}" for flag in FLAGS), f"--user-data-dir={profile}", "about:blank"]
         self.process = os.posix_spawn(program, command, dict(os.environ), file_actions=actions)
         for end in (*ends, ours[0], theirs[1]):
             os.close(end)

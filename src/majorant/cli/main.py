@@ -174,19 +174,15 @@ def report(
     check_file(target, b"<!doctype html", "a report page")
     if len(folders) == 1 and (folders[0] / "front.json").exists():
         page = write_page(folders[0], figures, target)
+        if page is None:
+            raise ValueError("the report of a front needs matplotlib: pip install 'majorant[report]'")
     else:
-        runs = [run for folder in folders for run in run_folders(folder)]
-        page = write_pages(runs, target.parent, figures, page=target.name)
-    if page is None:
-        raise ValueError("the report needs matplotlib: pip install 'majorant[report]'")
+        from majorant.app.report.comparison import runs_in
+
+        runs, labels = zip(*(run for folder in folders for run in runs_in(folder)), strict=True)
+        compared_in = folders[0] if len(folders) == 1 else None
+        page = write_pages(list(runs), target.parent, figures, list(labels), target.name, compared_in)
     say(f"report: {page.resolve()}", wrap=False)
-
-
-def run_folders(folder: Path) -> list[Path]:
-    """The folder itself, or the runs inside it."""
-    if (folder / "summary.json").exists() or not folder.is_dir():
-        return [folder]
-    return sorted(path.parent for path in folder.glob("*/summary.json")) or [folder]
 
 
 def main() -> None:

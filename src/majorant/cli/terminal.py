@@ -67,7 +67,7 @@ def tell_network(problem: Problem) -> None:
 def tell_where(folder: Path, report: Path | None) -> None:
     """Where a person finds what a run left."""
     say(f"run folder: {folder}", wrap=False)
-    missing = "no report: it needs matplotlib (pip install 'majorant[report]')"
+    missing = "no report: that of a front needs matplotlib (pip install 'majorant[report]')"
     say(missing if report is None else f"report: {report.resolve()}", wrap=False)
 
 

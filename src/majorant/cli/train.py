@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import itertools
 from pathlib import Path
 from typing import Annotated, Any
@@ -117,7 +116,7 @@ def compare(
             result = run_in_folder(each, folder / names[i], problem=problem, on_evaluation=advance)
             bars.finish(i, result.rounds)
     point_last_at(folder)
-    report = write_pages([folder / name for name in names], folder, figures, labels=algorithms)
+    report = write_pages([folder / name for name in names], folder, figures, labels=algorithms, compared_in=folder)
     summaries = {a: read_json(folder / n / "summary.json") for a, n in zip(algorithms, names, strict=True)}
     if as_json:
         return print_json(summaries)
@@ -160,16 +159,21 @@ def left_in(folder: Path) -> str:
 
 
 def write_pages(
-    runs: list[Path], target: Path, figures: str | None, labels: list[str] | None = None, page: str = "report.html"
-) -> Path | None:
-    """The report page (None where matplotlib is not installed) and, if asked, the figures as files."""
-    if importlib.util.find_spec("matplotlib") is None:
-        return None
-    from majorant.app.report.figures import save_figures
+    runs: list[Path],
+    target: Path,
+    figures: str | None,
+    labels: list[str] | None = None,
+    page: str = "report.html",
+    compared_in: Path | None = None,
+) -> Path:
+    """The report page and, if asked, the figures as files; ``compared_in`` is the folder of the runs' comparison."""
+    from majorant.app.report.comparison import load_comparison
     from majorant.app.report.html import write_report
     from majorant.app.report.record import load_run
 
     records = [load_run(run, label) for run, label in itertools.zip_longest(runs, labels or [])]
     if figures:
+        from majorant.app.report.figures import save_figures
+
         save_figures(records, target / "figures", figures)
-    return write_report(records, target / page)
+    return write_report(records, target / page, load_comparison(compared_in) if compared_in else None)

@@ -147,9 +147,14 @@ def dots(x: Iterable[float], y: Iterable[float], kind: str, size: float = 6, col
     )
 
 
-def level(y: float) -> str:
-    """A dotted line across."""
-    return f'<path class="level" d="M0 {n(y)}H1000"/>'
+def level(y: float, turn: int = 0) -> str:
+    """A dotted line across; dashed where it is the second."""
+    return f'<path class="{level_class(turn)}" d="M0 {n(y)}H1000"/>'
+
+
+def level_class(turn: int) -> str:
+    """The look of the level at a place among the levels."""
+    return "level second" if turn else "level"
 
 
 def legend(items: Sequence[tuple[str, str, str]]) -> str:

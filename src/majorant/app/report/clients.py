@@ -113,13 +113,13 @@ def columns(clients: Clients) -> list[dict[str, Any]]:
     unit = f", {clients.metric.gain_unit}" if clients.metric.percent else ""
     wanted: list[tuple[str, list[str], str]] = [
         ("Client", [row.name + (" (unseen)" if row.unseen else "") for row in rows], "words"),
-        ("Training rows", [count(row.train) for row in rows], ""),
-        ("Test rows", [count(row.test) for row in rows], ""),
-        ("Trivial", [show(row.trivial) for row in rows], ""),
-        *((label, [show(row.scores.get(label, math.nan)) for row in rows], "") for label in clients.labels),
         (f"Gain{unit}", [clients.metric.show_gain(row.gain) for row in rows], ""),
         ("Interval", [clients.metric.show_interval(row.interval) for row in rows], ""),
         ("Verdict", [row.verdict for row in rows], "words chip"),
+        *((label, [show(row.scores.get(label, math.nan)) for row in rows], "") for label in clients.labels),
+        ("Trivial", [show(row.trivial) for row in rows], ""),
+        ("Training rows", [count(row.train) for row in rows], ""),
+        ("Test rows", [count(row.test) for row in rows], ""),
     ]
     kept = [column for column in wanted if any(text not in ("", "–") for text in column[1])] or wanted[:1]
     return [

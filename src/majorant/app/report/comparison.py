@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from majorant.app.files import read_json
+from majorant.app.folders import slug
 from majorant.app.records import Record, checked
 
 Interval = Annotated[tuple[float, float], Field(strict=False)]
@@ -81,3 +82,18 @@ def load_comparison(folder: Path) -> Comparison | None:
     if not isinstance(content, dict) or "verdict" not in content:
         return None
     return checked(Comparison, content, path)
+
+
+def runs_in(folder: Path) -> list[tuple[Path, str | None]]:
+    """The run folders of a comparison with their labels, or those in any other folder, or the folder itself."""
+    comparison = load_comparison(folder)
+    if comparison is not None:
+        places = {label: folder / (method.folder or slug(label)) for label, method in comparison.methods.items()}
+        known: list[tuple[Path, str | None]] = [
+            (place, label) for label, place in places.items() if (place / "summary.json").is_file()
+        ]
+        if known:
+            return known
+    elif (folder / "summary.json").exists() or not folder.is_dir():
+        return [(folder, None)]
+    return [(path.parent, None) for path in sorted(folder.glob("*/summary.json"))] or [(folder, None)]

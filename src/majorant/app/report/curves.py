@@ -51,20 +51,19 @@ def curve_figure(records: Sequence[RunRecord], against: str, levels: Levels = ()
                 tips["x"].append(at)
                 tips["y"].append(height)
                 tips["tips"].append(f"{record.label}\nround {r:.0f}: {scale.show(value)}{several}")
-    inside = [(text, float(up(v)[0])) for text, v in levels if y_axis.low <= v <= y_axis.high]
-    marks = [(y, f"{text}") for text, y in inside]
+    inside = [(t, float(up(v)[0]), text) for t, (text, v) in enumerate(levels) if y_axis.low <= v <= y_axis.high]
     name_ = "rounds" if against == "rounds" else "traffic"
     body = legend([(r.label, *look(i)) for i, r in enumerate(records)]) + frame(
         name_,
         f'<svg class="clip" viewBox="0 0 1000 1000" preserveAspectRatio="none">{drawing}</svg>'
-        + "".join(level(y) for _, y in inside),
+        + "".join(level(y, turn) for turn, y, _ in inside),
         label=f"Test {scale.words} against {name_}",
         height=280,
         x_ticks=[(x_axis.at(t), tick_text(t)) for t in x_axis.ticks(4)],
         y_ticks=[(float(up(t)[0]), tick_text(t, percent=scale.percent)) for t in y_axis.ticks()],
         x_name="Rounds" if against == "rounds" else f"Sent and received by all clients, {name}",
         y_name=f"Test {scale.words}, mean over clients",
-        marks=marks,
+        marks=[(y, text) for _, y, text in inside],
     )
     tips = {"x": thousandths(tips["x"]), "y": thousandths(tips["y"]), "tips": tips["tips"]}
     return figure(name_, body, caption(records, against, limits.beyond, y_axis)), tips

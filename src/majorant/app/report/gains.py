@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -47,7 +48,7 @@ def legend(rows: list[ClientRow]) -> str:
     """Colours in words, with how many clients have each."""
     found = {kind: sum(row.verdict == kind for row in rows) for kind in KINDS}
     items = "".join(
-        f'<li><i class="{kind or "unjudged"}"></i>{count:,} {escape(KINDS[kind])}</li>'
+        f'<li><i class="key {kind or "unjudged"}"></i>{count:,} {escape(KINDS[kind])}</li>'
         for kind, count in found.items()
         if count
     )
@@ -78,7 +79,7 @@ def named_rows(clients: Clients, rows: list[ClientRow], limits: Limits) -> str:
             f'<span class="track {kind_of(row)}">{zero}{whisker}{dot}</span>'
             f'<span class="number">{escape(clients.metric.show_gain(row.gain))}</span></div>'
         )
-    return f'<div class="rows">{"".join(lines)}</div>'
+    return f'<div class="rows" style="--name:{room_for(row.name for row in rows)}">{"".join(lines)}</div>'
 
 
 def ranked_points(clients: Clients, rows: list[ClientRow], known: list[int], limits: Limits) -> tuple[str, Points]:
@@ -123,6 +124,15 @@ def caption(clients: Clients, rows: list[ClientRow], limits: Limits) -> str:
     if missing:
         words += f" Not shown, without a gain: {listed(missing)}."
     return words
+
+
+def room_for(names: Iterable[str]) -> str:
+    """The width of the longest name, as CSS; the page limits it.
+
+    >>> room_for(["a", "berlin"])
+    '7ch'
+    """
+    return f"{max(map(len, names), default=0) + 1}ch"
 
 
 def listed(names: list[str], most: int = 8) -> str:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +16,13 @@ from majorant.app.report.comparison import Comparison
 from majorant.app.report.conclusion import conclusion
 from majorant.app.report.curves import Levels, curve_figure
 from majorant.app.report.gains import gains_figure
+from majorant.app.report.labels import about, flat, title_of, told_apart
+from majorant.app.report.methods import costs_table, headline_of, methods_table
 from majorant.app.report.mixtures import components_figure, mixture_figure
-from majorant.app.report.page import framed, shell
-from majorant.app.report.record import RunRecord, amount, number
+from majorant.app.report.page import shell
+from majorant.app.report.record import RunRecord
 from majorant.app.report.strips import strips_figure
-from majorant.app.report.words import Metric, bytes_format, metric
+from majorant.app.report.words import metric
 
 CAPTIONS = {
     "objective": "How far the objective is from its minimum (or its value, where the minimum is not known) after so"
@@ -32,8 +33,6 @@ CAPTIONS = {
     "network": "Who talks to whom. The wider a link, the larger its weight in the average.",
 }
 FOOTER = "Made with Majorant. The same numbers are in each run's summary.json, metrics.jsonl and clients.csv."
-Column = tuple[str, Callable[[RunRecord], float], Callable[[float], str], bool | None]  # name, get, show, gain
-SECONDS = ("compile", "train", "evaluate")
 INKS = {"#1f2328": "ink", "#d0d7de": "faint", "#fefefe": "paper"}  # Matplotlib's, and what they are on a page
 
 
@@ -50,7 +49,9 @@ def page(records: Sequence[RunRecord], comparison: Comparison | None = None) -> 
     if not records:
         raise ValueError("a report needs at least one run")
     records = told_apart(records)
-    clients, levels = gather(records, comparison), levels_of(records, comparison)
+    clients = gather(records, comparison)
+    decides = comparison.metric if comparison else records[0].metric
+    levels, own_levels = (levels_of(records, comparison, name) for name in (decides, records[0].metric))
     charts: dict[str, Any] = {}
 
     def keep(drawn: tuple[str, Any], name: str) -> str:
@@ -58,13 +59,13 @@ def page(records: Sequence[RunRecord], comparison: Comparison | None = None) -> 
         return text
 
     gains = keep(gains_figure(clients), "gains")
-    statistics = {r.label: (r.score("test", "mean"), r.score("test", "bottom_decile")) for r in records}
+    statistics = {record.label: headline_of(record, comparison) for record in records}
     spread = keep(strips_figure(clients, statistics, levels), "strips")
     curves = ""
     if any(len(record.series()[0]) for record in records):
-        curves = keep(curve_figure(records, "rounds", levels), "rounds")
+        curves = keep(curve_figure(records, "rounds", own_levels), "rounds")
         if any(record.series()[1].any() for record in records):
-            curves += keep(curve_figure(records, "bytes", levels), "traffic")
+            curves += keep(curve_figure(records, "bytes", own_levels), "traffic")
     mixed = ""
     for place, record in enumerate([r for r in records if r.mixture.size], 1):
         mixed += keep(mixture_figure(record, clients, f"mixture-{place}"), f"mixture-{place}")
@@ -90,168 +91,17 @@ def page(records: Sequence[RunRecord], comparison: Comparison | None = None) -> 
     return shell(title_of(records), body, data, FOOTER)
 
 
-def told_apart(records: Sequence[RunRecord]) -> list[RunRecord]:
-    """The records with labels of their own: by the settings in which runs of one label differ, else by number."""
-    found: list[RunRecord] = []
-    for record in records:
-        alike = [r for r in records if r.label == record.label]
-        found.append(record.relabelled(apart(record, alike)) if len(alike) > 1 else record)
-    seen: dict[str, int] = {}
-    for place, record in enumerate(found):
-        seen[record.label] = seen.get(record.label, 0) + 1
-        if seen[record.label] > 1:
-            found[place] = record.relabelled(f"{record.label} ({seen[record.label]})")
-    return found
-
-
-def apart(record: RunRecord, alike: Sequence[RunRecord]) -> str:
-    """A label with the settings that the others of that label do not have, such as "fedem, lr 0.1"."""
-    own, others = dict(flat(record.config)), [dict(flat(r.config)) for r in alike]
-    differing = [key for key in own if any(other.get(key) != own[key] for other in others)]
-    words = [f"{key.rpartition('.')[2]} {own[key]}" for key in differing if key != "algorithm"][:3]
-    name = own["algorithm"] if "algorithm" in differing else record.label
-    return ", ".join([name, *words])
-
-
-def levels_of(records: Sequence[RunRecord], comparison: Comparison | None) -> Levels:
-    """Chance and the trivial model, with their scores in words, where they are known."""
-    scale, found = metric(records[0].metric), []
+def levels_of(records: Sequence[RunRecord], comparison: Comparison | None, name: str) -> Levels:
+    """Chance and the trivial model by some metric, with their scores in words, where they are known."""
+    scale, found = metric(name), []
     classes = next((r.classes for r in records if r.classes), 0)
-    if classes > 1 and records[0].metric in ("accuracy", "balanced_accuracy"):
-        found.append((f"chance {scale.show(1 / classes)}", 1 / classes))
-    trivial = comparison.verdict.trivial if comparison else None
+    chance = {"accuracy": 1 / max(classes, 1), "balanced_accuracy": 1 / max(classes, 1), "auc": 0.5}.get(name)
+    if classes > 1 and chance is not None:
+        found.append((f"chance {scale.show(chance)}", chance))
+    trivial = comparison.verdict.trivial if comparison and comparison.metric == name else None
     if trivial is not None and trivial.score is not None:
         found.append((f"{trivial.name} {scale.show(trivial.score)}", trivial.score))
     return found
-
-
-def title_of(records: Sequence[RunRecord]) -> str:
-    """The methods and the data."""
-    labels = list(dict.fromkeys(record.label for record in records))
-    names = ", ".join(labels[:-1]) + f" and {labels[-1]}" if len(labels) > 1 else labels[0]
-    names = f"{len(labels)} methods" if len(labels) > 4 else names
-    data = list(dict.fromkeys(str(record.summary.get("dataset", "")).partition(":")[0] for record in records))
-    return f"{names} on {' and '.join(data)}" if all(data) else names
-
-
-def about(records: Sequence[RunRecord]) -> str:
-    """One line on what was run."""
-    first, facts = records[0], []
-    unseen = int(first.unseen.sum())
-    if "clients" in first.summary:
-        facts.append(
-            f"{first.summary['clients']} clients" + (f", {unseen} of them unseen at training" if unseen else "")
-        )
-    for key in ("rounds", "seed", "dataset"):
-        values = list(dict.fromkeys(str(record.summary[key]) for record in records if key in record.summary))
-        if values:
-            facts.append(
-                {"rounds": "{} rounds", "seed": "seed {}", "dataset": "data {}"}[key].format(" / ".join(values))
-            )
-    return " · ".join(facts)
-
-
-def methods_table(records: Sequence[RunRecord], comparison: Comparison | None, levels: Levels) -> str:
-    """The methods; the best value of a column is marked where there are several runs."""
-    scale = metric(records[0].metric)
-    others = other_metrics(records, comparison)
-    wanted: list[Column] = [
-        ("Mean", lambda r: r.score("test", "mean"), scale.show, scale.higher_is_better),
-        (scale.tail.capitalize(), lambda r: r.score("test", "bottom_decile"), scale.show, scale.higher_is_better),
-        ("Std over clients", lambda r: r.score("test", "std"), scale.show, None),
-        ("Unseen clients", lambda r: r.score("unseen", "mean"), scale.show, scale.higher_is_better),
-        *others,
-        *progress_columns(records),
-    ]
-    values = {name: [get(record) for record in records] for name, get, _, _ in wanted}
-    kept = [column for column in wanted if any(math.isfinite(value) for value in values[column[0]])]
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name, *_ in kept)
-    rows = []
-    for place, record in enumerate(records):
-        cells = []
-        for name, _, form, higher in kept:
-            text = form(values[name][place]) if math.isfinite(values[name][place]) else "–"
-            ends = [value for value in values[name] if math.isfinite(value)]
-            best = higher is not None and len(ends) > 1 and text == form(max(ends) if higher else min(ends))
-            text += between_runs(record, scale) if name == "Mean" else ""
-            cells.append(f'<td class="best">{escape(text)}</td>' if best else f"<td>{escape(text)}</td>")
-        label = escape(record.label)
-        rows.append(f'<tr><th scope="row" title="{label}">{label}</th>{"".join(cells)}</tr>')
-    blank = "<td></td>" * (len(kept) - 1)
-    for text, value in levels if kept and kept[0][0] == "Mean" else ():
-        name = text.removesuffix(f" {scale.show(value)}")
-        rows.append(
-            f'<tr class="level"><th scope="row">{escape(name)}</th><td>{escape(scale.show(value))}</td>{blank}</tr>'
-        )
-    body = framed(f'<th scope="col">Method</th>{head}', rows)
-    return f'{body}<p class="note">{escape(methods_note(records, scale))}</p>'
-
-
-def methods_note(records: Sequence[RunRecord], scale: Metric) -> str:
-    """What the columns say."""
-    note = f"Test {scale.words} over the clients, the mean weighted by their test samples; {scale.direction}."
-    if any(between_runs(record, scale) for record in records):
-        note += " ± is the standard deviation over seeds."
-    if any(record.solves for record in records):
-        note += " F is the objective, F* its minimum; gradients are those of samples that a client has computed."
-    return note
-
-
-def between_runs(record: RunRecord, scale: Metric) -> str:
-    """The standard deviation over seeds, where there are several."""
-    spread = record.score("test", "std_over_runs")
-    return f" ± {scale.show_spread(spread)}" if math.isfinite(spread) else ""
-
-
-def other_metrics(records: Sequence[RunRecord], comparison: Comparison | None) -> list[Column]:
-    """Columns for the metrics beside the one that decides."""
-    if comparison is None:
-        return []
-    names = list(dict.fromkeys(name for method in comparison.methods.values() for name in method.scores))
-    found: list[Column] = []
-    for name in names:
-        if name == comparison.metric:
-            continue
-        scale = metric(name)
-        get = lambda r, name=name: (
-            number(comparison.methods[r.label].scores.get(name)) if r.label in comparison.methods else math.nan
-        )
-        found.append((scale.words[0].upper() + scale.words[1:], get, scale.show, scale.higher_is_better))
-    return found
-
-
-def progress_columns(records: Sequence[RunRecord]) -> list[Column]:
-    """How far solvers of an objective came, and what it took; nothing is shown of other methods."""
-    value = lambda name: lambda record: number(record.summary.get(name)) if record.solves else math.nan
-    calls = lambda block: lambda record: number((record.summary.get("gradients") or {}).get(block))
-    count = lambda value: f"{value:,.0f}"
-    small = lambda value: f"{value:.2e}"
-    known = any("suboptimality" in record.summary for record in records if record.solves)
-    level: Column = ("F", value("objective"), lambda value: f"{value:.6g}", False)
-    return [
-        ("F − F*", value("suboptimality"), small, False) if known else level,
-        ("Gradient norm", value("gradient_norm"), small, False),
-        ("Rounds", value("rounds"), count, None),
-        ("Gradients in w", calls("w"), count, None),
-        ("Gradients in β", calls("beta"), count, None),
-    ]
-
-
-def costs_table(records: Sequence[RunRecord]) -> str:
-    """Traffic and time, small."""
-    names = ("Bytes up", "Bytes down", *(f"Seconds to {name}" for name in SECONDS))
-    if not any(record.summary.get("communication") or record.summary.get("seconds") for record in records):
-        return ""
-    rows = []
-    for record in records:
-        traffic, seconds = (record.summary.get(key) or {} for key in ("communication", "seconds"))
-        sent = [bytes_format(amount(traffic, key)) for key in ("bytes_up", "bytes_down")]
-        spent = [f"{amount(seconds, key):.1f}" for key in SECONDS]
-        cells = "".join(f"<td>{escape(text)}</td>" for text in (*sent, *spent))
-        rows.append(f'<tr><th scope="row">{escape(record.label)}</th>{cells}</tr>')
-    head = "".join(f'<th scope="col">{name}</th>' for name in ("Method", *names))
-    note = "Bytes are those of all clients and rounds. Compilation is paid once, however many the rounds."
-    return f'{framed(head, rows, kind="", around="scroll small")}<p class="note">{note}</p>'
 
 
 def other_figures(records: Sequence[RunRecord]) -> str:
@@ -282,15 +132,3 @@ def configuration(record: RunRecord) -> str:
     """The settings of a run, folded."""
     rows = "".join(f"<dt>{escape(key)}</dt><dd>{escape(value)}</dd>" for key, value in flat(record.config))
     return f"<details><summary>{escape(record.label)}</summary><dl>{rows}</dl></details>"
-
-
-def flat(config: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    """Nested settings as dotted keys.
-
-    >>> flat({"rounds": 200, "local": {"rate": 0.1}})
-    [('rounds', '200'), ('local.rate', '0.1')]
-    """
-    found: list[tuple[str, str]] = []
-    for key, value in config.items():
-        found += flat(value, f"{prefix}{key}.") if isinstance(value, dict) else [(f"{prefix}{key}", str(value))]
-    return found

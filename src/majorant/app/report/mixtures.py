@@ -8,7 +8,7 @@ from majorant.app._text import html_text as escape
 from majorant.app.report.chart import SIGNS, WEIGHTS, Points, colour_of, css, figure, frame, gradient, picture
 from majorant.app.report.clients import Clients
 from majorant.app.report.components import Components
-from majorant.app.report.gains import listed
+from majorant.app.report.gains import listed, room_for
 from majorant.app.report.page import framed
 from majorant.app.report.record import RunRecord
 
@@ -41,7 +41,8 @@ def rows(record: RunRecord, order: np.ndarray, at: list[int]) -> str:
         name = str(record.clients["name"][i]) + (" (unseen)" if record.unseen[i] else "")
         client = f' data-client="{place}"' if place >= 0 else ""
         lines.append(f'<div{client}><span title="{escape(name)}">{escape(name)}</span>{cells}</div>')
-    return f'<div class="weights" style="--components:{count}">{"".join(lines)}</div>'
+    room = room_for(map(str, record.clients["name"]))
+    return f'<div class="weights" style="--components:{count};--name:{room}">{"".join(lines)}</div>'
 
 
 def cell(weight: float) -> str:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from majorant.app._text import html_text as escape
-from majorant.app.report.chart import Axis, Points, dots, figure, frame, look, n, thousandths, tick_text
+from majorant.app.report.chart import Axis, Points, dots, figure, frame, level_class, look, n, thousandths, tick_text
 from majorant.app.report.clients import Clients
 from majorant.app.report.curves import Levels
 from majorant.app.report.limits import value_limits
@@ -39,8 +39,8 @@ def strips_figure(
         for value, mark in zip(statistics.get(label, ()), ("mean", "tail"), strict=False):
             if math.isfinite(value):
                 drawing += tall(axis.within(value), middle, room, mark)
-    for _, value in levels:
-        drawing += f'<path class="level" d="M{n(axis.within(value))} 0V1000"/>'
+    for turn, (_, value) in enumerate(levels):
+        drawing += f'<path class="{level_class(turn)}" d="M{n(axis.within(value))} 0V1000"/>'
     longest = max(len(label) for label in scores)
     body = key(clients, levels) + frame(
         "strips",
@@ -101,10 +101,9 @@ def key(clients: Clients, levels: Levels) -> str:
         f' stroke-dasharray="{dashes}"/></svg>{escape(text)}</li>'
         for dashes, text in items
     )
-    drawn += "".join(
-        f'<li><svg viewBox="0 0 30 12" aria-hidden="true"><path class="level" d="M15 0V12"/></svg>{escape(text)}</li>'
-        for text, _ in levels
-    )
+    for turn, (text, _) in enumerate(levels):
+        sample = f'<path class="{level_class(turn)}" d="M0 6H30"/>'
+        drawn += f'<li><svg viewBox="0 0 30 12" aria-hidden="true">{sample}</svg>{escape(text)}</li>'
     return f'<ul class="legend">{drawn}</ul>'
 
 

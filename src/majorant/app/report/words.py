@@ -64,7 +64,7 @@ METRICS = {
     "macro_f1": Metric("macro F1", True, True, 1.0, 0.0),
     "auc": Metric("AUC", True, False, 1.0, 0.0),
     "log_loss": Metric("log loss", False, False, 0.0, None),
-    "calibration": Metric("calibration error", False, False, 0.0, None),
+    "calibration_error": Metric("calibration error", False, False, 0.0, None),
     "rmse": Metric("RMSE", False, False, 0.0, None),
     "mae": Metric("MAE", False, False, 0.0, None),
     "r2": Metric("R²", True, False, 1.0, None),
