@@ -77,7 +77,9 @@ class Browser:
         page.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=touch)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         page.send("Emulation.setEmulatedMedia", features=[scheme])
-        page.send("Page.navigate", url=path.resolve().as_uri())
+        failed = page.send("Page.navigate", url=path.resolve().as_uri()).get("errorText")
+        if failed:
+            raise RuntimeError(f"cannot open {path}: {failed}")
         page.wait("document.querySelector('html.ready') !== null")
         return page
 

@@ -64,7 +64,11 @@ def gather(records: Sequence[RunRecord], comparison: Comparison | None = None) -
     best, over = best_and_alone(records)
     rows = []
     for name, entry in found.items():
-        ends = [entry["scores"].get(label, math.nan) for label in (best, over)] if best and over else [math.nan] * 2
+        ends = (
+            [entry["scores"].get(label, math.nan) for label in (best, over)]
+            if best is not None and over is not None
+            else [math.nan] * 2
+        )
         gain = (ends[0] - ends[1]) * (1 if scale.higher_is_better else -1)
         rows.append(ClientRow(name, entry["train"], entry["test"], entry["scores"], gain, unseen=entry["unseen"]))
     return Clients(scale, ranked(rows), labels, best, over)
@@ -133,9 +137,8 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else "�" for c in text)
 
 
-def table(clients: Clients) -> str:
-    """The table's first rows, and what the script needs to show all of them."""
-    cells = columns(clients)
+def table(clients: Clients, cells: list[dict[str, Any]]) -> str:
+    """The first rows of the table's columns; the script shows the others."""
     kinds = ["text" if place == 0 or c.get("words") else "" for place, c in enumerate(cells)]
     head = "".join(
         f'<th scope="col"{f""" class="{kind}" """ if kind else ""}>{escape(c["name"])}</th>'
@@ -170,7 +173,7 @@ def table(clients: Clients) -> str:
 def note(clients: Clients) -> str:
     """What the columns say."""
     words = f"Test {clients.metric.words} of each client's own model; {clients.metric.direction}."
-    if clients.best and clients.over:
+    if clients.best is not None and clients.over is not None:
         words += f" The gain is that of {clients.best} over {clients.over}, positive where the client is better off"
         words += ", in percentage points." if clients.metric.percent else "."
         words += (

@@ -82,7 +82,7 @@ def plain_sentences(records: Sequence[RunRecord]) -> list[str]:
         words[0] += f", and {scale.show(tail)} in the {scale.tail}"
     words[0] += "."
     label, alone = best_and_alone(records)
-    if label and alone:
+    if label is not None and alone is not None:
         ends = {r.label: r.score("test", "mean") for r in records}
         gain = sign * (ends[label] - ends[alone])
         words.append(

@@ -28,7 +28,8 @@ def curve_figure(records: Sequence[RunRecord], against: str, levels: Levels = ()
     unit, name = byte_unit(most)
     places = [rounds if against == "rounds" else total / unit for rounds, total, _ in series]
     x_axis = Axis(0.0, max((float(x.max(initial=0)) for x in places), default=0.0) or 1.0)
-    drawing, tips = "", {"x": [], "y": [], "tips": []}
+    drawing = ""
+    tips: Points = {"x": [], "y": [], "tips": []}
     for place, (record, x, (rounds, total, values), curve) in enumerate(
         zip(records, places, series, curves, strict=True)
     ):

@@ -252,15 +252,20 @@ def draw_all(records: Sequence[RunRecord]) -> dict[str, Figure]:
 def draw_diagnostics(records: Sequence[RunRecord]) -> dict[str, Figure]:
     """The figures of objectives, rates and networks that the records have data for."""
     from majorant.app.report.diagnosis import measured, rates
-    from majorant.app.report.graph_picture import networks_of
-    from majorant.app.report.objective_curves import drawable, objective_curves
 
     drawn: dict[str, Figure] = {}
-    if drawable(records):
-        drawn["objective"] = objective_curves(records)
+    if any(record.solves for record in records):
+        from majorant.app.report.objective_curves import drawable, objective_curves
+
+        if drawable(records):
+            drawn["objective"] = objective_curves(records)
     if measured(records):
         drawn["rates"] = rates(records)
-    return drawn | networks_of(records)
+    if any("network" in record.summary for record in records):
+        from majorant.app.report.graph_picture import networks_of
+
+        drawn |= networks_of(records)
+    return drawn
 
 
 def render(figure: Figure, format: str, *, text: bool = False) -> bytes:

@@ -91,7 +91,7 @@ def ranked_points(clients: Clients, rows: list[ClientRow], known: list[int], lim
     whiskers = "".join(
         f"M{n(x(i))} {n(up(rows[i].interval[0]))}V{n(up(rows[i].interval[1]))}" for i in kept if rows[i].interval
     )
-    drawing = f'<path class="grid" d="{whiskers}"/>' + level(up(0))
+    drawing = f'<path class="whiskers" d="{whiskers}"/>' + level(up(0))
     for kind in ("unjudged", "unclear", "loses", "gains", "diverged"):
         some = [i for i in kept if kind_of(rows[i]) == kind]
         drawing += dots(map(x, some), (up(rows[i].gain) for i in some), kind, size=5 if len(rows) < 400 else 3)
@@ -111,13 +111,13 @@ def ranked_points(clients: Clients, rows: list[ClientRow], known: list[int], lim
 def caption(clients: Clients, rows: list[ClientRow], limits: Limits) -> str:
     """What the chart shows."""
     words = f"Test {clients.metric.words} of {clients.best} against {clients.over}, client by client"
-    words += ", in percentage points" if clients.metric.percent else f", in {clients.metric.words}"
+    words += ", in percentage points" if clients.metric.percent else ""
     words += ": to the right of zero" if len(rows) <= NAMED else ": above the dotted line"
     words += " a client is better off than alone."
     if any(row.interval for row in rows):
         words += " Lines are intervals; one that crosses zero may be noise."
     if limits.beyond:
-        words += f" {len(limits.beyond)} of the gains lie beyond the axis and are drawn at its end."
+        words += f" Beyond the axis, and drawn at its end: {listed([rows[i].name for i in limits.beyond])}."
     if len(rows) > DRAWN:
         words += f" {DRAWN:,} of the {len(rows):,} clients are drawn; the pointer finds all."
     missing = [row.name for row in clients.rows if not math.isfinite(row.gain)]

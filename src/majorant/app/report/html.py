@@ -50,6 +50,7 @@ def page(records: Sequence[RunRecord], comparison: Comparison | None = None) -> 
         raise ValueError("a report needs at least one run")
     records = told_apart(records)
     clients = gather(records, comparison)
+    cells = columns(clients) if clients.rows else []
     decides = comparison.metric if comparison else records[0].metric
     levels, own_levels = (levels_of(records, comparison, name) for name in (decides, records[0].metric))
     charts: dict[str, Any] = {}
@@ -74,7 +75,7 @@ def page(records: Sequence[RunRecord], comparison: Comparison | None = None) -> 
     sections = [
         ("Who gains and who loses", gains),
         ("Methods", methods_table(records, comparison, levels)),
-        ("Clients", table(clients) + spread if clients.rows else ""),
+        ("Clients", table(clients, cells) + spread if clients.rows else ""),
         ("Progress", f'<div class="pair">{curves}</div>' if curves else ""),
         ("Mixtures", mixed),
         ("Convergence and network", other_figures(records)),
@@ -84,10 +85,7 @@ def page(records: Sequence[RunRecord], comparison: Comparison | None = None) -> 
     body = f'<header><h1>{escape(title_of(records))}</h1><p class="about">{escape(about(records))}</p></header>'
     body += conclusion(records, comparison)
     body += "".join(f"<section><h2>{escape(name)}</h2>{content}</section>" for name, content in sections if content)
-    data = {
-        "columns": columns(clients) if clients.rows else [],
-        "charts": {name: points for name, points in charts.items() if points},
-    }
+    data = {"columns": cells, "charts": {name: points for name, points in charts.items() if points}}
     return shell(title_of(records), body, data, FOOTER)
 
 

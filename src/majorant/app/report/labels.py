@@ -46,7 +46,7 @@ def about(records: Sequence[RunRecord]) -> str:
     unseen = int(first.unseen.sum())
     if "clients" in first.summary:
         facts.append(
-            f"{first.summary['clients']} clients" + (f", {unseen} of them unseen at training" if unseen else "")
+            f"{first.summary['clients']:,} clients" + (f", {unseen:,} of them unseen at training" if unseen else "")
         )
     for key, words in (("rounds", "{} rounds"), ("seed", "seed {}"), ("dataset", "data {}")):
         values = list(

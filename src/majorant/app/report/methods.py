@@ -33,14 +33,23 @@ def methods_table(records: Sequence[RunRecord], comparison: Comparison | None, l
         ]
     values = {name: [get(record) for record in records] for name, get, _, _ in wanted}
     kept = [column for column in wanted if any(math.isfinite(value) for value in values[column[0]])]
+    means = [headline[record.label][0] for record in records]
+    able = [math.isfinite(mean) or not any(map(math.isfinite, means)) for mean in means]  # one that diverged cannot win
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name, *_ in kept)
     rows = []
     for place, record in enumerate(records):
         cells = []
         for name, _, form, higher in kept:
             text = form(values[name][place]) if math.isfinite(values[name][place]) else "–"
-            ends = [value for value in values[name] if math.isfinite(value)]
-            best = higher is not None and len(ends) > 1 and text == form(max(ends) if higher else min(ends))
+            ends = [
+                value for value, may_win in zip(values[name], able, strict=True) if may_win and math.isfinite(value)
+            ]
+            best = (
+                able[place]
+                and higher is not None
+                and len(ends) > 1
+                and text == form(max(ends) if higher else min(ends))
+            )
             text += between_runs(record, scale) if name == "Mean" else ""
             cells.append(f'<td class="best">{escape(text)}</td>' if best else f"<td>{escape(text)}</td>")
         label = escape(record.label)

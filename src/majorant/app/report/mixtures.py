@@ -24,9 +24,7 @@ def mixture_figure(record: RunRecord, clients: Clients, name: str) -> tuple[str,
     order = np.lexsort((-weights.max(axis=1, initial=0), weights.argmax(axis=1)))
     at = [places.get(who[i], -1) for i in order]
     known = len(who) <= NAMED
-    body, points = rows(record, order, at), None
-    if not known:
-        body, points = long_map(record, order, at, name)
+    body, points = (rows(record, order, at), None) if known else long_map(record, order, at, name)
     scale = f'<p class="y-name">0 <span class="scale" style="background:{gradient(WEIGHTS)}"></span> 1, the weight</p>'
     return figure(name, f"<h3>{escape(record.label)}</h3>{scale}{body}", caption(record, known)), points
 

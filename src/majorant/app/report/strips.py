@@ -26,7 +26,8 @@ def strips_figure(
     pooled = np.concatenate(list(scores.values()))
     limits = value_limits(pooled[np.isfinite(pooled)], keep=[v for _, v in levels])
     axis, count = Axis.over((limits.low, limits.high), pad=0.03), len(scores)
-    drawing, points = "", {"x": [], "y": [], "clients": [], "tips": []}
+    drawing = ""
+    points: Points = {"x": [], "y": [], "clients": [], "tips": []}
     for turn, (label, values) in enumerate(scores.items()):
         middle, room = 1000 * (turn + 0.55) / count, 1000 / count
         drawing += strip(values, axis, look(clients.labels.index(label))[0], middle, room)
@@ -114,7 +115,7 @@ def caption(clients: Clients, beyond: int) -> str:
         " method that serves everybody has a short tail there, and not only a good mean."
     )
     if beyond:
-        words += f" {beyond} dots lie beyond the axis and are drawn at its end."
+        words += f" Drawn at the end of the axis, as {'it lies' if beyond == 1 else 'they lie'} beyond: {beyond:,}."
     if len(clients.rows) > MOST_DOTS:
         words += f" {MOST_DOTS} of the {len(clients.rows):,} clients are drawn for each method, evenly by rank."
     return words
