@@ -47,7 +47,7 @@ class Clients(NamedTuple):
 def gather(records: Sequence[RunRecord], comparison: Comparison | None = None) -> Clients:
     """The clients of some runs, those that gain most first; where a comparison has judged them, as it has."""
     if comparison is not None and comparison.clients:
-        return judged(comparison)
+        return judged(comparison, records)
     scale = metric(records[0].metric)
     found: dict[str, dict[str, Any]] = {}
     for record in records:
@@ -74,22 +74,26 @@ def gather(records: Sequence[RunRecord], comparison: Comparison | None = None) -
     return Clients(scale, ranked(rows), labels, best, over)
 
 
-def judged(comparison: Comparison) -> Clients:
-    """The clients of a comparison."""
-    known = lambda value: math.nan if value is None else float(value)
+def judged(comparison: Comparison, records: Sequence[RunRecord]) -> Clients:
+    """The clients of a comparison; those that took no part in training come last, with their scores alone."""
+    number = lambda value: math.nan if value is None else float(value)
     rows = [
         ClientRow(
             c.name,
-            known(c.train),
-            known(c.test),
-            {label: known(value) for label, value in c.scores.items()},
-            known(c.gain),
+            number(c.train),
+            number(c.test),
+            {label: number(value) for label, value in c.scores.items()},
+            number(c.gain),
             c.interval,
             c.verdict or "",
-            known(c.trivial),
+            number(c.trivial),
         )
         for c in comparison.clients
     ]
+    known = {row.name for row in rows}
+    if records[0].metric == comparison.metric:
+        unseen = (row for row in gather(records).rows if row.name not in known)
+        rows += [row._replace(gain=math.nan) for row in unseen]
     labels = [label for label in comparison.methods if any(label in row.scores for row in rows)]
     verdict = comparison.verdict
     return Clients(metric(comparison.metric), ranked(rows), labels, verdict.best, verdict.over, judged=True)
@@ -97,7 +101,7 @@ def judged(comparison: Comparison) -> Clients:
 
 def ranked(rows: list[ClientRow]) -> list[ClientRow]:
     """Those that gain most first; those whose gain is not known last, as they came."""
-    return sorted(rows, key=lambda row: -row.gain if math.isfinite(row.gain) else math.inf)
+    return sorted(rows, key=lambda row: (row.unseen, -row.gain if math.isfinite(row.gain) else math.inf))
 
 
 def best_and_alone(records: Sequence[RunRecord]) -> tuple[str | None, str | None]:

@@ -15,6 +15,21 @@ Interval = Annotated[tuple[float, float], Field(strict=False)]
 Judgement = Literal["gains", "loses", "unclear", "diverged"]
 
 
+class Group(Record):
+    """The rows of a group, and the score on them."""
+
+    rows: int
+    score: float | None = None
+
+
+class Gaps(Record):
+    """The scores of a method by the groups of a column, and the gap between the best and the worst."""
+
+    column: str
+    groups: dict[str, Group]
+    gap: float | None = None
+
+
 class Method(Record):
     """What a method came to, over all clients."""
 
@@ -22,7 +37,10 @@ class Method(Record):
     interval: Interval | None = None
     bottom_decile: float | None = None
     scores: dict[str, float | None] = Field(default_factory=dict)
+    std: float | None = None  # over clients
+    std_over_splits: float | None = None
     diverged: list[str] = Field(default_factory=list)
+    gaps: Gaps | None = None
     folder: str | None = None  # of its run, in the comparison's
 
 
@@ -51,7 +69,7 @@ class Verdict(Record):
     """The conclusion."""
 
     best: str | None = None
-    over: str = "local"
+    over: str | None = "local"  # None where nobody trained alone
     worth_it: Literal["yes", "no", "unclear"] = "unclear"
     gain: float | None = None
     interval: Interval | None = None

@@ -17,7 +17,7 @@ from majorant.app.report.conclusion import conclusion
 from majorant.app.report.curves import Levels, curve_figure
 from majorant.app.report.gains import gains_figure
 from majorant.app.report.labels import about, flat, title_of, told_apart
-from majorant.app.report.methods import costs_table, headline_of, methods_table
+from majorant.app.report.methods import costs_table, groups_table, headline_of, methods_table
 from majorant.app.report.mixtures import components_figure, mixture_figure
 from majorant.app.report.page import shell
 from majorant.app.report.record import RunRecord
@@ -75,6 +75,7 @@ def page(records: Sequence[RunRecord], comparison: Comparison | None = None) -> 
     sections = [
         ("Who gains and who loses", gains),
         ("Methods", methods_table(records, comparison, levels)),
+        ("Groups", groups_table(comparison) if comparison else ""),
         ("Clients", table(clients, cells) + spread if clients.rows else ""),
         ("Progress", f'<div class="pair">{curves}</div>' if curves else ""),
         ("Mixtures", mixed),

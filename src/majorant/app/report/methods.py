@@ -20,47 +20,89 @@ def methods_table(records: Sequence[RunRecord], comparison: Comparison | None, l
     """The methods; the best value of a column is marked where there are several runs."""
     scale = metric(comparison.metric if comparison else records[0].metric)
     headline = {record.label: headline_of(record, comparison) for record in records}
+    own = scale == metric(records[0].metric)
+    of_run = lambda part, statistic: lambda r: r.score(part, statistic) if own else math.nan
     wanted: list[Column] = [
-        ("Mean", lambda r: headline[r.label][0], scale.show, scale.higher_is_better),
         (scale.tail.capitalize(), lambda r: headline[r.label][1], scale.show, scale.higher_is_better),
+        ("Std over clients", of_run("test", "std"), scale.show, None),
+        ("Unseen clients", of_run("unseen", "mean"), scale.show, scale.higher_is_better),
         *other_metrics(records, comparison),
         *progress_columns(records),
     ]
-    if scale == metric(records[0].metric):
-        wanted[2:2] = [
-            ("Std over clients", lambda r: r.score("test", "std"), scale.show, None),
-            ("Unseen clients", lambda r: r.score("unseen", "mean"), scale.show, scale.higher_is_better),
-        ]
-    values = {name: [get(record) for record in records] for name, get, _, _ in wanted}
-    kept = [column for column in wanted if any(math.isfinite(value) for value in values[column[0]])]
-    means = [headline[record.label][0] for record in records]
-    able = [math.isfinite(mean) or not any(map(math.isfinite, means)) for mean in means]  # one that diverged cannot win
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name, *_ in kept)
+    scored = any(math.isfinite(mean) for mean, _ in headline.values())
+    able = [not scored or math.isfinite(headline[r.label][0]) for r in records]  # one that diverged cannot win
+    cells: dict[str, list[str]] = {}
+    if scored:
+        mean: Column = ("Mean", lambda r: headline[r.label][0], scale.show, scale.higher_is_better)
+        cells["Mean"] = column_cells(mean, records, able, lambda r: after_mean(r, comparison, scale))
+        if comparison is not None and any(method.interval for method in comparison.methods.values()):
+            cells["95 % interval"] = [f"<td>{escape(within(r, comparison, scale))}</td>" for r in records]
+    for column in wanted:
+        if any(math.isfinite(column[1](record)) for record in records):
+            cells[column[0]] = column_cells(column, records, able)
+    rows = [
+        f'<tr><th scope="row" title="{escape(r.label)}">{escape(r.label)}</th>'
+        f"{''.join(column[place] for column in cells.values())}</tr>"
+        for place, r in enumerate(records)
+    ]
+    blank = "<td></td>" * (len(cells) - 1)
+    lost = [label for label in (comparison.verdict.diverged if comparison else ()) if label not in headline]
+    rows += [f'<tr><th scope="row">{escape(label)}</th><td>diverged</td>{blank}</tr>' for label in lost]
+    for text, value in levels if scored else ():
+        name, shown = escape(text.removesuffix(f" {scale.show(value)}")), escape(scale.show(value))
+        rows.append(f'<tr class="level"><th scope="row">{name}</th><td>{shown}</td>{blank}</tr>')
+    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in ("Method", *cells))
+    return f'{framed(head, rows)}<p class="note">{escape(methods_note(records, comparison, scale))}</p>'
+
+
+def column_cells(
+    column: Column, records: Sequence[RunRecord], able: Sequence[bool], after: Callable[[RunRecord], str] = lambda _: ""
+) -> list[str]:
+    """A column of the table; what comes ``after`` a value in its cell does not count for who is best."""
+    _, get, form, higher = column
+    values = [get(record) for record in records]
+    ends = [value for value, may_win in zip(values, able, strict=True) if may_win and math.isfinite(value)]
+    best = form(max(ends) if higher else min(ends)) if higher is not None and len(ends) > 1 else None
+    found = []
+    for record, value, may_win in zip(records, values, able, strict=True):
+        text = form(value) if math.isfinite(value) else "–"
+        kind = ' class="best"' if may_win and text == best else ""
+        found.append(f"<td{kind}>{escape(text + after(record))}</td>")
+    return found
+
+
+def after_mean(record: RunRecord, comparison: Comparison | None, scale: Metric) -> str:
+    """What stands beside a mean: the spread over seeds, or on how many clients training diverged."""
+    lost = comparison.verdict.diverged.get(record.label, ()) if comparison else ()
+    return f" diverged on {len(lost):,}" if lost else between_runs(record, comparison, scale)
+
+
+def within(record: RunRecord, comparison: Comparison, scale: Metric) -> str:
+    """The interval of a method's mean."""
+    method = comparison.methods.get(record.label)
+    return " to ".join(map(scale.number, method.interval)) if method and method.interval else "–"
+
+
+def groups_table(comparison: Comparison) -> str:
+    """The scores by groups of rows, where a column for them was named."""
+    known = {label: method.gaps for label, method in comparison.methods.items() if method.gaps is not None}
+    if not known:
+        return ""
+    scale, first = metric(comparison.metric), next(iter(known.values()))
+    names = list(first.groups)
+    head = "".join(
+        f'<th scope="col">{escape(name)}<small>{first.groups[name].rows:,} rows</small></th>' for name in names
+    )
     rows = []
-    for place, record in enumerate(records):
-        cells = []
-        for name, _, form, higher in kept:
-            text = form(values[name][place]) if math.isfinite(values[name][place]) else "–"
-            ends = [
-                value for value, may_win in zip(values[name], able, strict=True) if may_win and math.isfinite(value)
-            ]
-            best = (
-                able[place]
-                and higher is not None
-                and len(ends) > 1
-                and text == form(max(ends) if higher else min(ends))
-            )
-            text += between_runs(record, scale) if name == "Mean" else ""
-            cells.append(f'<td class="best">{escape(text)}</td>' if best else f"<td>{escape(text)}</td>")
-        label = escape(record.label)
-        rows.append(f'<tr><th scope="row" title="{label}">{label}</th>{"".join(cells)}</tr>')
-    blank = "<td></td>" * (len(kept) - 1)
-    for text, value in levels if kept and kept[0][0] == "Mean" else ():
-        name = text.removesuffix(f" {scale.show(value)}")
-        shown = f"<td>{escape(scale.show(value))}</td>{blank}"
-        rows.append(f'<tr class="level"><th scope="row">{escape(name)}</th>{shown}</tr>')
-    body = framed(f'<th scope="col">Method</th>{head}', rows)
-    return f'{body}<p class="note">{escape(methods_note(records, scale))}</p>'
+    for label, gaps in known.items():
+        scores = [scale.show(gaps.groups[name].score) if name in gaps.groups else "–" for name in names]
+        cells = "".join(f"<td>{escape(text)}</td>" for text in [*scores, scale.number(gaps.gap)])
+        rows.append(f'<tr><th scope="row">{escape(label)}</th>{cells}</tr>')
+    head = f'<th scope="col">Method</th>{head}<th scope="col">Gap{", points" if scale.percent else ""}</th>'
+    note = (
+        f"Test {scale.words} by {first.column}, over the rows of each group; the gap is between the best and the worst."
+    )
+    return f'{framed(head, rows)}<p class="note">{escape(note)}</p>'
 
 
 def headline_of(record: RunRecord, comparison: Comparison | None) -> tuple[float, float]:
@@ -72,20 +114,24 @@ def headline_of(record: RunRecord, comparison: Comparison | None) -> tuple[float
     return number(method.mean), number(method.bottom_decile)
 
 
-def methods_note(records: Sequence[RunRecord], scale: Metric) -> str:
+def methods_note(records: Sequence[RunRecord], comparison: Comparison | None, scale: Metric) -> str:
     """What the columns say."""
     note = f"Test {scale.words} over the clients, the mean weighted by their test samples; {scale.direction}."
-    if any(between_runs(record, scale) for record in records):
+    if comparison is not None:
+        note = f"Test {scale.words} of all clients' test rows; {scale.direction}."
+    if any(between_runs(record, comparison, scale) for record in records):
         note += " ± is the standard deviation over seeds."
     if any(record.solves for record in records):
         note += " F is the objective, F* its minimum; gradients are those of samples that a client has computed."
     return note
 
 
-def between_runs(record: RunRecord, scale: Metric) -> str:
-    """The standard deviation over seeds, where there are several."""
+def between_runs(record: RunRecord, comparison: Comparison | None, scale: Metric) -> str:
+    """The standard deviation over seeds or splits, where there are several."""
+    method = comparison.methods.get(record.label) if comparison else None
     spread = record.score("test", "std_over_runs") if scale == metric(record.metric) else math.nan
-    return f" ± {scale.show_spread(spread)}" if math.isfinite(spread) else ""
+    spread = method.std_over_splits if method is not None and method.std_over_splits is not None else spread
+    return f" ± {scale.number(spread)}" if math.isfinite(spread) else ""
 
 
 def other_metrics(records: Sequence[RunRecord], comparison: Comparison | None) -> list[Column]:

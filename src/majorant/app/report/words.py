@@ -9,34 +9,39 @@ MINUS = "−"
 
 
 class Metric(NamedTuple):
-    """A metric for people.
+    """A metric for people: shares are in per cent with one decimal, errors in four digits, others with three decimals.
 
-    >>> metric("accuracy").show(0.8333), metric("accuracy").show_gain(-0.0125), metric("rmse").show_gain(0.5)
-    ('83.3 %', '−1.2', '+0.5')
+    >>> metric("accuracy").show(0.8333), metric("accuracy").show_gain(-0.0125), metric("rmse").show_gain(0.51234)
+    ('83.3 %', '−1.2', '+0.5123')
+    >>> metric("auc").show(0.91), metric("accuracy").show(None)
+    ('0.910', '–')
     """
 
     words: str
     higher_is_better: bool
-    percent: bool
-    most: float | None  # the best possible value, where there is one
-    least: float | None  # the worst possible one
+    kind: str  # share, error or other
 
-    def show(self, value: float | None) -> str:
-        """A value; a dash where it is not known."""
+    @property
+    def percent(self) -> bool:
+        """Whether values are shown in per cent."""
+        return self.kind == "share"
+
+    def number(self, value: float | None) -> str:
+        """A value without its unit; a dash where it is not known."""
         if value is None or not math.isfinite(value):
             return "–"
-        return (f"{100 * value:.1f} %" if self.percent else f"{value:.4g}").replace("-", MINUS, 1)
+        text = {"share": f"{100 * value:.1f}", "error": f"{value:.4g}"}.get(self.kind, f"{value:.3f}")
+        return text.replace("-", MINUS, 1)
+
+    def show(self, value: float | None) -> str:
+        """A value with its unit."""
+        text = self.number(value)
+        return f"{text} %" if self.percent and text != "–" else text
 
     def show_gain(self, value: float | None) -> str:
         """A difference, with its sign; of percentages, in points."""
-        if value is None or not math.isfinite(value):
-            return "–"
-        text = f"{100 * value:+.1f}" if self.percent else f"{value:+.3g}"
-        return text.replace("-", MINUS, 1)
-
-    def show_spread(self, value: float) -> str:
-        """A standard deviation, with a digit more than the value it stands beside."""
-        return f"{100 * value:.2f}" if self.percent else f"{value:.4g}"
+        text = self.number(value)
+        return text if text == "–" or text.startswith(MINUS) else f"+{text}"
 
     def show_interval(self, interval: tuple[float, float] | None) -> str:
         """The ends of an interval of differences."""
@@ -59,23 +64,23 @@ class Metric(NamedTuple):
 
 
 METRICS = {
-    "accuracy": Metric("accuracy", True, True, 1.0, 0.0),
-    "balanced_accuracy": Metric("balanced accuracy", True, True, 1.0, 0.0),
-    "macro_f1": Metric("macro F1", True, True, 1.0, 0.0),
-    "auc": Metric("AUC", True, False, 1.0, 0.0),
-    "log_loss": Metric("log loss", False, False, 0.0, None),
-    "calibration_error": Metric("calibration error", False, False, 0.0, None),
-    "rmse": Metric("RMSE", False, False, 0.0, None),
-    "mae": Metric("MAE", False, False, 0.0, None),
-    "r2": Metric("R²", True, False, 1.0, None),
-    "objective": Metric("objective", False, False, None, None),
-    "loss": Metric("loss", False, False, None, None),
+    "accuracy": Metric("accuracy", True, "share"),
+    "balanced_accuracy": Metric("balanced accuracy", True, "share"),
+    "macro_f1": Metric("macro F1", True, "share"),
+    "auc": Metric("AUC", True, "other"),
+    "log_loss": Metric("log loss", False, "other"),
+    "calibration_error": Metric("calibration error", False, "other"),
+    "rmse": Metric("RMSE", False, "error"),
+    "mae": Metric("MAE", False, "error"),
+    "r2": Metric("R²", True, "other"),
+    "objective": Metric("objective", False, "error"),
+    "loss": Metric("loss", False, "error"),
 }
 
 
 def metric(name: str) -> Metric:
     """A metric by the name it has in files; of one that is not known here, more is taken to be better."""
-    return METRICS.get(name, Metric(name.replace("_", " "), True, False, None, None))
+    return METRICS.get(name, Metric(name.replace("_", " "), True, "other"))
 
 
 def byte_unit(most: float) -> tuple[float, str]:
