@@ -180,7 +180,7 @@ def report(
         from majorant.app.report.comparison import runs_in
 
         runs, labels = zip(*(run for folder in folders for run in runs_in(folder)), strict=True)
-        compared_in = folders[0] if len(folders) == 1 else None
+        compared_in = folders[0] if len(folders) == 1 else runs[0]  # a run has no verdict
         page = write_pages(list(runs), target.parent, figures, list(labels), target.name, compared_in)
     say(f"report: {page.resolve()}", wrap=False)
 

@@ -116,7 +116,7 @@ def compare(
             result = run_in_folder(each, folder / names[i], problem=problem, on_evaluation=advance)
             bars.finish(i, result.rounds)
     point_last_at(folder)
-    report = write_pages([folder / name for name in names], folder, figures, labels=algorithms, compared_in=folder)
+    report = write_pages([folder / name for name in names], folder, figures, labels=algorithms)
     summaries = {a: read_json(folder / n / "summary.json") for a, n in zip(algorithms, names, strict=True)}
     if as_json:
         return print_json(summaries)
@@ -166,7 +166,7 @@ def write_pages(
     page: str = "report.html",
     compared_in: Path | None = None,
 ) -> Path:
-    """The report page and, if asked, the figures as files; ``compared_in`` is the folder of the runs' comparison."""
+    """The report page and, if asked, the figures as files; the verdict, if any, is in ``compared_in``."""
     from majorant.app.report.comparison import load_comparison
     from majorant.app.report.html import write_report
     from majorant.app.report.record import load_run
@@ -176,4 +176,4 @@ def write_pages(
         from majorant.app.report.figures import save_figures
 
         save_figures(records, target / "figures", figures)
-    return write_report(records, target / page, load_comparison(compared_in) if compared_in else None)
+    return write_report(records, target / page, load_comparison(compared_in or target))
