@@ -10,7 +10,7 @@ from majorant.app.report.clients import best_and_alone
 from majorant.app.report.comparison import Comparison, Verdict
 from majorant.app.report.gains import listed
 from majorant.app.report.record import RunRecord
-from majorant.app.report.words import Metric, metric
+from majorant.app.report.words import Metric, bytes_format, metric
 
 
 def conclusion(records: Sequence[RunRecord], comparison: Comparison | None) -> str:
@@ -45,7 +45,13 @@ def facts(verdict: Verdict, scale: Metric) -> str:
         beaten = {True: "is beaten", False: "is not beaten", None: ""}[verdict.trivial.beaten]
         cells.append(("Trivial model", scale.show(verdict.trivial.score), f"{verdict.trivial.name} {beaten}".strip()))
     if verdict.megabytes is not None:
-        cells.append(("Traffic", f"{verdict.megabytes:.3g} MB", "all clients and rounds"))
+        cells.append(
+            (
+                f"Traffic of {verdict.best}" if verdict.best else "Traffic",
+                bytes_format(1e6 * verdict.megabytes),
+                "all clients and rounds",
+            )
+        )
     drawn = "".join(
         f"<div><dt>{escape(name)}</dt><dd>{escape(value)}<small>{escape(more)}</small></dd></div>"
         for name, value, more in cells

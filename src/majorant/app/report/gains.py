@@ -116,6 +116,8 @@ def caption(clients: Clients, rows: list[ClientRow], limits: Limits) -> str:
     words += " a client is better off than alone."
     if any(row.interval for row in rows):
         words += " Lines are intervals; one that crosses zero may be noise."
+        if any(row.interval and (row.interval[0] < limits.low or row.interval[1] > limits.high) for row in rows):
+            words += " Those that leave the axis are cut."
     if limits.beyond:
         words += f" Beyond the axis, and drawn at its end: {listed([rows[i].name for i in limits.beyond])}."
     if len(rows) > DRAWN:

@@ -41,7 +41,7 @@ def methods_table(records: Sequence[RunRecord], comparison: Comparison | None, l
         if any(math.isfinite(column[1](record)) for record in records):
             cells[column[0]] = column_cells(column, records, able)
     rows = [
-        f'<tr><th scope="row" title="{escape(r.label)}">{escape(r.label)}</th>'
+        f'<tr><th scope="row" title="{escape(r.label)}">{escape(r.label)}{chosen(r, comparison)}</th>'
         f"{''.join(column[place] for column in cells.values())}</tr>"
         for place, r in enumerate(records)
     ]
@@ -75,6 +75,12 @@ def after_mean(record: RunRecord, comparison: Comparison | None, scale: Metric) 
     """What stands beside a mean: the spread over seeds, or on how many clients training diverged."""
     lost = comparison.verdict.diverged.get(record.label, ()) if comparison else ()
     return f" diverged on {len(lost):,}" if lost else between_runs(record, comparison, scale)
+
+
+def chosen(record: RunRecord, comparison: Comparison | None) -> str:
+    """A mark for the method that the verdict is about."""
+    mark = comparison is not None and record.label == comparison.verdict.best
+    return ' <span class="chip">chosen</span>' if mark else ""
 
 
 def within(record: RunRecord, comparison: Comparison, scale: Metric) -> str:
@@ -119,6 +125,7 @@ def methods_note(records: Sequence[RunRecord], comparison: Comparison | None, sc
     note = f"Test {scale.words} over the clients, the mean weighted by their test samples; {scale.direction}."
     if comparison is not None:
         note = f"Test {scale.words} of all clients' test rows; {scale.direction}."
+        note += " The verdict is about the method that was chosen." if comparison.verdict.best else ""
     if any(between_runs(record, comparison, scale) for record in records):
         note += " ± is the standard deviation over seeds."
     if any(record.solves for record in records):

@@ -13,6 +13,7 @@ from majorant.app.report.curves import Levels
 from majorant.app.report.limits import value_limits
 
 MOST_DOTS = 400  # of a method, evenly by rank
+FEW = 12  # clients have no density
 HEIGHT = 84  # pixels of a strip
 
 
@@ -59,10 +60,12 @@ def strips_figure(
 
 def strip(values: np.ndarray, axis: Axis, colour: str, middle: float, room: float) -> str:
     """Density above, dots below."""
-    known = values[np.isfinite(values)]
-    grid, height = density(np.clip(known, axis.low, axis.high), axis.low, axis.high)
-    top = [f"{n(axis.at(x))} {n(middle - 0.42 * room * h)}" for x, h in zip(grid, height, strict=True)]
-    area = f"M{n(axis.at(grid[0]))} {n(middle)}L{'L'.join(top)}L{n(axis.at(grid[-1]))} {n(middle)}Z"
+    known, hill = values[np.isfinite(values)], ""
+    if len(known) >= FEW:
+        grid, height = density(np.clip(known, axis.low, axis.high), axis.low, axis.high)
+        top = [f"{n(axis.at(x))} {n(middle - 0.42 * room * h)}" for x, h in zip(grid, height, strict=True)]
+        area = f"M{n(axis.at(grid[0]))} {n(middle)}L{'L'.join(top)}L{n(axis.at(grid[-1]))} {n(middle)}Z"
+        hill = f'<path d="{area}" fill="{colour}" fill-opacity="0.3" stroke="none"/>'
     kept = spread_out(values)
     cloud = dots(
         (axis.within(values[i]) for i in kept),
@@ -71,7 +74,7 @@ def strip(values: np.ndarray, axis: Axis, colour: str, middle: float, room: floa
         size=5 if len(kept) < 150 else 3.5,
         colour=colour,
     )
-    return f'<path d="{area}" fill="{colour}" fill-opacity="0.3" stroke="none"/>{cloud}'
+    return hill + cloud
 
 
 def scatter(rank: int) -> float:
@@ -110,8 +113,9 @@ def key(clients: Clients, levels: Levels) -> str:
 
 def caption(clients: Clients, beyond: int) -> str:
     """What the strips show."""
+    density_too = ", with the density above" if len(clients.rows) >= FEW else ""
     words = (
-        f"One dot per client, with the density above; {clients.metric.direction}. Look at the {clients.metric.tail}: a"
+        f"One dot per client{density_too}; {clients.metric.direction}. Look at the {clients.metric.tail}: a"
         " method that serves everybody has a short tail there, and not only a good mean."
     )
     if beyond:
