@@ -32,7 +32,7 @@ def mixture_figure(record: RunRecord, clients: Clients, name: str) -> tuple[str,
 def rows(record: RunRecord, order: np.ndarray, at: list[int]) -> str:
     """A row for every client, with its name and its weights."""
     count = record.mixture.shape[1]
-    head = "".join(f'<span class="cell">component {m + 1}</span>' for m in range(count))
+    head = "".join(f'<span class="cell">π {m + 1}</span>' for m in range(count))
     lines = [f'<div class="head"><span></span>{head}</div>']
     for i, place in zip(order, at, strict=True):
         cells = "".join(cell(weight) for weight in record.mixture[i])
@@ -74,7 +74,7 @@ def long_map(record: RunRecord, order: np.ndarray, at: list[int], name: str) -> 
 def caption(record: RunRecord, named: bool) -> str:
     """What the map shows, and who is typical of each component."""
     words = (
-        "The weight of each component in each client's model. Clear blocks mean that groups of alike clients were"
+        "The weight π of each component in each client's model. Clear blocks mean that groups of alike clients were"
         " found; even colours mean that everybody mixes everything."
     )
     if not named:

@@ -61,10 +61,11 @@ def page(record: FrontRecord, settings: dict[str, Any], folder: Path, drawn: dic
         for name, drawing in drawn.items()
     )
     rows = "".join(f"<dt>{escape(key)}</dt><dd>{escape(value)}</dd>" for key, value in flat(settings))
+    side_by_side = ' class="pair"' if len(record.names) == 2 else ""  # a plane is as wide as the path beside it
     command = escape(f"majorant pareto pick {folder} --point N")
     body = f"""<header><h1>{escape(title)}</h1><p class="about">{escape(about)}</p></header>
 {block(sentences(record), "")}
-<section><h2>Figures</h2><div class="pair">{blocks}</div></section>
+<section><h2>Figures</h2><div{side_by_side}>{blocks}</div></section>
 <section><h2>Points</h2>{table(record)}<p>To deploy another point: <code>{command}</code></p></section>
 <section><h2>Configuration</h2><details><summary>settings</summary><dl>{rows}</dl></details></section>"""
     return shell(title, body, {"columns": [], "charts": {}}, FOOTER)
@@ -110,7 +111,7 @@ def table(record: FrontRecord) -> str:
         roles = record.roles(place)
         kind = " ".join(role for role in roles if role in ("diverged", "dominated", "picked"))
         numbers = "".join(f"<td>{escape(texts[place])}</td>" for texts in cells.values())
-        role = f'<td class="role">{escape(", ".join(roles))}</td>'
+        role = f'<td class="text">{escape(", ".join(roles))}</td>'
         rows.append(f'<tr class="{kind}"><th scope="row">{place}</th>{role}{numbers}</tr>')
     note = (
         "Loss and criteria are on the training samples or of the parameters; accuracy and macro F1 (for regression the"
