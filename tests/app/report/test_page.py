@@ -19,7 +19,7 @@ from majorant.app.report import RunRecord, figures, html
 from majorant.app.report.chart import Axis, picture
 from majorant.app.report.clients import columns, gather
 from majorant.app.report.comparison import load_comparison, runs_in
-from majorant.app.report.components import Components, components_of
+from majorant.app.report.components import Components, components_of, slopes_at
 from majorant.app.report.curves import curve_figure
 from majorant.app.report.gains import NAMED, gains_figure
 from majorant.app.report.labels import told_apart
@@ -214,24 +214,27 @@ def test_equal_labels_are_told_apart() -> None:
 def test_components_are_told_by_the_columns_in_which_they_differ(tmp_path) -> None:
     weight = np.zeros((2, 3, 1))
     weight[0, 1], weight[1, 1], weight[:, 2] = 2.0, -1.5, 9.0  # the last is large, and the same in both
-    found = components_of(weight, {"spec": [[3], 2], "classes": ["no", "yes"]}, 2)
+    layer = [(weight, np.zeros((2, 1)))]
+    found = components_of(layer, {"spec": [[3], 2], "classes": ["no", "yes"]}, 2)
     assert found is not None
+    assert found.linear
+    np.testing.assert_array_equal(found.coefficients, weight)
     named = Components(found.coefficients, (3,), ("age", "<b>dose", "sex"), ("no", "yes"))
     record = fake_record("FedEM", 0.8, 2, clients=6)
     record = RunRecord(record.label, {}, record.summary, record.history, record.clients, 2, named)
     text = Page(html.page([record])).text
     assert text.index("<b>dose") < text.index("−1.50") < text.index("sex")
     assert "speak for yes" in text
-    assert components_of(weight, {"spec": [[4], 2], "classes": ["no", "yes"]}, 2) is None
-    assert components_of(np.zeros((2, 3)), {"spec": [[3], 2], "classes": ["no", "yes"]}, 2) is None
-    scaled = components_of(weight, {"spec": [[3], 0], "classes": [], "target_scale": [5.0, 10.0]}, 2)
+    assert components_of(layer, {"spec": [[4], 2], "classes": ["no", "yes"]}, 2) is None
+    assert components_of([(np.zeros((2, 3)), np.zeros(2))], {"spec": [[3], 2], "classes": ["no", "yes"]}, 2) is None
+    scaled = components_of(layer, {"spec": [[3], 0], "classes": [], "target_scale": [5.0, 10.0]}, 2)
     assert scaled is not None
     assert scaled.differences()[0][1].tolist() == [20.0, -15.0]  # in the units of the target
 
 
 def test_components_of_images_are_images() -> None:
     weight = np.random.default_rng(0).normal(size=(3, 16, 12))
-    found = components_of(weight, {"spec": [[4, 4, 1], 12], "classes": list(range(12))}, 3)
+    found = components_of([(weight, np.zeros((3, 12)))], {"spec": [[4, 4, 1], 12], "classes": list(range(12))}, 3)
     assert found is not None
     assert found.image
     shown = found.pictures()
@@ -239,6 +242,25 @@ def test_components_of_images_are_images() -> None:
     assert all(
         image.shape == (4, 4) and 0 <= image.min() <= image.max() <= 1 for _, images in shown for image in images
     )
+
+
+def test_slopes_of_perceptrons_are_those_of_their_outputs() -> None:
+    rng = np.random.default_rng(1)
+    layers = [(rng.normal(size=(5, 7)), rng.normal(size=7)), (rng.normal(size=(7, 3)), rng.normal(size=3))]
+    x, small = rng.normal(size=5), 1e-6
+
+    def outputs(x: np.ndarray) -> np.ndarray:
+        return np.maximum(x @ layers[0][0] + layers[0][1], 0) @ layers[1][0] + layers[1][1]
+
+    measured = np.stack([(outputs(x + small * unit) - outputs(x - small * unit)) / (2 * small) for unit in np.eye(5)])
+    np.testing.assert_allclose(slopes_at(x, layers), measured, atol=1e-6)
+
+
+def test_runs_of_other_metrics_are_not_mixed_in() -> None:
+    records = fake_records(clients=6)
+    page = Page(html.page([records[0], as_regression(records[1])]))
+    assert "FedAvg" not in table_of(page)
+    assert not any(tip.startswith("FedAvg") for tip in page.data["charts"]["rounds"]["tips"])
 
 
 def test_a_picture_is_a_png_of_its_values() -> None:

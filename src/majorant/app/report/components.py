@@ -1,8 +1,13 @@
-"""What the components of a mixture differ in: the coefficients of linear models, by the names of their columns."""
+"""What the components of a mixture differ in, by the names of columns: how their outputs change with every feature.
+
+Of linear models these are the coefficients. Of perceptrons they are the slopes at an average sample: zero for tables,
+whose numbers are standardised, and grey for images.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,11 +16,12 @@ import numpy as np
 
 MOST_COLUMNS = 10  # rows of the table
 MOST_CLASSES = 10  # pictures side by side
+Layer = tuple[np.ndarray, np.ndarray]  # weight and bias
 
 
 @dataclass(frozen=True)
 class Components:
-    """Coefficients ``(M, features, outputs)`` of linear components, what the features are, and what the outputs are.
+    """Slopes ``(M, features, outputs)`` of the components, what the features are, and what the outputs are.
 
     Of two classes there is one output, the second class against the first; of regression there is one, in the units of
     the target.
@@ -25,6 +31,7 @@ class Components:
     shape: tuple[int, ...]  # of a sample
     names: tuple[str, ...] = ()  # of the features, where they are columns
     classes: tuple[str, ...] = ()
+    linear: bool = True  # slopes are the same everywhere
 
     @property
     def image(self) -> bool:
@@ -64,7 +71,7 @@ class Components:
 
 
 def read_model(folder: Path, count: int) -> tuple[int, Components | None]:
-    """The number of classes of a saved model, and its linear components; None where they are of another kind."""
+    """The number of classes of a saved model, and its components; None where they have no slopes to show."""
     from majorant.app.trees import load_meta, load_tree, tree_exists
 
     if not tree_exists(folder):
@@ -72,29 +79,54 @@ def read_model(folder: Path, count: int) -> tuple[int, Components | None]:
     if count < 2:
         return len(load_meta(folder).get("classes", ())), None
     tree, meta = load_tree(folder)
-    return len(meta.get("classes", ())), linear_components(tree, meta, count)
+    return len(meta.get("classes", ())), dense_components(tree, meta, count)
 
 
-def linear_components(tree: Any, meta: dict[str, Any], count: int) -> Components | None:
-    """The components of a mixture whose models have a single layer."""
+def dense_components(tree: Any, meta: dict[str, Any], count: int) -> Components | None:
+    """The components of a mixture whose models are made of dense layers; None where they are not."""
     layers = tree.get("value") if isinstance(tree, dict) else None
-    if not isinstance(layers, dict) or set(layers) != {"0"} or not isinstance(layers["0"], dict):
+    if not isinstance(layers, dict) or set(layers) != set(map(str, range(len(layers)))) or "spec" not in meta:
         return None
-    return components_of(layers["0"].get("weight"), meta, count)
+    found = [layers[str(place)] for place in range(len(layers))]
+    if not found or not all(isinstance(layer, dict) and set(layer) == {"weight", "bias"} for layer in found):
+        return None
+    return components_of([(layer["weight"], layer["bias"]) for layer in found], meta, count)
 
 
-def components_of(weight: Any, meta: dict[str, Any], count: int) -> Components | None:
-    """Components from the weights of a single layer and what is saved beside the model."""
+def components_of(layers: Sequence[Layer], meta: dict[str, Any], count: int) -> Components | None:
+    """Components from the weights and biases of their layers, and what is saved beside the model."""
     shape, outputs = tuple(meta["spec"][0]), meta["spec"][1]
-    fits = isinstance(weight, np.ndarray) and weight.ndim == 3 and weight.shape[:2] == (count, math.prod(shape))
-    if not fits or not np.isfinite(weight).all():
+    width = math.prod(shape)
+    for weight, bias in layers:
+        if weight.ndim != 3 or weight.shape[:2] != (count, width) or bias.shape != (count, weight.shape[2]):
+            return None
+        if not np.isfinite(weight).all() or not np.isfinite(bias).all():
+            return None
+        width = weight.shape[2]
+    if width not in (1, outputs):
         return None
-    classes = tuple(str(label) for label in meta["classes"])
-    if weight.shape[2] not in (1, outputs):
-        return None
-    scale = meta.get("target_scale")
+    classes, scale = tuple(str(label) for label in meta["classes"]), meta.get("target_scale")
     unit = float(scale[1]) if scale and not classes else 1.0
-    return Components(unit * weight.astype(float), shape, feature_names(meta, shape), classes)
+    average = 0.5 if len(shape) > 1 else 0.0
+    slopes = np.stack(
+        [slopes_at(np.full(math.prod(shape), average), [(w[m], b[m]) for w, b in layers]) for m in range(count)]
+    )
+    return Components(unit * slopes, shape, feature_names(meta, shape), classes, linear=len(layers) == 1)
+
+
+def slopes_at(x: np.ndarray, layers: Sequence[Layer]) -> np.ndarray:
+    """How the outputs of dense layers with relu between them change with each input at ``x``.
+
+    >>> layers = [(np.array([[1.0, -1.0]]), np.array([0.5, 0.5])), (np.array([[3.0], [7.0]]), np.zeros(1))]
+    >>> slopes_at(np.array([0.0]), layers), slopes_at(np.array([2.0]), layers)
+    (array([[-4.]]), array([[3.]]))
+    """
+    slopes = np.eye(len(x))
+    for place, (weight, bias) in enumerate(layers):
+        x, slopes = x @ weight + bias, slopes @ weight.astype(float)
+        if place < len(layers) - 1:
+            x, slopes = np.maximum(x, 0), slopes * (x > 0)
+    return slopes
 
 
 def feature_names(meta: dict[str, Any], shape: tuple[int, ...]) -> tuple[str, ...]:

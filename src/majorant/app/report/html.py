@@ -60,13 +60,13 @@ def page(records: Sequence[RunRecord], comparison: Comparison | None = None) -> 
         return text
 
     gains = keep(gains_figure(clients), "gains")
-    statistics = {record.label: headline_of(record, comparison) for record in records}
+    statistics = {record.label: headline_of(record, comparison, decides) for record in records}
     spread = keep(strips_figure(clients, statistics, levels), "strips")
-    curves = ""
-    if any(len(record.series()[0]) for record in records):
-        curves = keep(curve_figure(records, "rounds", own_levels), "rounds")
-        if any(record.series()[1].any() for record in records):
-            curves += keep(curve_figure(records, "bytes", own_levels), "traffic")
+    curves, alike = "", [record for record in records if record.metric == records[0].metric]
+    if any(len(record.series()[0]) for record in alike):
+        curves = keep(curve_figure(alike, "rounds", own_levels), "rounds")
+        if any(record.series()[1].any() for record in alike):
+            curves += keep(curve_figure(alike, "bytes", own_levels), "traffic")
     mixed = ""
     for place, record in enumerate([r for r in records if r.mixture.size], 1):
         mixed += keep(mixture_figure(record, clients, f"mixture-{place}"), f"mixture-{place}")

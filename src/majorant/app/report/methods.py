@@ -18,10 +18,9 @@ SECONDS = ("compile", "train", "evaluate")
 
 def methods_table(records: Sequence[RunRecord], comparison: Comparison | None, levels: Levels) -> str:
     """The methods; the best value of a column is marked where there are several runs."""
-    scale = metric(comparison.metric if comparison else records[0].metric)
-    headline = {record.label: headline_of(record, comparison) for record in records}
-    own = scale == metric(records[0].metric)
-    of_run = lambda part, statistic: lambda r: r.score(part, statistic) if own else math.nan
+    decides = comparison.metric if comparison else records[0].metric
+    scale, headline = metric(decides), {record.label: headline_of(record, comparison, decides) for record in records}
+    of_run = lambda part, statistic: lambda r: r.score(part, statistic) if r.metric == decides else math.nan
     wanted: list[Column] = [
         (scale.tail.capitalize(), lambda r: headline[r.label][1], scale.show, scale.higher_is_better),
         ("Std over clients", of_run("test", "std"), scale.show, None),
@@ -111,10 +110,10 @@ def groups_table(comparison: Comparison) -> str:
     return f'{framed(head, rows)}<p class="note">{escape(note)}</p>'
 
 
-def headline_of(record: RunRecord, comparison: Comparison | None) -> tuple[float, float]:
-    """Mean and decile of a run by the metric that decides."""
+def headline_of(record: RunRecord, comparison: Comparison | None, decides: str) -> tuple[float, float]:
+    """Mean and decile of a run by the metric that decides; NaN for a run that is judged by another."""
     if comparison is None or record.label not in comparison.methods:
-        known = comparison is None or comparison.metric == record.metric
+        known = decides == record.metric
         return (record.score("test", "mean"), record.score("test", "bottom_decile")) if known else (math.nan, math.nan)
     method = comparison.methods[record.label]
     return number(method.mean), number(method.bottom_decile)

@@ -90,15 +90,16 @@ def caption(record: RunRecord, named: bool) -> str:
 def components_figure(record: RunRecord, found: Components, name: str) -> str:
     """What the components differ in."""
     body = pictures(found) if found.image else table(found)
+    what = "coefficients" if found.linear else "slopes at an average sample"
     if found.image:
         words = (
-            "The coefficients of the components, a row for each, as images: where a bright pixel speaks for the class"
-            " (blue) and where against it (brown)."
+            f"The {what} of the components, a row for each, as images: where a bright pixel speaks for the class (blue)"
+            " and where against it (brown)."
         )
     else:
         some = {0: "raise the prediction", 2: f"speak for {found.classes[-1]}" if found.classes else ""}
         words = (
-            "The coefficients in which the components differ most; positive ones"
+            f"The {what} in which the components differ most; positive ones"
             f" {some.get(len(found.classes), 'speak for the class')}. They are those of the columns as the model sees"
             " them: numbers standardised, categories as 0 or 1."
         )

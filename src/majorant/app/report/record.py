@@ -34,7 +34,7 @@ class RunRecord:
     history: list[dict[str, Any]] = field(default_factory=list)
     clients: dict[str, np.ndarray] = field(default_factory=dict)
     classes: int = 0  # of the labels; 0 where they are not known, and for regression
-    components: Components | None = None  # of a mixture of linear models
+    components: Components | None = None  # of a mixture
 
     def relabelled(self, label: str) -> RunRecord:
         """The same run under another name."""
