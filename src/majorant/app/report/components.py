@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from majorant.app.files import DamagedFile
+
 MOST_COLUMNS = 10  # rows of the table
 MOST_CLASSES = 10  # pictures side by side
 Layer = tuple[np.ndarray, np.ndarray]  # weight and bias
@@ -71,14 +73,18 @@ class Components:
 
 
 def read_model(folder: Path, count: int) -> tuple[int, Components | None]:
-    """The number of classes of a saved model, and its components; None where they have no slopes to show."""
+    """The number of classes of a saved model, and its components; None where they have no slopes to show.
+
+    A model that is not there or damaged is no reason not to report on its run.
+    """
     from majorant.app.trees import load_meta, load_tree, tree_exists
 
     if not tree_exists(folder):
         return 0, None
-    if count < 2:
-        return len(load_meta(folder).get("classes", ())), None
-    tree, meta = load_tree(folder)
+    try:
+        tree, meta = load_tree(folder) if count > 1 else ({}, load_meta(folder))
+    except DamagedFile:
+        return 0, None
     return len(meta.get("classes", ())), dense_components(tree, meta, count)
 
 

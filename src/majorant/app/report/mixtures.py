@@ -79,6 +79,8 @@ def caption(record: RunRecord, named: bool) -> str:
     )
     if not named:
         words += " The pointer names the clients."
+    if record.components is None:
+        words += " What they differ in is not shown: the saved model has other layers than dense ones, or is not there."
     weights, names = record.mixture, record.clients["name"]
     for m in range(weights.shape[1]):
         most = [str(names[i]) for i in np.argsort(-weights[:, m], kind="stable") if weights[i, m] > 0.5]
