@@ -178,12 +178,15 @@ def test_one_outlier_does_not_flatten_the_curves() -> None:
 
 def test_limits_keep_what_belongs_together() -> None:
     whole = np.linspace(0.1, 0.9, 20)
-    assert curve_limits([whole, whole - 0.05], higher_is_better=True)[:2] == pytest.approx((0.05, 0.9))
+    share, error = metric("accuracy"), metric("rmse")
+    assert curve_limits([whole, whole - 0.05], share)[:2] == pytest.approx((0.05, 0.9))
+    assert curve_limits([whole, np.full(20, 0.9)], share, keep=[0.02])[:2] == pytest.approx((0.02, 0.9))
+    assert curve_limits([np.concatenate([[3.0], np.full(9, 2.0)])], error).high > 2.03  # noise is not drawn large
     late = np.concatenate([[1e6], np.full(19, 1.0) - 0.01 * np.arange(19)])  # the first round alone is astray
-    found = curve_limits([late], higher_is_better=False)
+    found = curve_limits([late], error)
     assert found.high < 2
     assert found.beyond == [0]
-    assert curve_limits([np.full(3, np.nan)], higher_is_better=True) == (0.0, 1.0, [])
+    assert curve_limits([np.full(3, np.nan)], share) == (0.0, 1.0, [])
     assert value_limits(np.full(4, 2.0))[:2] == (2.0, 2.0)
     assert Axis.over([2.0, 2.0]).high > 2
 

@@ -69,15 +69,29 @@ class Axis(NamedTuple):
         count = math.floor(self.high / step + 1e-9) - first + 1
         return [float(f"{step * (first + i):.12g}") for i in range(max(0, min(count, 50)))]
 
+    def named(self, about: int = 5, *, percent: bool = False, unit: str = " %") -> list[tuple[float, str]]:
+        """Round numbers in the range with their texts; shares are written in per cent.
 
-def tick_text(value: float, *, percent: bool = False) -> str:
-    """A number beside an axis.
+        >>> Axis(0.0, 0.1).named(2, percent=True)
+        [(0.0, '0 %'), (0.05, '5 %'), (0.1, '10 %')]
+        """
+        values = self.ticks(about)
+        texts = ticked([float(f"{100 * v:.12g}") if percent else v for v in values])
+        return [(v, text + (unit if percent else "")) for v, text in zip(values, texts, strict=True)]
 
-    >>> tick_text(0.25, percent=True), tick_text(-0.5), tick_text(12000.0)
-    ('25 %', '−0.5', '12,000')
+
+def ticked(values: Sequence[float]) -> list[str]:
+    """Numbers beside an axis, with as few digits as tell them apart.
+
+    >>> ticked([-0.5, 0.0, 12000.0]), ticked([0.890431, 0.890432])
+    (['−0.5', '0', '12,000'], ['0.890431', '0.890432'])
     """
-    text = f"{100 * value:.4g} %" if percent else f"{value:,.0f}" if 1000 <= abs(value) < 1e6 else f"{value:.4g}"
-    return text.replace("-", "−", 1)
+    texts: list[str] = []
+    for digits in range(3, 16):
+        texts = [f"{v:,.0f}" if 1000 <= abs(v) < 1e6 and v == round(v) else f"{v:.{digits}g}" for v in values]
+        if len(set(texts)) == len(values):
+            break
+    return [text.replace("-", "−", 1) for text in texts]
 
 
 def look(place: int) -> tuple[str, str]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from majorant.app.report.chart import Axis, Points, figure, frame, legend, level, line, look, n, thousandths, tick_text
+from majorant.app.report.chart import Axis, Points, figure, frame, legend, level, line, look, n, thousandths
 from majorant.app.report.limits import curve_limits
 from majorant.app.report.record import RunRecord
 from majorant.app.report.words import byte_unit, metric
@@ -21,7 +21,7 @@ def curve_figure(records: Sequence[RunRecord], against: str, levels: Levels = ()
     scale = metric(records[0].metric)
     series = [thinned(*record.series()) for record in records]
     curves = [np.nanmean(values, axis=0) for _, _, values in series]
-    limits = curve_limits(curves, higher_is_better=scale.higher_is_better, keep=[v for _, v in levels])
+    limits = curve_limits(curves, scale, keep=[v for _, v in levels])
     y_axis = Axis.over((limits.low, limits.high))
     up = lambda value: np.clip(1000 - np.array([y_axis.at(v) for v in np.atleast_1d(value)]), -3000, 4000)
     most = max((float(total.max(initial=0)) for _, total, _ in series), default=0.0)
@@ -60,8 +60,8 @@ def curve_figure(records: Sequence[RunRecord], against: str, levels: Levels = ()
         + "".join(level(y, turn) for turn, y, _ in inside),
         label=f"Test {scale.words} against {name_}",
         height=280,
-        x_ticks=[(x_axis.at(t), tick_text(t)) for t in x_axis.ticks(4)],
-        y_ticks=[(float(up(t)[0]), tick_text(t, percent=scale.percent)) for t in y_axis.ticks()],
+        x_ticks=[(x_axis.at(t), text) for t, text in x_axis.named(4)],
+        y_ticks=[(float(up(t)[0]), text) for t, text in y_axis.named(percent=scale.percent)],
         x_name="Rounds" if against == "rounds" else f"Sent and received by all clients, {name}",
         y_name=f"Test {scale.words}, mean over clients",
         marks=[(y, text) for _, y, text in inside],

@@ -87,7 +87,7 @@ def convergence(records: Sequence[RunRecord], against: str = "rounds") -> Figure
             low, high = np.nanmin(values, axis=0), np.nanmax(values, axis=0)
             axes.fill_between(x, low, high, color=look["color"], alpha=0.15, linewidth=0)
     means = [np.nanmean(values, axis=0) for _, _, values in series]
-    limits = curve_limits(means, higher_is_better=metric_of(records).higher_is_better)
+    limits = curve_limits(means, metric_of(records))
     if limits.beyond:  # one that went astray must not flatten the others
         room = 0.05 * (limits.high - limits.low)
         axes.set_ylim(limits.low - room, limits.high + room)

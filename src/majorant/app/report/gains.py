@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from majorant.app._text import html_text as escape
-from majorant.app.report.chart import Axis, Points, dots, figure, frame, level, n, thousandths, tick_text
+from majorant.app.report.chart import Axis, Points, dots, figure, frame, level, n, thousandths
 from majorant.app.report.clients import ClientRow, Clients
 from majorant.app.report.limits import Limits, value_limits
 
@@ -58,11 +58,10 @@ def legend(rows: list[ClientRow]) -> str:
 def named_rows(clients: Clients, rows: list[ClientRow], limits: Limits) -> str:
     """A row for every client: its name, a dot with its interval, and the number."""
     axis, place = Axis.over((limits.low, limits.high), pad=0.04), clients.places()
-    percent = clients.metric.percent
     zero = f'<i class="zero" style="left:{n(axis.at(0) / 10)}%"></i>'
     marks = "".join(
-        f'<span style="left:{n(axis.at(t) / 10)}%">{escape(tick_text(100 * t if percent else t))}</span>'
-        for t in axis.ticks(4)
+        f'<span style="left:{n(axis.at(t) / 10)}%">{escape(text)}</span>'
+        for t, text in axis.named(4, percent=clients.metric.percent, unit="")
     )
     lines = [
         f'<div class="row head" aria-hidden="true"><span></span><span class="track">{marks}</span><span></span></div>'
@@ -95,13 +94,12 @@ def ranked_points(clients: Clients, rows: list[ClientRow], known: list[int], lim
     for kind in ("unjudged", "unclear", "loses", "gains", "diverged"):
         some = [i for i in kept if kind_of(rows[i]) == kind]
         drawing += dots(map(x, some), (up(rows[i].gain) for i in some), kind, size=5 if len(rows) < 400 else 3)
-    percent = clients.metric.percent
     body = frame(
         "gains",
         drawing,
         label="Gains by client",
         height=300,
-        y_ticks=[(up(t), tick_text(100 * t if percent else t)) for t in axis.ticks()],
+        y_ticks=[(up(t), text) for t, text in axis.named(percent=clients.metric.percent, unit="")],
         x_name=f"{len(rows):,} clients, in order of their gains",
         y_name=f"Gain, {clients.metric.gain_unit}",
     )

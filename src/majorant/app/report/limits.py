@@ -1,7 +1,7 @@
 """Axes that one outlier cannot flatten.
 
 Bad scores have no bound (an RMSE of a diverged model), good ones do: an axis is cut on the side of the bad ones, and
-only where the rest would otherwise be squeezed.
+only where the rest would otherwise be squeezed. Shares need no cut: they are between 0 and 1.
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from majorant.app.report.words import Metric
+
 SQUEEZED = 3.0  # times the range of the others: where the whole range is larger, it is cut
+LEAST = 0.02  # of the best score: smaller differences are not drawn large
 FAR = 8.0  # times the typical distance from the best: a curve further off does not decide
 
 
@@ -23,29 +26,32 @@ class Limits(NamedTuple):
     beyond: list[int]
 
 
-def curve_limits(curves: Sequence[np.ndarray], *, higher_is_better: bool, keep: Sequence[float] = ()) -> Limits:
+def curve_limits(curves: Sequence[np.ndarray], scale: Metric, *, keep: Sequence[float] = ()) -> Limits:
     """The range for curves of scores over rounds; ``keep`` are levels that must be in it, if they are near.
 
     A curve that stays far behind the others decides nothing, nor do the first rounds of the others.
 
+    >>> from majorant.app.report.words import metric
     >>> calm, wild = np.array([2.0, 1.5, 1.2, 1.1]), np.array([1e3, 1e6, 1e9, np.inf])
-    >>> curve_limits([calm, wild], higher_is_better=False)
+    >>> curve_limits([calm, wild], metric("rmse"))
     Limits(low=1.1, high=2.0, beyond=[1])
     """
-    sign = -1.0 if higher_is_better else 1.0
+    sign = -1.0 if scale.higher_is_better else 1.0
     known = [sign * np.asarray(c, float)[np.isfinite(c)] for c in curves]  # small is good
     if not any(map(len, known)):
         return Limits(0.0, 1.0, [])
+    if scale.percent:
+        every = np.concatenate([*known, sign * np.array([v for v in keep if np.isfinite(v)])])
+        low, high = sorted((float(sign * every.min()), float(sign * every.max())))
+        return Limits(low, high, [])
     best = min(c.min() for c in known if len(c))
     late = np.array([np.median(c[len(c) // 2 :]) if len(c) else np.inf for c in known])
-    typical = np.quantile(late[np.isfinite(late)] - best, 0.5, method="lower")
-    if typical == 0 and (late[np.isfinite(late)] > best).any():  # the best curve alone
-        typical = np.ptp(known[int(late.argmin())])
+    typical = max(LEAST * abs(best), np.quantile(late[np.isfinite(late)] - best, 0.5, method="lower"))
     core = [c for c, end in zip(known, late, strict=True) if len(c) and end - best <= FAR * typical] or [
         known[int(late.argmin())]
     ]
     worst = max(float(c.max()) for c in core)
-    settled = max(float(np.quantile(c, 0.8)) for c in core)
+    settled = max(best + LEAST * abs(best), *(float(np.quantile(c, 0.8)) for c in core))
     if worst - best > SQUEEZED * (settled - best) > 0:
         worst = settled
     near = [sign * v for v in keep if np.isfinite(v) and sign * v - best <= SQUEEZED * max(worst - best, 1e-12)]

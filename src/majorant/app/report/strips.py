@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from majorant.app._text import html_text as escape
-from majorant.app.report.chart import Axis, Points, dots, figure, frame, level_class, look, n, thousandths, tick_text
+from majorant.app.report.chart import Axis, Points, dots, figure, frame, level_class, look, n, thousandths
 from majorant.app.report.clients import Clients
 from majorant.app.report.curves import Levels
 from majorant.app.report.limits import value_limits
@@ -49,7 +49,7 @@ def strips_figure(
         drawing,
         label=f"Test {clients.metric.words} of all clients by method",
         height=HEIGHT * count,
-        x_ticks=[(axis.at(t), tick_text(t, percent=clients.metric.percent)) for t in axis.ticks()],
+        x_ticks=[(axis.at(t), text) for t, text in axis.named(percent=clients.metric.percent)],
         y_ticks=[(1000 * (turn + 0.55) / count, label) for turn, label in enumerate(scores)],
         x_name=f"Test {clients.metric.words} of each client",
         left=f"clamp(3rem, {min(longest, 18) * 0.48 + 0.8:.1f}rem, 32vw)",
