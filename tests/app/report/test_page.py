@@ -147,6 +147,7 @@ def test_clients_without_a_gain_are_named() -> None:
     text = Page(html.page(records, comparison)).text
     assert "Not shown, without a gain: client-2" in text
     assert "1 client diverged with Local" in text
+    assert "diverged on 1" in text
     cells = {column["name"]: column["texts"] for column in columns(gather(records, comparison))}
     last = cells["Client"].index("client-2")
     assert last == 7

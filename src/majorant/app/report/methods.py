@@ -66,7 +66,8 @@ def column_cells(
     for record, value, may_win in zip(records, values, able, strict=True):
         text = form(value) if math.isfinite(value) else "–"
         kind = ' class="best"' if may_win and text == best else ""
-        found.append(f"<td{kind}>{escape(text + after(record))}</td>")
+        more = after(record)
+        found.append(f"<td{kind}>{escape(more.strip() if text == '–' and more else text + more)}</td>")
     return found
 
 
