@@ -14,7 +14,12 @@ from majorant.app.report.limits import Limits, value_limits
 
 NAMED = 40  # so many clients have a row with their name; more are points along an axis
 DRAWN = 1500  # so many points are drawn; the script finds the others all the same
-KINDS = {"gains": "gain", "loses": "lose", "unclear": "unclear: no more than noise", "": "not compared with noise"}
+KINDS = {
+    "gains": "gain",
+    "loses": "lose",
+    "unclear": "unclear: no more than noise, or too few test rows",
+    "": "not compared with noise",
+}
 
 
 def gains_figure(clients: Clients) -> tuple[str, Points | None]:

@@ -11,8 +11,10 @@ MINUS = "−"
 class Metric(NamedTuple):
     """A metric for people: shares are in per cent with one decimal, errors in four digits, others with three decimals.
 
+    Differences of errors have three digits. The terminal keeps to the same.
+
     >>> metric("accuracy").show(0.8333), metric("accuracy").show_gain(-0.0125), metric("rmse").show_gain(0.51234)
-    ('83.3 %', '−1.2', '+0.5123')
+    ('83.3 %', '−1.2', '+0.512')
     >>> metric("auc").show(0.91), metric("accuracy").show(None)
     ('0.910', '–')
     """
@@ -41,6 +43,8 @@ class Metric(NamedTuple):
     def show_gain(self, value: float | None) -> str:
         """A difference, with its sign; of percentages, in points."""
         text = self.number(value)
+        if self.kind == "error" and text != "–":
+            text = f"{value:.3g}".replace("-", MINUS, 1)
         return text if text == "–" or text.startswith(MINUS) else f"+{text}"
 
     def show_interval(self, interval: tuple[float, float] | None) -> str:
