@@ -8,7 +8,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from majorant.cli.main import app, labels_of
+from majorant.cli.main import app
 
 
 def offered(text: str) -> list[str]:
@@ -48,14 +48,3 @@ def test_a_wrong_name_is_answered_before_jax_is_loaded(place, tmp_path, command,
     done = subprocess.run(arguments, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "False\n")
     assert words in done.stderr
-
-
-def test_runs_of_one_report_have_different_labels(tmp_path):
-    for name, method in {"a/fedem": "fedem", "b/fedem": "fedem", "b/local": "local", "c/local": "local:lr=1"}.items():
-        (tmp_path / name).mkdir(parents=True)
-        (tmp_path / name / "config.toml").write_text(f'algorithm = "{method}"\n')
-    runs = [tmp_path / name for name in ("a/fedem", "b/fedem", "b/local")]
-    assert labels_of(runs) == ["fedem (a/fedem)", "fedem (b/fedem)", "local"]
-    assert labels_of(runs[1:]) == ["fedem", "local"]
-    assert labels_of([runs[0]]) is None
-    assert labels_of([tmp_path / "b/local", tmp_path / "c/local"]) == ["local", "local:lr=1"]

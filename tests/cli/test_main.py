@@ -58,6 +58,8 @@ def test_an_empty_table_still_gives_a_model(place, tmp_path):
 def test_report_is_written_again_for_finished_runs(place, tmp_path):
     assert "page.html" in invoke("report", place / "run", "--out", tmp_path / "page.html")
     assert (tmp_path / "page.html").stat().st_size > 10_000
+    invoke("report", place / "run", place / "run", "--out", tmp_path / "both.html")
+    assert "fedem and fedem (2) on" in (tmp_path / "both.html").read_text()  # told apart
     assert "is not a run folder" in refused("report", tmp_path / "nothing")
 
 

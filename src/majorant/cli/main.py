@@ -152,39 +152,15 @@ def report(
     check_file(target, b"<!doctype html", "a report page")
     if len(folders) == 1 and (folders[0] / "front.json").exists():
         page = write_page(folders[0], figures, target)
+        if page is None:
+            raise ValueError("the report of a front needs matplotlib: pip install 'majorant[report]'")
     else:
-        runs = [run for folder in folders for run in run_folders(folder)]
-        page = write_pages(runs, target.parent, figures, labels=labels_of(runs), page=target.name)
-    if page is None:
-        raise ValueError("the report needs matplotlib: pip install 'majorant[report]'")
+        from majorant.app.report.comparison import runs_in
+
+        runs, labels = zip(*(run for folder in folders for run in runs_in(folder)), strict=True)
+        compared_in = folders[0] if len(folders) == 1 else runs[0]  # a run has no verdict
+        page = write_pages(list(runs), target.parent, figures, list(labels), target.name, compared_in)
     say(f"report: {page.resolve()}", wrap=False)
-
-
-def run_folders(folder: Path) -> list[Path]:
-    """The folder itself, or the runs inside it."""
-    if (folder / "summary.json").exists() or not folder.is_dir():
-        return [folder]
-    return sorted(path.parent for path in folder.glob("*/summary.json")) or [folder]
-
-
-def labels_of(runs: list[Path]) -> list[str] | None:
-    """Names that tell runs apart: their methods, and the folders beside those that stand twice; None where all differ.
-
-    Of folders with the same name, as in comparisons, as much of the path is shown as tells them apart.
-    """
-    from majorant.app.config import read_settings
-
-    if len(runs) < 2 or not all((run / "config.toml").exists() for run in runs):
-        return None
-    methods = [str(read_settings(run / "config.toml").get("algorithm", run.name)) for run in runs]
-    if len(set(methods)) == len(methods):
-        return methods
-    paths = [run.resolve().parts for run in runs]
-    deep = next((k for k in range(1, 99) if len({path[-k:] for path in paths}) == len(paths)), 99)
-    return [
-        f"{method} ({'/'.join(path[-deep:])})" if methods.count(method) > 1 else method
-        for method, path in zip(methods, paths, strict=True)
-    ]
 
 
 def main() -> None:

@@ -67,7 +67,7 @@ def tell_network(problem: Problem) -> None:
 def tell_where(folder: Path, report: Path | None) -> None:
     """Where a person finds what a run left."""
     say(f"run folder: {folder}", wrap=False)
-    missing = "no report: it needs matplotlib (pip install 'majorant[report]')"
+    missing = "no report: that of a front needs matplotlib (pip install 'majorant[report]')"
     say(missing if report is None else f"report: {report.resolve()}", wrap=False)
 
 
@@ -160,7 +160,7 @@ def objective_table(summaries: dict[str, dict[str, Any]]) -> Table | None:
 
 def tell_runs(folder: Path, runs: Sequence[PastRun]) -> None:
     """Past runs, each a row of numbers that fits the screen and its folder below."""
-    from majorant.app.report.html import bytes_format
+    from majorant.app.report.words import bytes_format
 
     if not runs:
         return say(f"there are no runs in {folder}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import itertools
 import shlex
 from pathlib import Path
@@ -185,16 +184,21 @@ def left_in(folder: Path, rounds: int) -> str:
 
 
 def write_pages(
-    runs: list[Path], target: Path, figures: str | None, labels: list[str] | None = None, page: str = "report.html"
-) -> Path | None:
-    """The report page (None where matplotlib is not installed) and, if asked, the figures as files."""
-    if importlib.util.find_spec("matplotlib") is None:
-        return None
-    from majorant.app.report.figures import save_figures
+    runs: list[Path],
+    target: Path,
+    figures: str | None,
+    labels: list[str] | None = None,
+    page: str = "report.html",
+    compared_in: Path | None = None,
+) -> Path:
+    """The report page and, if asked, the figures as files; the verdict, if any, is in ``compared_in``."""
+    from majorant.app.report.comparison import load_comparison
     from majorant.app.report.html import write_report
     from majorant.app.report.record import load_run
 
     records = [load_run(run, label) for run, label in itertools.zip_longest(runs, labels or [])]
     if figures:
+        from majorant.app.report.figures import save_figures
+
         save_figures(records, target / "figures", figures)
-    return write_report(records, target / page)
+    return write_report(records, target / page, load_comparison(compared_in or target))
