@@ -1,0 +1,129 @@
+"""Intervals of gains: against formulas of one sample, and their coverage where the truth is known."""
+
+import numpy as np
+import pytest
+from scipy.stats import binom, ttest_1samp
+
+from majorant.metrics.headline import parts_of
+from majorant.metrics.intervals import Design, Paired, by_client, discoveries, overall, rows_tested
+
+ONCE = Design(0.6, 0.2, redrawn=False)
+
+
+def pair(values, owner, rows=None, clients=None):
+    """A gain that is the mean of values."""
+    clients = clients or owner.max() + 1
+    count = np.bincount(owner, minlength=clients)
+    each = np.bincount(owner, values, minlength=clients) / count
+    rows = np.arange(len(values)) if rows is None else rows
+    return Paired(values.mean(), each, rows, owner, values / len(values), values / count[owner])
+
+
+def test_one_client_and_one_split_have_students_interval():
+    values = np.random.default_rng(0).normal(0.3, 1, 12)
+    one = pair(values, np.zeros(12, int))
+    expected = ttest_1samp(values, 0)
+    for found in (overall([one], ONCE, bounded=False), by_client([one], ONCE, bounded=False)):
+        assert np.ravel(found.p_value())[0] == pytest.approx(expected.pvalue)
+        assert np.ravel(found.interval()) == pytest.approx(list(expected.confidence_interval()))
+
+
+def test_differences_between_clients_are_no_noise_and_clients_of_a_row_or_two_are():
+    rng = np.random.default_rng(0)
+    owner = np.repeat([0, 1], 50)
+    noise = rng.normal(0, 0.1, 100)
+    apart, alike = (overall([pair(noise + shift * owner, owner)], ONCE, bounded=False) for shift in (10, 0))
+    assert apart.error == pytest.approx(alike.error)
+    tiny = np.arange(100) // 2
+    assert overall([pair(noise, tiny)], ONCE, bounded=False).error == pytest.approx(0.01, rel=0.2)
+
+
+def test_a_row_that_is_tested_again_is_no_new_row():
+    values, owner = np.random.default_rng(0).normal(size=30), np.arange(30) % 3
+    once, again = pair(values, owner), pair(values, owner)
+    two = overall([once, again], ONCE, bounded=False)
+    assert two.error == pytest.approx(overall([once], ONCE, bounded=False).error)
+    fresh = overall([once, pair(values, owner, rows=np.arange(30, 60))], ONCE, bounded=False)
+    assert fresh.error == pytest.approx(two.error / np.sqrt(2))
+    assert rows_tested([once, again]).tolist() == [10, 10, 10]
+
+
+def test_splits_that_disagree_widen_the_interval_by_what_they_share():
+    values, owner = np.random.default_rng(0).normal(0, 0.01, 60), np.zeros(60, int)
+    splits = [pair(values + shift, owner) for shift in (-1, 0, 1)]
+    seeds = overall(splits, Design(0.6, 0.2, redrawn=False), bounded=False)
+    redrawn = overall(splits, Design(0.6, 0.2, redrawn=True), bounded=False)
+    assert seeds.error == pytest.approx(np.sqrt(1 / 3), rel=0.01)
+    assert redrawn.error == pytest.approx(np.sqrt(1 / 3 + 1.5), rel=0.01)
+    assert redrawn.freedom == pytest.approx(2, rel=0.01)
+
+
+def test_agreement_of_all_rows_is_not_certainty():
+    same = pair(np.zeros(6), np.zeros(6, int))
+    low, high = overall([same], ONCE, bounded=True).interval()
+    assert low < -0.3
+    assert high > 0.3
+    won = by_client([pair(np.ones(6), np.zeros(6, int))], ONCE, bounded=True)
+    assert won.p_value()[0] < 0.05
+
+
+def test_discoveries_are_benjamini_and_hochbergs():
+    p = np.array([0.01, 0.04, 0.03, 0.5, np.nan])
+    found, level = discoveries(p)
+    assert found.tolist() == [True, False, False, False, False]  # 0.03 > 2/4 · 0.05
+    assert level == pytest.approx(1 - 0.05 / 4)
+    assert discoveries(np.full(4, 0.04))[0].all()  # the largest is within 4/4 · 0.05
+    assert not discoveries(np.full(3, np.nan))[0].any()
+
+
+@pytest.mark.parametrize("splits", [1, 3])
+@pytest.mark.parametrize("metric", ["accuracy", "rmse"])
+def test_intervals_cover_what_is_known(metric, splits):
+    """Tables of ten small clients, each alone against all together; the truth is the mean over very many tables.
+
+    With 200 tables the number of intervals that cover is within what a coverage of 95 %, or a little more, gives.
+    """
+    clients, size, dimension, tables = 10, 40, 3, 200
+    rng = np.random.default_rng([splits, len(metric)])
+    truth = rng.normal(1, 0.5, (clients, dimension))
+    sign, gains, estimates = -1 if metric == "rmse" else 1, [], []
+    for _ in range(tables):
+        x = rng.normal(size=(clients, size, dimension))
+        y = np.einsum("csd,cd->cs", x, truth) + rng.normal(size=(clients, size))
+        y = y if metric == "rmse" else np.sign(y)
+        fresh = rng.normal(size=(clients, 300, dimension))
+        goal = np.einsum("csd,cd->cs", fresh, truth) + rng.normal(size=(clients, 300))
+        goal = goal if metric == "rmse" else np.sign(goal)
+        pairs = []
+        for _ in range(splits):
+            order = np.argsort(rng.random((clients, size)), axis=1)
+            train, test = order[:, :24], order[:, 32:]
+            pick = lambda a, rows: np.take_along_axis(a, rows.reshape(clients, -1, *[1] * (a.ndim - 2)), axis=1)
+            models = fitted(pick(x, train), pick(y, train))
+            rows = (np.arange(clients)[:, None] * size + test).ravel()
+            pairs.append(paired(metric, sign, models, pick(x, test), pick(y, test), rows))
+            gains.append(paired(metric, sign, models, fresh, goal, None).gain)
+        estimates.append(overall(pairs, Design(0.6, 0.2, redrawn=splits > 1), bounded=metric != "rmse").interval())
+    known = np.mean(gains)
+    covered = sum(low <= known <= high for low, high in estimates)
+    assert binom.ppf(0.001, tables, 0.93) <= covered  # a single split does not cover the noise of training
+
+
+def fitted(x, y):
+    """Least squares of each client, and of all together."""
+    normal, right = np.einsum("csd,cse->cde", x, x) + 0.1 * np.eye(x.shape[2]), np.einsum("csd,cs->cd", x, y)
+    return np.linalg.solve(normal, right[..., None])[..., 0], np.linalg.solve(normal.sum(0), right.sum(0))[None]
+
+
+def paired(metric, sign, models, x, y, rows):
+    """The gain of one model for all over a client's own."""
+    clients, count = y.shape
+    owner, found = np.repeat(np.arange(clients), count), []
+    for theta in models:
+        f = np.einsum("csd,cd->cs", x, np.broadcast_to(theta, (clients, x.shape[2]))).ravel()
+        p, labels = (f, y.ravel()) if metric == "rmse" else (np.stack([-f, f], axis=1), (y.ravel() > 0).astype(int))
+        found.append(parts_of(metric, labels, p, owner, clients))
+    alone, together = found
+    rows = np.arange(len(owner)) if rows is None else rows
+    minus = lambda a, b: sign * (a - b)
+    return Paired(*map(minus, together[:2], alone[:2]), rows, owner, *map(minus, together[2:], alone[2:]))
