@@ -53,9 +53,10 @@ def test_splits_that_disagree_widen_the_interval_by_what_they_share():
     splits = [pair(values + shift, owner) for shift in (-1, 0, 1)]
     seeds = overall(splits, Design(0.6, 0.2, redrawn=False), bounded=False)
     redrawn = overall(splits, Design(0.6, 0.2, redrawn=True), bounded=False)
-    assert seeds.error == pytest.approx(np.sqrt(1 / 3), rel=0.01)
-    assert redrawn.error == pytest.approx(np.sqrt(1 / 3 + 1.5), rel=0.01)
-    assert redrawn.freedom == pytest.approx(2, rel=0.01)
+    spread = 2 / 4  # squares of −1, 0 and 1, over two degrees of freedom and the guess's two
+    assert seeds.error == pytest.approx(np.sqrt(spread / 3), rel=0.01)
+    assert redrawn.error == pytest.approx(np.sqrt(spread * (1 / 3 + 1.5)), rel=0.01)
+    assert redrawn.freedom == pytest.approx(4, rel=0.01)
 
 
 def test_agreement_of_all_rows_is_not_certainty():

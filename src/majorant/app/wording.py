@@ -47,16 +47,25 @@ def difference(value: float, metric: str) -> str:
     >>> difference(0.052, "accuracy"), difference(-0.0123, "auc")
     ('5.2 points', '-0.012')
     """
-    return shown(value, metric, unit=False) + " points" * (metric in IN_PER_CENT)
+    return brief(value, metric) + " points" * (metric in IN_PER_CENT)
+
+
+def brief(value: float, metric: str) -> str:
+    """A difference without its unit; of errors in three digits.
+
+    >>> brief(0.029270, "rmse")
+    '0.0293'
+    """
+    return f"{value:.3g}" if metric in ("rmse", "mae") else shown(value, metric, unit=False)
 
 
 def between(interval: Sequence[float], metric: str) -> str:
-    """An interval.
+    """An interval of a difference.
 
     >>> between([-0.01, 0.1], "accuracy")
     '-1.0 to 10.0'
     """
-    return " to ".join(shown(end, metric, unit=False) for end in interval)
+    return " to ".join(brief(end, metric) for end in interval)
 
 
 def some(names: Sequence[str]) -> str:
@@ -134,7 +143,7 @@ def conclusion(record: dict[str, Any]) -> str:
     return (
         f"{answer}: with {best} the test {title(metric)} is {shown(record['methods'][best]['mean'], metric)},"
         f" {size} {way} than training alone"
-        f" (gain {shown(gain, metric, unit=False)}, 95 % interval {between(verdict['interval'], metric)})."
+        f" (gain {brief(gain, metric)}, 95 % interval {between(verdict['interval'], metric)})."
     )
 
 

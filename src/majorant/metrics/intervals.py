@@ -10,7 +10,9 @@ on. Two methods predict the same rows, so that their gain has contributions of s
 - *splits* (where there are K > 1): the variance of the gain between splits, less what other test rows explain of it,
   times 1/K + f / (1 − f), where f is the share of the rows that a split trains on: training sets of random splits have
   that share of their rows in common, so their effects are correlated, and do not average out (Nadeau and Bengio,
-  Inference for the Generalization Error, Machine Learning 2003, have the same correction for test errors).
+  Inference for the Generalization Error, Machine Learning 2003, have the same correction for test errors). A variance
+  of few numbers is uncertain: it is averaged with the guess that there is no more of it than test rows explain, as if
+  two more splits had said so.
 
 The interval is Student's, with Satterthwaite's degrees of freedom. A score between 0 and 1 gets two made-up rows, one
 that each method wins, so that few rows never give an interval of length 0.
@@ -27,6 +29,7 @@ import numpy as np
 from scipy.stats import t as student
 
 FEW = 5  # clients with fewer rows share a mean
+PRIOR = 2  # degrees of freedom of the guess that splits differ by their test rows alone
 LEAST_ROWS = 6  # with fewer, not even rows that all agree say anything: 2 · 2⁻⁵ > 0.05
 
 
@@ -139,12 +142,14 @@ def combine(gains: np.ndarray, rows: np.ndarray, single: np.ndarray, freedom: np
     defined = (~np.isnan(gains)).sum(axis=1)
     count = np.maximum(defined, 1)
     mean = np.where(defined > 0, np.nansum(gains, axis=1) / count, np.nan)
-    spread = np.nansum((gains - mean[:, None]) ** 2, axis=1) / np.maximum(count - 1, 1)
-    extra = np.maximum(0.0, spread - design.own_noise * single) * design.averaged(count)
+    explained = design.own_noise * single  # of the variance between splits, by their test rows
+    known = count - 1 + PRIOR
+    spread = (np.nansum((gains - mean[:, None]) ** 2, axis=1) + PRIOR * explained) / known
+    extra = np.maximum(0.0, spread - explained) * design.averaged(count)
     between = np.where(defined > 1, extra, 0.0)
     variance = rows + between
     with np.errstate(divide="ignore", invalid="ignore"):
-        satterthwaite = variance**2 / (rows**2 / freedom + between**2 / np.maximum(count - 1, 1))
+        satterthwaite = variance**2 / (rows**2 / freedom + between**2 / known)
     freedom = np.where(variance > 0, satterthwaite, freedom)
     return Combined(mean, np.sqrt(variance), freedom)
 
