@@ -1,11 +1,15 @@
 """Intervals of gains: against formulas of one sample, and their coverage where the truth is known."""
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy.stats import binom, ttest_1samp
 
-from majorant.metrics.headline import parts_of
 from majorant.metrics.intervals import Design, Paired, by_client, discoveries, overall, rows_tested
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 ONCE = Design(0.6, 0.2, redrawn=False)
 
@@ -77,54 +81,14 @@ def test_discoveries_are_benjamini_and_hochbergs():
     assert not discoveries(np.full(3, np.nan))[0].any()
 
 
-@pytest.mark.parametrize("splits", [1, 3])
-@pytest.mark.parametrize("metric", ["accuracy", "rmse"])
+@pytest.mark.parametrize(("metric", "splits"), [("accuracy", 3), ("rmse", 1), ("auc", 1)])
 def test_intervals_cover_what_is_known(metric, splits):
-    """Tables of ten small clients, each alone against all together; the truth is the mean over very many tables.
+    """A small version of the benchmark: the counts of tables are those of a coverage of 95 %, or a little beside it."""
+    from benchmarks.verdict_coverage import coverage
 
-    With 200 tables the number of intervals that cover is within what a coverage of 95 %, or a little more, gives.
-    """
-    clients, size, dimension, tables = 10, 40, 3, 200
-    rng = np.random.default_rng([splits, len(metric)])
-    truth = rng.normal(1, 0.5, (clients, dimension))
-    sign, gains, estimates = -1 if metric == "rmse" else 1, [], []
-    for _ in range(tables):
-        x = rng.normal(size=(clients, size, dimension))
-        y = np.einsum("csd,cd->cs", x, truth) + rng.normal(size=(clients, size))
-        y = y if metric == "rmse" else np.sign(y)
-        fresh = rng.normal(size=(clients, 300, dimension))
-        goal = np.einsum("csd,cd->cs", fresh, truth) + rng.normal(size=(clients, 300))
-        goal = goal if metric == "rmse" else np.sign(goal)
-        pairs = []
-        for _ in range(splits):
-            order = np.argsort(rng.random((clients, size)), axis=1)
-            train, test = order[:, :24], order[:, 32:]
-            pick = lambda a, rows: np.take_along_axis(a, rows.reshape(clients, -1, *[1] * (a.ndim - 2)), axis=1)
-            models = fitted(pick(x, train), pick(y, train))
-            rows = (np.arange(clients)[:, None] * size + test).ravel()
-            pairs.append(paired(metric, sign, models, pick(x, test), pick(y, test), rows))
-            gains.append(paired(metric, sign, models, fresh, goal, None).gain)
-        estimates.append(overall(pairs, Design(0.6, 0.2, redrawn=splits > 1), bounded=metric != "rmse").interval())
-    known = np.mean(gains)
-    covered = sum(low <= known <= high for low, high in estimates)
-    assert binom.ppf(0.001, tables, 0.93) <= covered  # a single split does not cover the noise of training
-
-
-def fitted(x, y):
-    """Least squares of each client, and of all together."""
-    normal, right = np.einsum("csd,cse->cde", x, x) + 0.1 * np.eye(x.shape[2]), np.einsum("csd,cs->cd", x, y)
-    return np.linalg.solve(normal, right[..., None])[..., 0], np.linalg.solve(normal.sum(0), right.sum(0))[None]
-
-
-def paired(metric, sign, models, x, y, rows):
-    """The gain of one model for all over a client's own."""
-    clients, count = y.shape
-    owner, found = np.repeat(np.arange(clients), count), []
-    for theta in models:
-        f = np.einsum("csd,cd->cs", x, np.broadcast_to(theta, (clients, x.shape[2]))).ravel()
-        p, labels = (f, y.ravel()) if metric == "rmse" else (np.stack([-f, f], axis=1), (y.ravel() > 0).astype(int))
-        found.append(parts_of(metric, labels, p, owner, clients))
-    alone, together = found
-    rows = np.arange(len(owner)) if rows is None else rows
-    minus = lambda a, b: sign * (a - b)
-    return Paired(*map(minus, together[:2], alone[:2]), rows, owner, *map(minus, together[2:], alone[2:]))
+    tables = 100
+    found = coverage(metric, 10, 40, splits, tables, differ=0.4)
+    assert binom.ppf(0.001, tables, 0.93) <= tables * found.whole
+    assert found.clients > 0.9
+    assert found.wrongly_named < 0.05
+    assert found.length < {"accuracy": 0.15, "rmse": 0.5, "auc": 0.4}[metric]
