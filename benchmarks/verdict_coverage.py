@@ -103,9 +103,8 @@ def paired(
 def main() -> None:
     """Prints a row per kind of table."""
     tables = int(sys.argv[1]) if sys.argv[1:] else 1000
-    print(
-        "| score | clients × rows | splits | mean gain | a client | wrongly named | length |\n|---|---|---|---|---|---|---|"
-    )
+    print("| score | clients × rows | splits | mean gain | a client | wrongly named | length |")
+    print("|---" * 7 + "|")
     for metric in ("accuracy", "auc", "rmse"):
         for clients, rows in ((4, 150), (10, 40), (40, 15)):
             for splits in (1, 3, 5):

@@ -246,10 +246,21 @@ class Judge:
         return 0.95 if self.about.validation else 1 - 0.05 / max(1, candidates)
 
 
-def judge(runs: Mapping[str, Run | None], groups: tuple[str, np.ndarray] | None = None) -> dict[str, Any]:
-    """The record of a comparison, from runs of several methods on the same data.
+class Judgement(dict[str, Any]):
+    """The record of a comparison, which prints the verdict in words."""
 
-    ``groups`` is a column for fairness: its name, and the values of all rows of the table.
+    def __str__(self) -> str:
+        return "\n".join(self["verdict"]["sentences"])
+
+    __repr__ = __str__
+
+
+def judge(runs: Mapping[str, Run | None], groups: tuple[str, np.ndarray] | None = None) -> Judgement:
+    """The verdict on runs of several methods on the same data, one of them ``local``: who gains, by which, how sure?
+
+    Runs on several splits, ``simulate(algorithm, [data, data.redrawn(1), …])``, are judged on all of them. ``groups``
+    is a column for fairness: its name, and the values of all rows of the table. The result is the record that the
+    command line writes as ``summary.json``, and prints the conclusion.
 
     >>> import majorant as mj
     >>> data = mj.data.synthetic_mixture(clients=4, dimension=3, seed=0)
@@ -261,19 +272,19 @@ def judge(runs: Mapping[str, Run | None], groups: tuple[str, np.ndarray] | None 
     return judged(compared(runs), groups)
 
 
-def judged(about: Comparison, groups: tuple[str, np.ndarray] | None = None) -> dict[str, Any]:
+def judged(about: Comparison, groups: tuple[str, np.ndarray] | None = None) -> Judgement:
     """The record of a comparison."""
     found = Judge(about)
     alone = next((name for name in about.methods if name.partition(":")[0] == ALONE), None)
     candidates = [name for name in about.methods if name != alone and found.clean(name)]
     best = found.chosen(candidates)
-    record: dict[str, Any] = {
-        "metric": about.headline.name,
-        "why": about.headline.why,
-        "higher_is_better": about.headline.higher_is_better,
-        "splits": len(about.test),
-        "redrawn": about.design.redrawn,
-    }
+    record = Judgement(
+        metric=about.headline.name,
+        why=about.headline.why,
+        higher_is_better=about.headline.higher_is_better,
+        splits=len(about.test),
+        redrawn=about.design.redrawn,
+    )
     clients = client_records(found, best, alone, len(candidates))
     small = [each["name"] for each in clients if each.pop("small")]
     record["methods"] = {name: method_record(found, name, small, groups) for name in about.methods}
