@@ -57,10 +57,10 @@ def test_splits_that_disagree_widen_the_interval_by_what_they_share():
     splits = [pair(values + shift, owner) for shift in (-1, 0, 1)]
     seeds = overall(splits, Design(0.6, 0.2, redrawn=False), bounded=False)
     redrawn = overall(splits, Design(0.6, 0.2, redrawn=True), bounded=False)
-    spread = 2 / 4  # squares of −1, 0 and 1, over two degrees of freedom and the guess's two
+    spread = 2 / 8  # squares of −1, 0 and 1, over two degrees of freedom and the guess's six
     assert seeds.error == pytest.approx(np.sqrt(spread / 3), rel=0.01)
     assert redrawn.error == pytest.approx(np.sqrt(spread * (1 / 3 + 1.5)), rel=0.01)
-    assert redrawn.freedom == pytest.approx(4, rel=0.01)
+    assert redrawn.freedom == pytest.approx(8, rel=0.01)
 
 
 def test_agreement_of_all_rows_is_not_certainty():
@@ -81,7 +81,7 @@ def test_discoveries_are_benjamini_and_hochbergs():
     assert not discoveries(np.full(3, np.nan))[0].any()
 
 
-@pytest.mark.parametrize(("metric", "splits"), [("accuracy", 3), ("rmse", 1), ("auc", 1)])
+@pytest.mark.parametrize(("metric", "splits"), [("accuracy", 1), ("rmse", 3), ("auc", 1)])
 def test_intervals_cover_what_is_known(metric, splits):
     """A small version of the benchmark: the counts of tables are those of a coverage of 95 %, or a little beside it."""
     from benchmarks.verdict_coverage import coverage
@@ -91,4 +91,4 @@ def test_intervals_cover_what_is_known(metric, splits):
     assert binom.ppf(0.001, tables, 0.93) <= tables * found.whole
     assert found.clients > 0.9
     assert found.wrongly_named < 0.05
-    assert found.length < {"accuracy": 0.15, "rmse": 0.5, "auc": 0.4}[metric]
+    assert found.length < {"accuracy": 0.18, "rmse": 0.5, "auc": 0.4}[metric]

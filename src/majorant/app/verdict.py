@@ -97,8 +97,7 @@ def compared(runs: Mapping[str, Run | None]) -> Comparison:
         for part in parts:
             rows[part][split].predicted[TRIVIAL] = trivial_predictions(data, rows[part][split].owner)
     redrawn = len(sets) > 1 and any(each is not sets[0] for each in sets)
-    count = {part: float(len(getattr(first.data, part).y)) for part in ("train", "validation", "test")}
-    total = sum(count.values())
+    train, test = (float(len(getattr(first.data, part).y)) for part in ("train", "test"))
     labels = first.data.train.y[np.repeat(seen, first.data.train.sizes)]
     sent = lambda run: sum(run.communication[0][key] for key in ("bytes_up", "bytes_down")) / 1e6
     return Comparison(
@@ -106,7 +105,7 @@ def compared(runs: Mapping[str, Run | None]) -> Comparison:
         classes=len(first.data.classes),
         sizes={part: getattr(first.data, part).sizes[seen] for part in ("train", "test")},
         headline=choose_headline(labels, len(first.data.classes)),
-        design=Design(count["train"] / total, count["test"] / total, redrawn),
+        design=Design(train / (train + test), test / (train + test), redrawn),
         test=rows["test"],
         validation=rows.get("validation", []),
         diverged=diverged,
@@ -131,7 +130,7 @@ def rows_of(data: Any, part: str) -> Rows:
     owner = np.repeat(np.arange(data.clients), ragged.sizes)
     mask = seen[owner]
     y = ragged.y[mask] if data.classes else np.asarray(data.label_values(ragged.y[mask]), np.float64)
-    numbers = np.arange(len(owner)) if ragged.rows is None else ragged.rows
+    numbers = len(data.train.y) + np.arange(len(owner)) if ragged.rows is None else ragged.rows  # as `redrawn` counts
     return Rows(y, (np.cumsum(seen) - 1)[owner[mask]], numbers[mask])
 
 

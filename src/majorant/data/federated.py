@@ -135,28 +135,28 @@ class FederatedData:
         return replace(self, unseen=draw_unseen(self.clients, fraction, seed))
 
     def redrawn(self, seed: int) -> FederatedData:
-        """The same samples in another random split: every client's parts keep their sizes.
+        """The same samples in another random split into training and test parts, which keep their sizes.
 
-        Features and targets stay as they were encoded, from the training rows of the first split.
+        Validation parts stay as they are: what is chosen on them is tested on other samples, in all splits. Features
+        and targets stay as they were encoded.
 
         >>> data = FederatedData.from_arrays(np.eye(10), np.arange(10) % 2, clients=np.arange(10) // 5)
         >>> other = data.redrawn(1)
-        >>> sorted(other.train.rows.tolist() + other.validation.rows.tolist() + other.test.rows.tolist())
-        [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
+        >>> sorted(other.train.rows) == sorted(data.train.rows), other.validation is data.validation
+        (False, True)
         """
-        parts = [getattr(self, part) for part in PARTS]
+        parts = (self.train, self.test)
         owner = np.concatenate([np.repeat(np.arange(self.clients), part.sizes) for part in parts])
         order = np.lexsort((np.random.default_rng(check_seed(seed)).random(len(owner)), owner))
-        first = offsets_of(np.bincount(owner, minlength=self.clients))[:-1]
+        first = offsets_of(self.train.sizes + self.test.sizes)[:-1]
         together = lambda name: np.concatenate([getattr(part, name) for part in parts])
         x, y = together("x"), together("y")
         known = np.arange(len(owner)) if any(part.rows is None for part in parts) else together("rows")
-        drawn = {}
-        for name, part in zip(PARTS, parts, strict=True):
-            rows = order[concatenated_ranges(first, part.sizes)]
-            first = first + part.sizes
-            drawn[name] = Ragged(x[rows], y[rows], part.offsets, known[rows])
-        return replace(self, **drawn)
+        begins = (first, first + self.train.sizes)
+        chosen = [order[concatenated_ranges(begin, part.sizes)] for begin, part in zip(begins, parts, strict=True)]
+        drawn = lambda rows, part: Ragged(x[rows], y[rows], part.offsets, known[rows])
+        train, test = map(drawn, chosen, parts)
+        return replace(self, train=train, test=test)
 
     def take(self, clients: np.ndarray) -> FederatedData:
         """Some of the clients, in the given order (indices or a mask)."""

@@ -8,11 +8,11 @@ on. Two methods predict the same rows, so that their gain has contributions of s
 - *rows*: a row's contribution is the mean over the splits in which it was tested, less its client's mean; the squares
   add up. Clients with few rows have one mean in common.
 - *splits* (where there are K > 1): the variance of the gain between splits, less what other test rows explain of it,
-  times 1/K + f / (1 − f), where f is the share of the rows that a split trains on: training sets of random splits have
-  that share of their rows in common, so their effects are correlated, and do not average out (Nadeau and Bengio,
-  Inference for the Generalization Error, Machine Learning 2003, have the same correction for test errors). A variance
-  of few numbers is uncertain: it is averaged with the guess that there is no more of it than test rows explain, as if
-  two more splits had said so.
+  times 1/K + f / (1 − f), where f is the share of training rows among training and test rows: training sets of random
+  splits have that share of their rows in common, so their effects are correlated, and do not average out (Nadeau and
+  Bengio, Inference for the generalization error, 2003, have the same correction for test errors). A variance of few
+  numbers is uncertain: it is averaged with the guess that there is no more of it than test rows explain, as if six more
+  splits had said so.
 
 The interval is Student's, with Satterthwaite's degrees of freedom. A score between 0 and 1 gets two made-up rows, one
 that each method wins, so that few rows never give an interval of length 0.
@@ -29,7 +29,7 @@ import numpy as np
 from scipy.stats import t as student
 
 FEW = 5  # clients with fewer rows share a mean
-PRIOR = 2  # degrees of freedom of the guess that splits differ by their test rows alone
+PRIOR = 6  # degrees of freedom of the guess that splits differ by their test rows alone
 LEAST_ROWS = 6  # with fewer, not even rows that all agree say anything: 2 · 2⁻⁵ > 0.05
 
 
@@ -45,7 +45,7 @@ class Paired(NamedTuple):
 
 
 class Design(NamedTuple):
-    """How splits were drawn: what shares of the rows they train and test on; redrawn or the same every time."""
+    """How splits were drawn: the shares of training and test rows among both; redrawn or the same every time."""
 
     train: float
     test: float
