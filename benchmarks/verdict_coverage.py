@@ -105,9 +105,9 @@ def paired(
             found.append(parts_of(metric, labels, f, owner, clients))
         else:
             found.append(parts_of(metric, (labels > 0).astype(int), np.stack([-f, f], axis=1), owner, clients))
-    sign = -1 if metric in LOWER_IS_BETTER else 1
-    value, each, whole, own = (sign * (b - a) for a, b in zip(*found, strict=True))
-    return Paired(float(value), each, rows, owner, whole, own)
+    alone, together = found
+    gain = together.over(alone, -1 if metric in LOWER_IS_BETTER else 1)
+    return Paired(gain.value, gain.clients, rows, owner, gain.whole, gain.own)
 
 
 def main() -> None:

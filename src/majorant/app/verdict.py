@@ -136,7 +136,7 @@ def rows_of(data: Any, part: str) -> Rows:
 
 def trivial_predictions(data: Any, owner: np.ndarray) -> np.ndarray:
     """What each client would predict without features: the shares of its training labels, or their mean."""
-    found = []
+    found: list[Any] = []
     for client in np.flatnonzero(~data.unseen):
         y = data.train.client(int(client))[1]
         y = data.train.y if len(y) == 0 else y
@@ -213,16 +213,12 @@ class Judge:
             }
         else:
             kept, found = self.about.test, self.parts
-        sign = 1 if over is None else self.sign
         pairs = []
         for split, rows in enumerate(kept):
             mine = found[name][split]
-            numbers = [mine.value, mine.clients, mine.whole, mine.own]
             if over is not None:
-                theirs = found[over][split]
-                other = [theirs.value, theirs.clients, theirs.whole, theirs.own]
-                numbers = [sign * (a - b) for a, b in zip(numbers, other, strict=True)]
-            pairs.append(Paired(float(numbers[0]), numbers[1], rows.rows, rows.owner, numbers[2], numbers[3]))
+                mine = mine.over(found[over][split], self.sign)
+            pairs.append(Paired(mine.value, mine.clients, rows.rows, rows.owner, mine.whole, mine.own))
         return pairs
 
     def gain(self, name: str, over: str | None, without: np.ndarray | None = None) -> Estimate:

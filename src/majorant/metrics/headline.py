@@ -59,6 +59,15 @@ class Parts(NamedTuple):
     whole: np.ndarray  # (n,) contributions to ``value``
     own: np.ndarray  # (n,) contributions to the score of the sample's client
 
+    def over(self, other: Parts, sign: int) -> Parts:
+        """The gain over another method on the same samples; ``sign`` is −1 where smaller scores are better."""
+        return Parts(
+            sign * (self.value - other.value),
+            sign * (self.clients - other.clients),
+            sign * (self.whole - other.whole),
+            sign * (self.own - other.own),
+        )
+
 
 def parts_of(name: str, y: np.ndarray, predicted: np.ndarray, owner: np.ndarray, clients: int) -> Parts:
     """A score in parts; ``owner`` is the client of every sample."""
