@@ -297,6 +297,8 @@ def method_record(
     enough = ~np.isin(np.array(about.names, object), np.array([*small, None], object)) & ~np.isnan(each)
     clean = found.clean(name)
     low, high = found.gain(name, None).interval()
+    if found.bounded:
+        low, high = np.clip([low, high], 0, 1)
     scores = [all_scores(r.y, r.predicted[name], r.owner, about.classes) for r in about.test]
     value = found.score(name)
     record: dict[str, Any] = {
