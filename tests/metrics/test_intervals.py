@@ -81,7 +81,7 @@ def test_discoveries_are_benjamini_and_hochbergs():
     assert not discoveries(np.full(3, np.nan))[0].any()
 
 
-@pytest.mark.parametrize(("metric", "splits"), [("accuracy", 1), ("rmse", 3), ("auc", 1)])
+@pytest.mark.parametrize(("metric", "splits"), [("accuracy", 1), ("rmse", 3)])
 def test_intervals_cover_what_is_known(metric, splits):
     """A small version of the benchmark: the counts of tables are those of a coverage of 95 %, or a little beside it."""
     from benchmarks.verdict_coverage import coverage
@@ -91,4 +91,4 @@ def test_intervals_cover_what_is_known(metric, splits):
     assert binom.ppf(0.001, tables, 0.93) <= tables * found.whole
     assert found.clients > 0.9
     assert found.wrongly_named < 0.05
-    assert found.length < {"accuracy": 0.18, "rmse": 0.5, "auc": 0.4}[metric]
+    assert found.length < {"accuracy": 0.18, "rmse": 0.5}[metric]

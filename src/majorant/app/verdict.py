@@ -218,7 +218,8 @@ class Judge:
             mine = found[name][split]
             if over is not None:
                 mine = mine.over(found[over][split], self.sign)
-            pairs.append(Paired(mine.value, mine.clients, rows.rows, rows.owner, mine.whole, mine.own))
+            rare = rarer_class(rows.y, rows.owner, len(self.about.names)) if self.about.headline.name == "auc" else None
+            pairs.append(Paired(mine.value, mine.clients, rows.rows, rows.owner, mine.whole, mine.own, rare))
         return pairs
 
     def gain(self, name: str, over: str | None, without: np.ndarray | None = None) -> Estimate:
@@ -336,7 +337,7 @@ def client_records(found: Judge, best: str | None, alone: str | None, candidates
     """What each client has of the comparison."""
     about, nothing = found.about, np.full(len(found.about.names), np.nan)
     scores = {name: found.client_scores(name) for name in [*about.methods, TRIVIAL]}
-    small = decisive_rows(found) < LEAST_ROWS
+    small = rows_tested(found.paired(TRIVIAL, None)) < LEAST_ROWS
     gain, low, high = nothing, nothing, nothing
     certain = np.zeros(len(nothing), bool)
     broken = np.zeros(len(nothing), bool)
@@ -364,19 +365,6 @@ def client_records(found: Judge, best: str | None, alone: str | None, candidates
             }
         )
     return records
-
-
-def decisive_rows(found: Judge) -> np.ndarray:
-    """How many different test rows each client has; for an AUC, of its rarer class."""
-    splits = found.paired(TRIVIAL, None)
-    if found.about.headline.name != "auc":
-        return rows_tested(splits)
-    of_class = []
-    for label in (0, 1):
-        masks = [r.y == label for r in found.about.test]
-        kept = [s._replace(rows=s.rows[m], owner=s.owner[m]) for s, m in zip(splits, masks, strict=True)]
-        of_class.append(rows_tested(kept))
-    return np.minimum(*of_class)
 
 
 def verdict_of(
@@ -422,6 +410,16 @@ def trivial_record(found: Judge, candidates: Sequence[str]) -> dict[str, Any]:
     estimate = found.gain(best, TRIVIAL)
     low, high = (float(each) for each in estimate.interval(found.level(len(candidates))))
     return record | {"beaten": low > 0, "by": best, "gain": finite(estimate.gain), "interval": [low, high]}
+
+
+def rarer_class(y: np.ndarray, owner: np.ndarray, clients: int) -> np.ndarray:
+    """Which rows are of the class that is rarer at their client.
+
+    >>> rarer_class(np.array([0, 0, 1, 1, 1, 0]), np.array([0, 0, 0, 1, 1, 1]), 2).tolist()
+    [False, False, True, False, False, True]
+    """
+    ones, count = np.bincount(owner, y, minlength=clients), np.bincount(owner, minlength=clients)
+    return (y == 1) == (2 * ones <= count)[owner]
 
 
 def names_where(about: Comparison, mask: np.ndarray) -> list[str]:

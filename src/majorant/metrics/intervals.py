@@ -42,6 +42,7 @@ class Paired(NamedTuple):
     owner: np.ndarray  # (n,) their clients
     whole: np.ndarray  # (n,) contributions to the gain
     own: np.ndarray  # (n,) contributions to the gain of the row's client
+    rare: np.ndarray | None = None  # (n,) where these are what is scarce (positive rows, of an AUC): they count as rows
 
 
 class Design(NamedTuple):
@@ -90,7 +91,8 @@ def overall(splits: Sequence[Paired], design: Design, *, bounded: bool) -> Estim
     gains = np.array([s.gain for s in splits])
     single = np.mean([np.sum(each**2) for each in centred])
     kinds = len(np.unique(strata(splits[0].owner, clients)))
-    return combine(gains[None], np.array([rows]), np.array([single]), np.array([max(n - kinds, 1)]), design).only()
+    freedom = max(1, min(n - kinds, int(rows_tested(splits).sum()) - 1))
+    return combine(gains[None], np.array([rows]), np.array([single]), np.array([freedom]), design).only()
 
 
 def by_client(splits: Sequence[Paired], design: Design, *, bounded: bool) -> Estimate:
@@ -105,14 +107,15 @@ def by_client(splits: Sequence[Paired], design: Design, *, bounded: bool) -> Est
     n = np.maximum(np.bincount(owner, minlength=clients), 1)
     rows = np.bincount(owner, together**2, minlength=clients) + bounded * 2 / (n * (n + 1))
     each = np.stack([np.bincount(s.owner, c**2, minlength=clients) for s, c in zip(splits, centred, strict=True)])
-    return combine(gains, rows, each.sum(axis=0) / defined, np.maximum(n - 1, 1), design)
+    return combine(gains, rows, each.sum(axis=0) / defined, np.maximum(rows_tested(splits) - 1, 1), design)
 
 
 def rows_tested(splits: Sequence[Paired]) -> np.ndarray:
-    """How many different rows of each client were tested."""
-    _, first = np.unique(np.concatenate([s.rows for s in splits]), return_index=True)
-    owner = np.concatenate([s.owner for s in splits])[first]
-    return np.bincount(owner, minlength=len(splits[0].clients))
+    """How many different rows of each client were tested; of what is scarce where that is said."""
+    rows, owner = (np.concatenate([getattr(s, name) for s in splits]) for name in ("rows", "owner"))
+    counts = np.concatenate([np.ones(len(s.rows), bool) if s.rare is None else s.rare for s in splits])
+    _, first = np.unique(rows[counts], return_index=True)
+    return np.bincount(owner[counts][first], minlength=len(splits[0].clients))
 
 
 def strata(owner: np.ndarray, clients: int) -> np.ndarray:
