@@ -12,7 +12,7 @@ from majorant.core import ClientData, Key, Server, Tree, blockwise
 from majorant.data.federated import FederatedData, Ragged
 from majorant.engines import rounds
 from majorant.engines.deployment import default_float, precision_of
-from majorant.engines.memory import chunk_size, default_budget, runs_one_at_a_time
+from majorant.engines.memory import chunk_size, default_budget, most_side_by_side, runs_one_at_a_time
 from majorant.engines.population import stack
 from majorant.engines.programs import Program
 from majorant.engines.run import Run
@@ -48,12 +48,13 @@ def of_one_run(run: Run, number: int, parts: tuple[str, ...]) -> Predicted:
     key = jax.random.key(run.settings[number]["seed"])
     trained = np.flatnonzero(~data.unseen)
     longest = {part: max(1, int(getattr(data, part).sizes[trained].max())) for part in ("train", *parts)}
-    chunk = len(trained)
+    budget = default_budget()
+    chunk = min(len(trained), most_side_by_side(federation.algorithm, data, budget, 1))
     if runs_one_at_a_time(federation.algorithm, "auto"):
         chunk = 1
     else:
         sample = int(np.prod(data.train.x.shape[1:])) * data.train.x.itemsize
-        chunk = int(np.clip(chunk_size(default_budget()) // max(1, sample * longest["train"]), 1, chunk))
+        chunk = int(np.clip(chunk_size(budget) // max(1, sample * longest["train"]), 1, chunk))
     chunk = -(-len(trained) // -(-len(trained) // chunk))  # even chunks, fewer fillers
     found = {part: empty_like(data, part) for part in parts}
     for begin in range(0, len(trained), chunk):
