@@ -93,6 +93,9 @@ def test_a_method_that_diverged_cannot_win_and_its_clients_are_named():
     everything = judged(comparison({"local": 0.6, "fedavg": 0.9}, [50], diverged={"fedavg": ["h0"]}))["verdict"]
     assert everything["best"] is None
     assert everything["worth_it"] == "unclear"
+    nobody_alone = judged(comparison({"local": 0.6, "fedavg": 0.9}, [50], diverged={"local": ["h0"]}))["verdict"]
+    assert (nobody_alone["best"], nobody_alone["gain"], nobody_alone["worth_it"]) == ("fedavg", None, "unclear")
+    assert "training alone diverged on every client" in nobody_alone["sentences"][0]
 
 
 def test_the_best_is_chosen_where_it_is_not_judged():

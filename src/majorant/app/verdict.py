@@ -265,7 +265,8 @@ def judge(runs: Mapping[str, Run | None], groups: tuple[str, np.ndarray] | None 
     >>> found["verdict"]["best"], found["verdict"]["over"], found["metric"]
     ('fedavg', 'local', 'accuracy')
     """
-    return judged(compared(runs), groups)
+    with np.errstate(over="ignore", invalid="ignore"):  # of methods that diverged, which are named
+        return judged(compared(runs), groups)
 
 
 def judged(about: Comparison, groups: tuple[str, np.ndarray] | None = None) -> Judgement:
@@ -380,7 +381,7 @@ def verdict_of(
     named = lambda word: [each["name"] for each in clients if each["verdict"] == word]
     record: dict[str, Any] = {"best": best, "over": alone, "worth_it": "unclear", "gain": None, "interval": None}
     trivial = trivial_record(found, [*candidates, *([alone] if alone and found.clean(alone) else [])])
-    if best is not None and alone is not None:
+    if best is not None and alone is not None and not about.diverged[alone].all():
         estimate = found.gain(best, alone, without=about.diverged[alone])
         if not np.isnan(estimate.gain):
             low, high = (float(each) for each in estimate.interval(found.level(len(candidates))))

@@ -131,6 +131,8 @@ def conclusion(record: dict[str, Any]) -> str:
         return f"Training alone was not compared: add local to see whether collaboration is worth it{named}."
     if best is None:
         return "There is no verdict: no other method than training alone finished without divergence."
+    if gain is None and len(verdict["diverged"].get(verdict["over"], [])) == len(record["clients"]):
+        return "There is no verdict: training alone diverged on every client, so there is nothing to compare with."
     if gain is None:
         return f"There is no verdict: the test {title(metric)} is not defined on these rows."
     answer = {
