@@ -18,7 +18,7 @@ import numpy as np
 
 from majorant.core import Algorithm, Server, Tree
 from majorant.data.federated import FederatedData
-from majorant.engines import rounds
+from majorant.engines.evaluation import probe_client
 from majorant.engines.memory import (
     bill_of,
     chunk_size,
@@ -437,4 +437,4 @@ def evaluate_joining(federation: Federation, server: Server, seed: int, data: Fe
 def probing(federation: Federation, layout: Layout) -> Program:
     """The program that measures one client."""
     samples = RUNS if layout.replicated else None
-    return Program(over_runs(functools.partial(rounds.probe_client, federation), layout, RUNS, SEEDS, RUNS, samples))
+    return Program(over_runs(functools.partial(probe_client, federation), layout, RUNS, SEEDS, RUNS, samples))

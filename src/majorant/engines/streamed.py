@@ -17,7 +17,7 @@ import numpy as np
 
 from majorant.core import Answer, ClientData, Key, Server, Tree, View
 from majorant.data.federated import FederatedData
-from majorant.engines import rounds
+from majorant.engines import evaluation, rounds
 from majorant.engines.memory import message_shapes
 from majorant.engines.population import Bucket
 from majorant.engines.programs import RUNS, SEEDS, Layout, Program, over_runs
@@ -64,17 +64,17 @@ def programs(federation: Federation, layout: Layout) -> Programs:
 
     def evaluate(server: Server, key: Key, clients: Held, b: BucketData) -> Any:
         chunk = b.real.shape[0]
-        return rounds.evaluate_clients(
+        return evaluation.evaluate_clients(
             federation, layout.classes, server, key, clients.state, b, chunk=chunk, unseen=False
         )
 
     def evaluate_unseen(server: Server, key: Key, b: BucketData) -> Any:
         chunk = b.real.shape[0]
-        return rounds.evaluate_clients(federation, layout.classes, server, key, (), b, chunk=chunk, unseen=True)
+        return evaluation.evaluate_clients(federation, layout.classes, server, key, (), b, chunk=chunk, unseen=True)
 
     def measure(server: Server, key: Key, clients: Held, b: BucketData) -> Any:
         chunk = b.real.shape[0]
-        return rounds.measure_clients(federation, server, key, clients.state, b.train, b.real, chunk=chunk)
+        return evaluation.measure_clients(federation, server, key, clients.state, b.train, b.real, chunk=chunk)
 
     start_server = functools.partial(rounds.start_server, federation, layout.training)
     return Programs(
@@ -87,7 +87,7 @@ def programs(federation: Federation, layout: Layout) -> Programs:
         evaluate=Program(over_runs(evaluate, layout, RUNS, SEEDS, RUNS, None)),
         evaluate_unseen=Program(over_runs(evaluate_unseen, layout, RUNS, SEEDS, None)),
         measure=Program(over_runs(measure, layout, RUNS, SEEDS, RUNS, None)),
-        conclude=Program(over_runs(functools.partial(rounds.conclude, federation), layout, RUNS, RUNS)),
+        conclude=Program(over_runs(functools.partial(evaluation.conclude, federation), layout, RUNS, RUNS)),
     )
 
 
