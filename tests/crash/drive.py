@@ -6,8 +6,8 @@ trial is survived if the run then ends exactly as one that nothing happened to, 
 and nothing lies in the folder that does not belong there. A fault that a process can notice (a full disk, an interrupt)
 must also end it with one line of complaint.
 
-Processes are forked off one that has imported everything and computed nothing, and take their compiled programs from a
-cache; a trial is a matter of a second or two.
+Processes are forked off one that has imported everything and computed nothing. They compile as the tests do, and keep
+every program in a cache of their own: a trial is a matter of a second or two.
 """
 
 from __future__ import annotations
@@ -32,12 +32,20 @@ from typing import Any, NamedTuple
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
 
+from compiling import QUICK  # noqa: E402
+
+os.environ["XLA_FLAGS"] = " ".join(f"--{name}={str(value).lower()}" for name, value in QUICK.items())
+
+import jax  # noqa: E402
 import typer  # noqa: E402
 from disk import Disk, Fault, killed, receives, refuses  # noqa: E402
 from victims import VICTIMS, content, finish, left_over, train  # noqa: E402
 
 from majorant.cli._failures import at_work_in, told  # noqa: E402
 from majorant.cli.train import left_in  # noqa: E402
+from majorant.engines import programs  # noqa: E402
+
+programs.QUICK_COMPILATION = QUICK
 
 WEIGHTS = {
     "killed at an operation": 34,
@@ -228,6 +236,9 @@ def main() -> int:
     wholes: dict[str, Whole] = {}
     with contextlib.ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="crash-")))
+        jax.config.update("jax_compilation_cache_dir", str(place / "programs"))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
         for number, kind in enumerate(kinds):
             name = list(VICTIMS)[number % len(VICTIMS)]
             if name not in wholes:

@@ -94,7 +94,7 @@ def programs(federation: Federation, layout: Layout) -> Programs:
 
     samples = RUNS if layout.replicated else None
     return Programs(
-        start=Program(over_runs(start, layout, SEEDS, RUNS, None, samples), makes_parameters=True),
+        start=Program(over_runs(start, layout, SEEDS, RUNS, None, samples)),
         block=Program(over_runs(block, layout, RUNS, SEEDS, None, samples), donate_argnums=0),
         evaluate=Program(over_runs(evaluate, layout, RUNS, SEEDS, samples, samples)),
         diagnose=Program(over_runs(diagnose, layout, RUNS, SEEDS, samples)),

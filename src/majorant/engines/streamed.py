@@ -82,7 +82,7 @@ def programs(federation: Federation, layout: Layout) -> Programs:
     start_server = functools.partial(rounds.start_server, federation, layout.training)
     return Programs(
         start_server=Program(over_runs(start_server, layout, SEEDS, RUNS, None)),
-        start_clients=Program(over_runs(start_clients, layout, RUNS, SEEDS, None), makes_parameters=True),
+        start_clients=Program(over_runs(start_clients, layout, RUNS, SEEDS, None)),
         finish_start=Program(over_runs(finish_start, layout, RUNS, RUNS, None)),
         begin=Program(over_runs(begin, layout, RUNS, SEEDS)),
         clients=Program(over_runs(clients, layout, RUNS, SEEDS, RUNS, None, RUNS)),
