@@ -69,7 +69,7 @@ def reductions_in_libraries(text: str) -> list[str]:
 
 @pytest.mark.usefixtures("as_users_compile")
 def test_where_the_fault_can_occur_it_is_seen():
-    """XLA's own choice is to fuse a product with a maximum, where it has the library; with our options it never does."""
+    """XLA itself fuses a product with a maximum, where it has the library for it; with our options it never does."""
     lowered = staged(FAULTY["a constant"]).lower(X, np.float32(0.5))
     assert not reductions_in_libraries(compiled(lowered, programs.QUICK_COMPILATION).as_text())
     own = lowered.compile().as_text()
