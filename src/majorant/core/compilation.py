@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import jax
 
-RIGHT = {"xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"}
+RIGHT: dict[str, Any] = {"xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"}
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 

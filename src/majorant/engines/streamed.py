@@ -259,8 +259,9 @@ def array_in_file(path: Path, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
     try:
         with os.fdopen(descriptor, "r+b") as file:
-            if hasattr(os, "posix_fallocate") and math.prod(shape):
-                os.posix_fallocate(file.fileno(), 0, math.prod(shape) * np.dtype(dtype).itemsize)
+            size = math.prod((*shape, np.dtype(dtype).itemsize))
+            if hasattr(os, "posix_fallocate") and size:
+                os.posix_fallocate(file.fileno(), 0, size)
             return np.memmap(file, dtype, "w+", shape=shape)
     finally:
         with contextlib.suppress(PermissionError):  # Windows keeps the names of files that are in use

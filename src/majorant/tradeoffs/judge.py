@@ -143,8 +143,8 @@ class Judge:
             if setting.pulls is not None:
                 whole = setting.pulls / max(setting.pulls.sum(), 1e-30)
                 pulls, forces = whole[self.ids], whole[len(whole) - len(forces) :]
-        weights = (jnp.asarray(each, jnp.result_type(float)) for each in (pulls, forces))
-        found = self.measure(params, *weights, self.train, self.by_agent)
+        number = lambda each: jnp.asarray(each, jnp.result_type(float))
+        found = self.measure(params, number(pulls), number(forces), self.train, self.by_agent)
         return jax.tree.map(np.asarray, found)
 
     def point(self, setting: Setting, params: Tree) -> Point:
