@@ -87,6 +87,9 @@ def siblings(folder: Path) -> tuple[Path, Path]:
 def settle(folder: Path) -> None:
     """Ends a replacement of a folder that was cut short: the old one is back, unless the new one is in its place."""
     new, away = siblings(folder)
+    for link in (new, away):
+        if link.is_symlink():  # never one of ours: what it leads to is left alone
+            link.unlink()
     if away.exists() and not folder.exists():
         os.rename(away, folder)
     for leftover in (new, away):

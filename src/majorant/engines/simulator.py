@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from majorant.core import Algorithm, Server, Tree
+from majorant.core import Algorithm, Server, Tree, all_finite
 from majorant.data.federated import FederatedData
 from majorant.engines.evaluation import probe_client
 from majorant.engines.extremes import Largest, larger, largest_allowed
@@ -215,6 +215,11 @@ class Simulation:
         self.prepare(values)
         with explained_shortage(max(self.layout.chunks)):
             self.engine.start(values, self.rounds)
+        if self.algorithm.setup is not None and not all_finite((self.engine.server.value, self.engine.server.state)):
+            raise ValueError(
+                f"{self.federation.name} cannot start: what clients answered before round 1 is not finite when it is added "
+                "up. Check the scale of the features"
+            )
         lost = [name for name, value in self.engine.server.hyper.items() if np.isnan(value).any()]
         if lost:
             raise ValueError(
