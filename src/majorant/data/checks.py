@@ -150,10 +150,10 @@ def check_scale(x: np.ndarray, clients: np.ndarray) -> None:
         )
     if x.dtype in (np.float16, np.float32):
         return  # they are as they were given
-    for column in range(wide.shape[1]):
+    for column in np.flatnonzero(np.isfinite(most) & (most > 0)):  # others are refused elsewhere, or 0
         values = wide[:, column].astype(np.float64)
-        spread = float(np.std(values / (most[column] or 1))) * most[column]
-        lost = float(np.abs(values.astype(np.float32) - values).max()) if np.isfinite(spread) else 0.0
+        spread = float(np.std(values / most[column])) * most[column]
+        lost = float(np.abs(values.astype(np.float32) - values).max())
         if lost > LOST * spread > 0:
             raise ValueError(
                 f"feature {column} holds numbers around {values.mean():.3g} that differ by about {spread:.2g}, and"

@@ -217,7 +217,7 @@ class Simulation:
             self.engine.start(values, self.rounds)
         if self.algorithm.setup is not None and not all_finite((self.engine.server.value, self.engine.server.state)):
             raise ValueError(
-                f"{self.federation.name} cannot start: what clients answered before round 1 is not finite when added up. "
+                f"{self.federation.name} cannot start: clients' answers before round 1 are not finite when added up. "
                 "Check the scale of the features"
             )
         lost = [name for name, value in self.engine.server.hyper.items() if np.isnan(value).any()]
