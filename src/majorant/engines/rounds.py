@@ -155,7 +155,8 @@ def guarded_update(
     weight = jnp.where(counts, upload.weight, 0)
     value = jax.tree.map(lambda v: jnp.where(counts, v, 0), upload.value)
     info = jax.tree.map(lambda v: jnp.where(counts, v, 0), upload.info)
-    sent = Sent(Upload(value, weight, info), counts, active & ~sound, travelled, jnp.where(counts, size, 0), data.slot)
+    size, slot = jnp.where(counts, size, 0), jnp.asarray(data.slot, jnp.int32)
+    sent = Sent(Upload(value, weight, info), counts, active & ~sound, travelled, size, slot)
     return sent, select(counts, updated, held)
 
 
