@@ -54,7 +54,7 @@ def jit(function: Function, *, compiler_options: Mapping[str, Any] | None = None
 def within_a_program(*arguments: Any) -> bool:
     """Whether what is computed now is being traced, and not computed: JAX takes options for whole programs only."""
     traced = lambda value: isinstance(value, jax.core.Tracer)
-    return traced(jax.lax.full((), 0)) or any(map(traced, jax.tree.leaves(arguments)))
+    return any(map(traced, jax.tree.leaves(arguments))) or traced(jax.lax.full((), 0))
 
 
 def staged(function: Callable[..., Any], **options: Any) -> Any:
