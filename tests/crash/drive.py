@@ -73,24 +73,26 @@ class End(NamedTuple):
 
 
 def in_process(work: Callable[[], None], during: Callable[[int], None] = lambda pid: None, limit: float = 120) -> End:
-    """Runs something in a forked process, as a command does it: failures are told."""
-    with tempfile.TemporaryFile("w+") as words:
-        begin, pid = time.perf_counter(), os.fork()
-        if pid == 0:
-            os.dup2(words.fileno(), 1)
-            os.dup2(words.fileno(), 2)
-            code = 70
-            try:
-                with told():
-                    work()
-                code = 0
-            except typer.Exit as end:
-                code = end.exit_code
-            finally:
-                os._exit(code)
-        during(pid)
-        status = waited(pid, begin + limit)
-        words.seek(0)
+    """Runs something in a forked process, as a command does it: failures are told, into a pipe, which has no limits."""
+    reading, writing = os.pipe()
+    begin, pid = time.perf_counter(), os.fork()
+    if pid == 0:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # which a process in the background does not have
+        os.dup2(writing, 1)
+        os.dup2(writing, 2)
+        code = 70
+        try:
+            with told():
+                work()
+            code = 0
+        except typer.Exit as end:
+            code = end.exit_code
+        finally:
+            os._exit(code)
+    os.close(writing)
+    during(pid)
+    status = waited(pid, begin + limit)
+    with os.fdopen(reading, errors="replace") as words:
         return End(os.waitstatus_to_exitcode(status), words.read(), time.perf_counter() - begin)
 
 
@@ -225,13 +227,16 @@ def wrong_with(name: str, whole: Whole, folder: Path, end: End, codes: tuple[int
 def main() -> int:
     """Tries all kinds of faults on all victims in turn, and tells how many were survived."""
     parser = argparse.ArgumentParser(description=__doc__.partition(":")[0])
-    parser.add_argument("--kills", type=int, default=sum(WEIGHTS.values()), help="how many processes to end")
+    parser.add_argument("--kills", type=int, help="how many processes to end; all kinds together 100")
     parser.add_argument("--seed", type=int, default=0, help="of the moments that are drawn")
+    parser.add_argument("--only", default="", help="faults whose names have this in them")
     chosen = parser.parse_args()
     draw = random.Random(chosen.seed)
-    kinds = [kind for kind, count in WEIGHTS.items() for _ in range(count)]
+    kinds = [kind for kind, count in WEIGHTS.items() for _ in range(count) if chosen.only in kind]
+    if not kinds:
+        parser.error(f"no fault has {chosen.only!r} in its name; there are: {', '.join(WEIGHTS)}")
     draw.shuffle(kinds)
-    kinds = [kinds[i % len(kinds)] for i in range(chosen.kills)]
+    kinds = [kinds[i % len(kinds)] for i in range(len(kinds) if chosen.kills is None else chosen.kills)]
     tried, survived = Counter[str](), Counter[str]()
     wholes: dict[str, Whole] = {}
     with contextlib.ExitStack() as stack:
@@ -251,7 +256,7 @@ def main() -> int:
             print(f"{number + 1:4d}  {kind:28s} {name:11s} {'survived' if wrong is None else wrong}", flush=True)
             shutil.rmtree(folder.parent)
     print()
-    for kind in WEIGHTS:
+    for kind in sorted(tried, key=list(WEIGHTS).index):
         print(f"{kind:28s} {survived[kind]:3d} of {tried[kind]:3d}")
     print(f"{'all':28s} {survived.total():3d} of {tried.total():3d}")
     return int(survived != tried)
