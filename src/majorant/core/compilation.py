@@ -58,7 +58,7 @@ def within_a_program(*arguments: Any) -> bool:
 
 
 def staged(function: Callable[..., Any], **options: Any) -> Any:
-    """``jax.jit`` of a function that is lowered and then given to `compiled`, and never called."""
+    """``jax.jit`` of a function that is lowered and given to `compiled`, or exported, and never called."""
     return jax.jit(function, **options)
 
 
