@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUN_MAJORANT = $(BIN)/majorant
 
-.PHONY: demo test format check unit test-browser test-trackers mutants coverage docs dist install install-dev benchmark clean
+.PHONY: demo test format check unit test-browser test-trackers mutants crash coverage docs dist install install-dev benchmark clean
 
 demo: $(VENV)/.installed  ## train FedEM, FedAvg and Local on the synthetic data and show the comparison
 	$(RUN_MAJORANT) compare fedem fedavg local --data synthetic
@@ -53,6 +53,9 @@ test-trackers: $(VENV)/.installed-dev  ## MLflow and Weights & Biases against th
 
 mutants: $(VENV)/.installed-dev  ## plants bugs one at a time; MUTANTS='solvers.* padding' chooses some
 	$(BIN)/python tests/mutants/run.py $(MUTANTS)
+
+crash: $(VENV)/.installed-dev  ## kills, interrupts and starves a hundred processes; every run must then end bit for bit the same
+	$(BIN)/python tests/crash/drive.py
 
 benchmark: $(VENV)/.installed-dev  ## the benchmarks (they need the extra: pip install -e '.[benchmark]')
 	$(BIN)/python -m benchmarks.all

@@ -73,3 +73,18 @@ def test_links_are_replaced_not_followed_and_modes_are_those_of_new_files(tmp_pa
     assert (tmp_path / "run" / "summary.json").read_text() == "new"
     (tmp_path / "plain").write_text("x")
     assert (tmp_path / "run" / "summary.json").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_what_a_killed_process_left_is_removed_and_links_are_not_followed(tmp_path: Path) -> None:
+    precious, folder = tmp_path / "elsewhere", tmp_path / "run"
+    for place in (precious, folder, folder / ".checkpoint.old", folder / ".model.new"):
+        place.mkdir()
+    (precious / "thesis.tex").write_text("x")
+    (folder / ".checkpoint.old" / "manifest.json").write_text("{}")
+    for name in (".model.old", f".{'0' * 32}.tmp", ".picture.new"):
+        (folder / name).symlink_to(precious)
+    (folder / "notes.tmp").write_text("mine")
+    files.tidy(folder)
+    assert sorted(entry.name for entry in folder.iterdir()) == ["checkpoint", "notes.tmp"]
+    assert (folder / "checkpoint" / "manifest.json").read_text() == "{}"
+    assert (precious / "thesis.tex").read_text() == "x"

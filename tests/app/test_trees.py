@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from majorant.app.files import DamagedFile, explain_os_error
+from majorant.app.files import DamagedFile, atomic_write_text, explain_os_error
 from majorant.app.trees import ARRAYS, MANIFEST, load_meta, load_tree, save_tree, tree_exists
 
 
@@ -195,6 +195,48 @@ def test_a_failed_rename_puts_the_old_tree_back(tmp_path: Path, monkeypatch: pyt
         save_tree(folder, {"a": 2}, {})
     assert load_tree(folder, like={"a": 0})[0] == {"a": 1}
     assert [p.name for p in tmp_path.iterdir()] == ["checkpoint"]
+
+
+def test_a_save_that_fails_after_one_that_was_cut_short_keeps_the_old_tree(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "checkpoint"
+    save_tree(folder, {"a": 1}, {})
+    os.rename(folder, tmp_path / ".checkpoint.old")  # as if killed between the renames
+
+    def full(descriptor: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(OSError, match="no space"):
+        save_tree(folder, {"a": 2}, {})
+    assert load_tree(folder, like={"a": 0})[0] == {"a": 1}
+    assert [p.name for p in tmp_path.iterdir()] == ["checkpoint"]
+
+
+def test_what_is_renamed_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At a rename the disk has all of what gets its name, files and folder, and after the last one the name as well."""
+    inode = lambda path: os.stat(path).st_ino
+    synced: set[int] = set()
+    fsync = os.fsync
+
+    def renaming(rename: Callable[..., Any]) -> Callable[..., Any]:
+        def renamed(source: Path, target: Path) -> None:
+            parts = [source, *(source.iterdir() if source.is_dir() else [])]
+            assert {inode(part) for part in parts} <= synced, f"{source.name} is not on the disk"
+            rename(source, target)
+            synced.discard(inode(target.parent))
+
+        return renamed
+
+    monkeypatch.setattr(os, "fsync", lambda descriptor: (fsync(descriptor), synced.add(os.fstat(descriptor).st_ino)))
+    for name in ("rename", "replace"):
+        monkeypatch.setattr(os, name, renaming(getattr(os, name)))
+    for round in (1, 2):  # the second takes the place of the first
+        save_tree(tmp_path / "tree", example(), {"round": round})
+        assert inode(tmp_path) in synced
+    atomic_write_text(tmp_path / "note", "hello")
+    assert inode(tmp_path) in synced
 
 
 @pytest.mark.parametrize("name", [ARRAYS, MANIFEST])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -83,6 +84,15 @@ def test_an_interrupted_run_says_how_to_go_on(copied, monkeypatch, tmp_path):
     assert "nothing is kept" in invoke("run", "fedavg", *SMALL, "--out", tmp_path / "new", code=130)
     assert "nothing is kept" in invoke("compare", "fedavg", *SMALL, "--out", tmp_path / "new", code=130)
     assert not (tmp_path / "new").exists()
+
+
+def test_a_run_that_is_told_to_end_says_how_to_go_on(copied, monkeypatch):
+    """SIGTERM, as a computer sends it that shuts down; afterwards the signal means what it meant before."""
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr("majorant.app.execute.simulate", lambda *args, **rest: signal.raise_signal(signal.SIGTERM))
+    text = " ".join(invoke("run", "--resume", copied, code=143).split())
+    assert f"terminated: majorant run --resume {copied} goes on with it" in text
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def majorant(*arguments: str) -> list[str]:

@@ -77,6 +77,8 @@ def test_samples_and_labels_without_gaps():
     with pytest.raises(ValueError, match="1 labels are missing"):
         FederatedData.from_arrays(x, np.array(["a", None, "b", "a", "b", "a"], object), owner)
     with pytest.raises(ValueError, match="NaN or infinite features"):
+        FederatedData.from_arrays(x * np.inf, y, owner)
+    with pytest.raises(ValueError, match=r"feature 0 is too large: it is at most 1e\+300"):
         FederatedData.from_arrays(x * 1e300, y, owner)  # beyond the numbers of training
 
 

@@ -15,10 +15,10 @@ import zoo
 from compiling import quickly
 from majorant.core import blockwise
 from majorant.data.federated import FederatedData
-from majorant.engines import population, programs, resident, streamed
+from majorant.engines import population, programs
 from majorant.engines.population import bucket_edges, build_buckets, stack
 from majorant.engines.rounds import admit, finish_start, start_clients, start_server
-from majorant.exchange.federation import Federation, federation
+from majorant.exchange.federation import federation
 from majorant.metrics.scores import across_clients, bottom_decile
 from majorant.solvers import permutation
 from records import over
@@ -73,23 +73,6 @@ def reference():
 def test_the_installed_compiler_knows_the_options():
     lowered = jax.jit(lambda x: jnp.tanh(x @ x.T).sum()).lower(jnp.ones((3, 2)))
     assert float(lowered.compile(programs.QUICK_COMPILATION)(jnp.ones((3, 2)))) == pytest.approx(9 * np.tanh(2))
-
-
-@pytest.mark.usefixtures("as_users_compile")
-@pytest.mark.parametrize(("shape", "classes"), [((2000, 10), 3), ((470, 784), 10)])
-def test_parameters_that_are_constants_are_read_correctly(shape, classes):
-    """XLA's own fusion of the product with the maximum gives garbage, from one compilation to the next another."""
-    x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
-    largest = programs.Program(lambda x: (x @ jnp.full((shape[1], classes), 0.5)).max(axis=1), makes_parameters=True)
-    np.testing.assert_allclose(largest({"compile": 0.0}, jnp.asarray(x)), 0.5 * x.sum(axis=1), atol=1e-3)
-
-
-def test_programs_that_start_clients_are_known_to_make_parameters():
-    """A set-up round measures losses at initial parameters, which may all be 0, within the program that makes them."""
-    layout = programs.Layout((4,), (4,), (), 4, 4, 2, everyone=True)
-    together = Federation(mj.fedavg(mj.models.linear(problem())))
-    assert resident.programs(together, layout).start.makes_parameters
-    assert streamed.programs(together, layout).start_clients.makes_parameters
 
 
 def test_there_are_several_buckets():

@@ -9,7 +9,6 @@ import run
 
 BUGS = run.planted()
 PACKAGES = {path.name for path in (run.ROOT / "src" / "majorant").iterdir() if (path / "__init__.py").exists()}
-WITHOUT = {"cli"}  # a thin shell around the parts below
 
 
 def test_every_text_occurs_once_and_every_test_exists():
@@ -25,7 +24,7 @@ def test_every_bug_is_another_program_that_python_reads():
 
 def test_ids_are_different_and_all_packages_have_bugs():
     assert len({bug.id for bug in BUGS}) == len({(bug.file, bug.find, bug.replace) for bug in BUGS}) == len(BUGS)
-    assert PACKAGES - {bug.file.split("/")[2] for bug in BUGS} == WITHOUT
+    assert not PACKAGES - {bug.file.split("/")[2] for bug in BUGS}
     assert all(bug.wrong and bug.wrong == bug.wrong.strip() for bug in BUGS)
 
 

@@ -130,7 +130,7 @@ class Checkpoint:
         """Saves the state after so many rounds, unless that is there already."""
         if self.saved < done:
             meta = self.depends | {"round": done, "counters": taken.counters}
-            save_tree(self.place, states_of(taken), meta)
+            save_tree(self.place, states_of(taken), meta, private=True)
             self.saved, self.last = done, time.monotonic()
 
     def restore(self, like: Snapshot) -> Snapshot:

@@ -11,14 +11,19 @@ import errno
 import json
 import math
 import os
+import re
+import shutil
 import uuid
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp")
+REPLACED = re.compile(r"\.(?P<name>.+)\.(new|old)")
 REASONS = {
     errno.ENOSPC: "the disk is full: free some space, or choose another folder",
+    errno.EFBIG: "the file is larger than this process may write: raise the limit, or choose another folder",
     errno.EDQUOT: "your disk quota is used up: free some space, or choose another folder",
     errno.EACCES: "permission denied: choose a folder that you may write to",
     errno.EPERM: "permission denied: choose a folder that you may write to",
@@ -53,7 +58,7 @@ def atomic_write_bytes(path: str | Path, data: bytes) -> None:
     b'hello'
     """
     path = placed(path)
-    temporary = path.parent / f".{uuid.uuid4().hex}.tmp"
+    temporary = path.parent / temporary_name()
     try:
         write_synced(temporary, data)
         os.replace(temporary, path)
@@ -69,9 +74,49 @@ def atomic_write_text(path: str | Path, text: str) -> None:
     atomic_write_bytes(path, text.encode())
 
 
-def write_synced(path: Path, data: bytes) -> None:
+def temporary_name() -> str:
+    """A name for a file that is about to get its own, or to go; `tidy` knows it."""
+    return f".{uuid.uuid4().hex}.tmp"
+
+
+def siblings(folder: Path) -> tuple[Path, Path]:
+    """Where the folder that will take a folder's place is made, and where the old one is put meanwhile."""
+    return folder.with_name(f".{folder.name}.new"), folder.with_name(f".{folder.name}.old")
+
+
+def settle(folder: Path) -> None:
+    """Ends a replacement of a folder that was cut short: the old one is back, unless the new one is in its place."""
+    new, away = siblings(folder)
+    for link in (new, away):
+        if link.is_symlink():  # never one of ours: what it leads to is left alone
+            link.unlink()
+    if away.exists() and not folder.exists():
+        os.rename(away, folder)
+    for leftover in (new, away):
+        shutil.rmtree(leftover, ignore_errors=True)
+
+
+def is_leftover(name: str) -> bool:
+    """Whether only a process that was killed leaves something of this name.
+
+    >>> [is_leftover(name) for name in (temporary_name(), ".checkpoint.old", "checkpoint", "notes.tmp")]
+    [True, True, False, False]
+    """
+    return TEMPORARY.fullmatch(name) is not None or REPLACED.fullmatch(name) is not None
+
+
+def tidy(folder: Path) -> None:
+    """Removes what a process that was killed has left in a folder, which no process is using."""
+    for entry in sorted(folder.iterdir()):
+        if found := REPLACED.fullmatch(entry.name):
+            settle(folder / found["name"])
+        elif TEMPORARY.fullmatch(entry.name):
+            entry.unlink(missing_ok=True)
+
+
+def write_synced(path: Path, data: bytes, mode: int = 0o666) -> None:
     """Writes a new file and waits until the disk has it."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), mode)
     try:
         write_all(descriptor, data)
         os.fsync(descriptor)
@@ -107,7 +152,7 @@ def check_writable(folder: str | Path) -> None:
     """Creates the folder if need be and writes a small file there, to raise ``OSError`` before work is spent."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    probe = folder / f".{uuid.uuid4().hex}.tmp"
+    probe = folder / temporary_name()
     try:
         write_synced(probe, b"majorant\n")
     finally:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from majorant.app.files import check_writable
+from majorant.app.files import check_writable, is_leftover, tidy
 
 LOCK, ATTEMPTS = ".lock", 5
 
@@ -60,9 +60,12 @@ def point_last_at(folder: Path) -> None:
 
 
 def check_folder(folder: Path, *, resume: bool = False) -> None:
-    """Refuses, before any work, what cannot become a run folder: files, devices, and folders with something in them."""
+    """Refuses, before any work, what cannot become a run folder: files, devices, and folders with something in them.
+
+    What a process left that was killed before it had written anything of worth does not count.
+    """
     if folder.is_dir():
-        if not resume and any(entry.name != LOCK for entry in folder.iterdir()):
+        if not resume and any(entry.name != LOCK and not is_leftover(entry.name) for entry in folder.iterdir()):
             raise FileExistsError(f"{folder} is not empty: choose another --out, or go on with a run by --resume")
     elif resume:
         raise ValueError(f"{folder} is not a run folder: " + what_is(folder))
@@ -103,6 +106,7 @@ def working_in(folder: Path, keep: Callable[[], bool] = lambda: False, *, resume
         with claimed(folder):
             check_folder(folder, resume=resume)  # again, now that it is ours alone
             try:
+                tidy(folder)
                 check_writable(folder)
                 yield
             except BaseException:

@@ -90,7 +90,7 @@ def equalized_odds(
 def code_of(label: int | str, classes: tuple[Any, ...]) -> int:
     """The place of a class, which may be said by that place or by name.
 
-    >>> code_of("yes", ("no", "yes")), code_of(0, ("no", "yes"))
+    >>> code_of("high", ("low", "high")), code_of(0, ("low", "high"))
     (1, 0)
     """
     names = [str(each) for each in classes]

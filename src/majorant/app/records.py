@@ -53,6 +53,7 @@ class Line(Record):
     bytes_down: Amount | None = None
     participants: Amount | None = None
     rejected: Whole | None = None
+    rejected_client: str | None = None
 
 
 class Network(Record):
@@ -78,6 +79,7 @@ class Summary(Record):
     clients: Count | None = None
     stopped: str | None = None
     rejected: Whole | None = None
+    rejected_clients: list[str] = []
     seconds: dict[str, Amount | None] = {}
     communication: dict[str, Amount] = {}
     gradients: dict[str, Amount | None] = {}

@@ -23,7 +23,17 @@ import safetensors
 import safetensors.numpy
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from majorant.app.files import DamagedFile, placed, read_bytes, read_json, strict_json, sync_folder, write_synced
+from majorant.app.files import (
+    DamagedFile,
+    placed,
+    read_bytes,
+    read_json,
+    settle,
+    siblings,
+    strict_json,
+    sync_folder,
+    write_synced,
+)
 
 ARRAYS, MANIFEST = "arrays.safetensors", "manifest.json"
 Type = Literal["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bfloat16", "float16",
@@ -45,10 +55,11 @@ class Manifest(BaseModel):
     check: Digest  # of all the rest
 
 
-def save_tree(folder: str | Path, tree: Any, meta: dict[str, Any]) -> None:
+def save_tree(folder: str | Path, tree: Any, meta: dict[str, Any], *, private: bool = False) -> None:
     """Saves a tree of arrays, numbers and None as a folder, in place of the tree that was there.
 
-    ``meta`` is anything that JSON can say. An existing folder is replaced only if it holds a saved tree.
+    ``meta`` is anything that JSON can say. An existing folder is replaced only if it holds a saved tree. A ``private``
+    one can be read by its owner alone.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as place:
@@ -64,20 +75,18 @@ def save_tree(folder: str | Path, tree: Any, meta: dict[str, Any]) -> None:
     content = json.loads(strict_json(content))
     manifest = strict_json(content | {"check": _digest(_canonical(content))}, indent=1) + "\n"
 
-    new, away = _siblings(folder)
+    new, away = siblings(folder)
     if folder.is_symlink():
         raise OSError(errno.ELOOP, "a symbolic link is there", str(folder))
     if folder.exists() and not _is_tree(folder):
         raise FileExistsError(errno.EEXIST, "something other than a saved tree is there, and is kept", str(folder))
-    if away.exists() and not folder.exists():
-        os.rename(away, folder)  # an earlier save ended between its renames
-    for leftover in (new, away):
-        shutil.rmtree(leftover, ignore_errors=True)
+    settle(folder)  # an earlier save may have ended between its renames
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:
-        new.mkdir()
-        write_synced(new / ARRAYS, data)
-        write_synced(new / MANIFEST, manifest.encode())
+        new.mkdir(mode=0o700 if private else 0o777)
+        mode = 0o600 if private else 0o666
+        write_synced(new / ARRAYS, data, mode)
+        write_synced(new / MANIFEST, manifest.encode(), mode)
         sync_folder(new)
         _swap(new, folder, away)
     except BaseException:
@@ -98,10 +107,6 @@ def _swap(new: Path, folder: Path, away: Path) -> None:
     sync_folder(folder.parent)
 
 
-def _siblings(folder: Path) -> tuple[Path, Path]:
-    return folder.with_name(f".{folder.name}.new"), folder.with_name(f".{folder.name}.old")
-
-
 def _is_tree(folder: Path) -> bool:
     return folder.is_dir() and {e.name for e in folder.iterdir() if e.name[0] != "."} <= {ARRAYS, MANIFEST}
 
@@ -109,7 +114,7 @@ def _is_tree(folder: Path) -> bool:
 def tree_exists(folder: str | Path) -> bool:
     """Whether a tree was saved there, even if the last save was cut short or the tree was damaged since."""
     folder = placed(folder)
-    return folder.exists() or _siblings(folder)[1].exists()
+    return folder.exists() or siblings(folder)[1].exists()
 
 
 def load_meta(folder: str | Path) -> dict[str, Any]:
@@ -120,7 +125,7 @@ def load_meta(folder: str | Path) -> dict[str, Any]:
 def _place(folder: str | Path) -> Path:
     """Where a tree is: beside its folder, where a save ended between its renames."""
     folder = placed(folder)
-    return folder if folder.exists() else _siblings(folder)[1]
+    return folder if folder.exists() else siblings(folder)[1]
 
 
 def load_tree(folder: str | Path, like: Any = None) -> tuple[Any, dict[str, Any]]:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import os
 import platform
+import signal
 import sys
 import tempfile
+import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -26,8 +28,12 @@ from majorant.app.files import atomic_write_text, explain_os_error
 from majorant.cli._streams import let_go_of_output
 from majorant.cli.terminal import complain, warn
 
-CLOSED, INTERRUPTED, WRONG, DIVERGED, UNFORESEEN = 141, 130, 2, 3, 70
+CLOSED, INTERRUPTED, TERMINATED, WRONG, DIVERGED, UNFORESEEN = 141, 130, 143, 2, 3, 70
 ClickException: type[BaseException] = typer.BadParameter.__mro__[2]  # wherever this version of typer keeps click
+
+
+class Terminated(KeyboardInterrupt):
+    """The system asks the process to end (SIGTERM): it puts things in order as for a person who interrupts it."""
 
 
 class Commands(TyperGroup):
@@ -42,7 +48,7 @@ class Commands(TyperGroup):
 @contextmanager
 def told() -> Iterator[None]:
     """Turns exceptions into a line and an exit code, and warnings into a line each."""
-    previous = warnings.showwarning
+    previous, ending = warnings.showwarning, heed_termination()
     warnings.showwarning = lambda message, *rest, **more: warn(str(message))
     try:
         yield
@@ -52,8 +58,9 @@ def told() -> Iterator[None]:
         let_go_of_output()
         raise typer.Exit(CLOSED) from None
     except KeyboardInterrupt as error:
-        complain(str(error) or "nothing is kept", "interrupted")
-        raise typer.Exit(INTERRUPTED) from None
+        ended = isinstance(error, Terminated)
+        complain(str(error) or "nothing is kept", "terminated" if ended else "interrupted")
+        raise typer.Exit(TERMINATED if ended else INTERRUPTED) from None
     except Exception as error:
         words = complaint(error)
         if words is None:
@@ -62,6 +69,19 @@ def told() -> Iterator[None]:
         raise typer.Exit(WRONG) from None
     finally:
         warnings.showwarning = previous
+        if ending is not None:
+            signal.signal(signal.SIGTERM, ending)
+
+
+def heed_termination() -> Any:
+    """Turns SIGTERM into an exception; what was to be done before, or None where signals are not ours to handle."""
+
+    def terminate(*_: Any) -> NoReturn:
+        raise Terminated
+
+    if threading.current_thread() is not threading.main_thread():
+        return None
+    return signal.signal(signal.SIGTERM, terminate) or signal.SIG_DFL
 
 
 def complaint(error: Exception) -> str | None:
@@ -108,8 +128,8 @@ def at_work_in(folder: Path, left: Callable[[], str]) -> Iterator[None]:
     """Where details of an unforeseen error may go, and what to say is left after an interruption."""
     try:
         yield
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(left()) from None
+    except KeyboardInterrupt as error:
+        raise type(error)(left()) from None
     except Exception as error:
         vars(error)["run_folder"] = folder
         raise

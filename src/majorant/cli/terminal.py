@@ -206,7 +206,9 @@ def note_of(lines: list[dict[str, Any]]) -> str:
         note = f"{part} objective {mean(lambda line: line[f'{part}_objective']['mean']):.6g}"
     if "suboptimality" in lines[0]:
         note += f", F − F* {mean(lambda line: line['suboptimality']):.1e}"
-    return note + (f", {lines[0]['rejected']} updates rejected" if lines[0]["rejected"] else "")
+    whose = lines[0].get("rejected_client")
+    such = f" (such as {neutral(whose)}'s)" if whose is not None else ""
+    return note + (f", {lines[0]['rejected']} updates rejected{such}" if lines[0]["rejected"] else "")
 
 
 @contextmanager
@@ -222,7 +224,7 @@ def progress(labels: list[str], rounds: int, *, quiet: bool) -> Iterator[Bars]:
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
+        TextColumn("{task.fields[note]}", markup=False),
     )
     with Progress(*columns, console=errors) as screen:
         yield Bars(screen, [screen.add_task(neutral(label), total=rounds, note="") for label in labels])

@@ -41,6 +41,17 @@ def all_finite(tree: Tree) -> jax.Array:
     return jnp.stack(leaves).all() if leaves else jnp.asarray(True)
 
 
+def magnitude(tree: Tree) -> jax.Array:
+    """The largest absolute value in a tree, NaN where one is NaN; 0 for a tree without real numbers.
+
+    >>> magnitude({"w": jnp.array([1.0, -2.0]), "step": jnp.array(7)})
+    Array(2., dtype=float32)
+    """
+    real = [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.inexact) and leaf.size]
+    kind = jnp.result_type(float)
+    return jnp.stack([jnp.zeros((), kind), *(jnp.abs(leaf).max().astype(kind) for leaf in real)]).max()
+
+
 def select(condition: jax.Array, yes: Tree, no: Tree) -> Tree:
     """``yes`` where the scalar condition holds, else ``no``, for whole trees."""
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from majorant.data.federated import FederatedData, Ragged
 
 PARTS = ("train", "validation", "test")
+SMALLEST = 1.1e-19  # the root of the smallest normal number of single precision; of the largest, about its inverse
+LOST = 0.01  # the share of a feature's spread that rounding may change
 
 
 def check_seed(seed: Any, name: str = "seed") -> int:
@@ -119,6 +121,44 @@ def check_samples(ragged: Ragged, part: str, data: FederatedData) -> None:
             f"{len(bad)} {part} samples have NaN or infinite features, the first at client"
             f" {data.names[owner]!r}: remove or impute them"
         )
+
+
+def check_scale(x: np.ndarray, clients: np.ndarray) -> None:
+    """Refuses finite features that single precision cannot compute with; ``clients`` has the client of each sample.
+
+    Their squares must be neither infinite nor 0, and rounding must leave them their differences: a column of numbers
+    around 1e6 that differ by 1 keeps four bits of what it says.
+
+    >>> check_scale(np.array([[1e6], [1e6 + 1]]), np.array(["a", "b"]))
+    >>> check_scale(np.array([[1e8], [1e8 + 1]]), np.array(["a", "b"]))
+    Traceback (most recent call last):
+        ...
+    ValueError: feature 0 holds numbers around 1e+08 that differ by about 0.5, and rounding to single precision \
+    changes them by up to 1: subtract the mean and divide by the spread (tables are read so), and start anew
+    """
+    if (x.dtype.kind != "f" and not (x.dtype.kind in "iu" and x.dtype.itemsize > 2)) or not len(x):
+        return
+    wide = x.reshape(len(x), -1)
+    most = np.maximum(wide.max(axis=0).astype(np.float64), -wide.min(axis=0).astype(np.float64))
+    advice = "subtract the mean and divide by the spread (tables are read so), and start anew"
+    for column in np.flatnonzero(np.isfinite(most) & (most > 0) & ((most > 1 / SMALLEST) | (most < SMALLEST)))[:1]:
+        row = int(np.argmax(np.abs(wide[:, column].astype(np.float64))))
+        size, what = ("large", "infinite") if most[column] > 1 else ("small", "0")
+        raise ValueError(
+            f"feature {column} is too {size}: it is at most {most[column]:.2g} in size, at client"
+            f" {str(clients[row])!r}, and squares of such numbers are {what} in single precision: {advice}"
+        )
+    if x.dtype in (np.float16, np.float32):
+        return  # they are as they were given
+    for column in np.flatnonzero(np.isfinite(most) & (most > 0)):  # others are refused elsewhere, or 0
+        values = wide[:, column].astype(np.float64)
+        spread = float(np.std(values / most[column])) * most[column]
+        lost = float(np.abs(values.astype(np.float32) - values).max())
+        if lost > LOST * spread > 0:
+            raise ValueError(
+                f"feature {column} holds numbers around {values.mean():.3g} that differ by about {spread:.2g}, and"
+                f" rounding to single precision changes them by up to {lost:.2g}: {advice}"
+            )
 
 
 def check_codes(ragged: Ragged, part: str, data: FederatedData) -> None:

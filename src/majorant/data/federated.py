@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from majorant.data.checks import PARTS, check, check_owners, check_seed, plain_array
+from majorant.data.checks import PARTS, check, check_owners, check_scale, check_seed, plain_array
 from majorant.data.labels import TargetScale, encode_labels, label_codes, label_values, tidy
 from majorant.data.splitting import concatenated_ranges, draw_unseen, offsets_of, split_rows
 
@@ -105,6 +105,7 @@ class FederatedData:
             raise ValueError("there are no samples, so there are no clients: give at least one sample")
         labels, classes = encode_labels(y, task)
         names, owner = np.unique(check_owners(clients), return_inverse=True)
+        check_scale(x, clients)
         train, validation, test = (
             Ragged(tidy(x[rows]), labels[rows], offsets, rows)
             for rows, offsets in split_rows(owner, names, split, seed)

@@ -25,6 +25,7 @@ from majorant.core import (
     round_key,
     stream_key,
 )
+from majorant.core.compilation import jit
 from majorant.data.federated import tidy
 from majorant.data.labels import TargetScale, label_codes, label_values
 from majorant.data.tabular import Encoding, encode_table
@@ -135,7 +136,7 @@ def deploying(federation: Federation) -> Any:
             return algorithm.deploy(view, algorithm.join(view, data, own), data, own)
         return algorithm.deploy(exchange.seen(algorithm, view, data.slot), state[0], data, own)
 
-    return jax.jit(deploy)
+    return jit(deploy)
 
 
 class Trained(NamedTuple):

@@ -10,7 +10,7 @@ import numpy as np
 
 from majorant.core import ClientData, Key, Server, Tree, blockwise
 from majorant.data.federated import FederatedData, Ragged
-from majorant.engines import rounds
+from majorant.engines import evaluation
 from majorant.engines.deployment import default_float, precision_of
 from majorant.engines.memory import chunk_size, default_budget, most_side_by_side, runs_one_at_a_time
 from majorant.engines.population import stack
@@ -94,10 +94,10 @@ def predicting(federation: Federation, parts: tuple[str, ...]) -> Program:
     """The program that predicts for a chunk of clients."""
 
     def predict(server: Server, run_key: Key, states: Tree, train: ClientData, samples: dict[str, ClientData]) -> Any:
-        view, key = rounds.released_view(federation, server, run_key)
+        view, key = evaluation.released_view(federation, server, run_key)
 
         def one(state: Tree, train: ClientData, samples: dict[str, ClientData]) -> Any:
-            model = rounds.deployed_model(federation, view, key, state, train, unseen=False)
+            model = evaluation.deployed_model(federation, view, key, state, train, unseen=False)
             predict = functools.partial(federation.algorithm.deployment.predict, model)
             return {part: blockwise(predict, data.x) for part, data in samples.items()}
 

@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 
 from majorant.core import Server, Tree, View
+from majorant.core.compilation import compiled, staged
 
 
 class Layout(NamedTuple):
@@ -39,14 +40,10 @@ class Layout(NamedTuple):
 
 
 class Program:
-    """A jitted function that is compiled once for each shape of its arguments, and adds up how long that took.
+    """A jitted function that is compiled once for each shape of its arguments, and adds up how long that took."""
 
-    ``makes_parameters`` says that it makes the parameters it then uses: these may be constants.
-    """
-
-    def __init__(self, function: Callable, *, makes_parameters: bool = False, **options: Any) -> None:
-        self.function, self.makes_parameters = function, makes_parameters
-        self.jitted = jax.jit(function, **options)
+    def __init__(self, function: Callable, **options: Any) -> None:
+        self.function, self.jitted = function, staged(function, **options)
         self.compiled: dict[Any, Any] = {}
 
     def __call__(self, seconds: dict[str, float], *args: Any) -> Any:
@@ -59,7 +56,7 @@ class Program:
     def prepare(self, *args: Any) -> None:
         """Compiles for arguments of these shapes (arrays or `jax.ShapeDtypeStruct`)."""
         if signature(args) not in self.compiled:
-            self.compiled[signature(args)] = compiled(self.jitted.lower(*args), self.makes_parameters)
+            self.compiled[signature(args)] = compiled(self.jitted.lower(*args), QUICK_COMPILATION)
 
     def temporary_bytes(self) -> int:
         """The most that any of its compiled forms takes beside its arguments and results, where XLA says."""
@@ -73,23 +70,6 @@ class Program:
 
 # Half the compile time for programs that run as fast: the work is in matrix products, which these do not touch.
 QUICK_COMPILATION = {"xla_backend_optimization_level": 1, "xla_cpu_use_fusion_emitters": False}
-# jaxlib 0.10.2 on CPUs: a matrix product with a factor that is one number broadcast (weights that all start at 0), when
-# fused with a sum or maximum that follows, reads memory past that number: (x @ jnp.zeros((784, 10))).max(1) is not 0.
-# These fusions make rounds faster, where parameters are arguments, not constants; so only other programs do without.
-CORRECT_CONSTANTS = {"xla_cpu_experimental_ynn_fusion_type": ""}
-
-
-def compiled(lowered: Any, makes_parameters: bool = False) -> Any:
-    """Compiles quickly, and correctly, on a CPU, where the installed XLA knows the options for it."""
-    if jax.default_backend() != "cpu":
-        return lowered.compile()
-    for options in ([QUICK_COMPILATION | CORRECT_CONSTANTS] if makes_parameters else []) + [QUICK_COMPILATION]:
-        try:
-            return lowered.compile(options)
-        except jax.errors.JaxRuntimeError as error:
-            if "xla_" not in str(error):
-                raise
-    return lowered.compile()
 
 
 def signature(args: Any) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 
 from majorant.core import Key, Server, tree_bytes
 from majorant.data.federated import FederatedData
-from majorant.engines import rounds
+from majorant.engines import evaluation, rounds
 from majorant.engines.memory import message_shapes
 from majorant.engines.population import Bucket
 from majorant.engines.programs import RUNS, SEEDS, Layout, Program, compile_together, over_runs
@@ -74,7 +74,7 @@ def programs(federation: Federation, layout: Layout) -> Programs:
         return jax.lax.fori_loop(0, count, lambda _, s: one_round(s[0], s[1], key, data), (state, tally))
 
     def evaluate(state: State, key: Key, data: tuple[BucketData, ...], unseen: tuple[BucketData, ...]) -> Any:
-        score = functools.partial(rounds.evaluate_clients, federation, layout.classes, state.server, key)
+        score = functools.partial(evaluation.evaluate_clients, federation, layout.classes, state.server, key)
         return (
             [
                 score(clients.state, b, chunk=chunk, unseen=False)
@@ -85,16 +85,16 @@ def programs(federation: Federation, layout: Layout) -> Programs:
 
     def diagnose(state: State, key: Key, data: tuple[BucketData, ...]) -> Any:
         if not layout.diagnostics or federation.algorithm.diagnostics.measure is None:
-            return rounds.conclude(federation, state.server, None)
+            return evaluation.conclude(federation, state.server, None)
         parts = [
-            rounds.measure_clients(federation, state.server, key, clients.state, b.train, b.real, chunk=chunk)
+            evaluation.measure_clients(federation, state.server, key, clients.state, b.train, b.real, chunk=chunk)
             for clients, b, chunk in zip(state.clients, data, layout.chunks, strict=True)
         ]
-        return rounds.conclude(federation, state.server, jax.tree.map(lambda *a: sum(a[1:], a[0]), *parts))
+        return evaluation.conclude(federation, state.server, jax.tree.map(lambda *a: sum(a[1:], a[0]), *parts))
 
     samples = RUNS if layout.replicated else None
     return Programs(
-        start=Program(over_runs(start, layout, SEEDS, RUNS, None, samples), makes_parameters=True),
+        start=Program(over_runs(start, layout, SEEDS, RUNS, None, samples)),
         block=Program(over_runs(block, layout, RUNS, SEEDS, None, samples), donate_argnums=0),
         evaluate=Program(over_runs(evaluate, layout, RUNS, SEEDS, samples, samples)),
         diagnose=Program(over_runs(diagnose, layout, RUNS, SEEDS, samples)),

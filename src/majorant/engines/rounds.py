@@ -1,8 +1,9 @@
 """A round as pure functions over stacked clients: the one definition that every way of simulating runs.
 
 ``bucket_pass`` is the heart: it takes the active clients of one bucket through their update, chunk by chunk, and adds
-up what arrives. A value that is not finite is caught on its client: weight 0, private state unchanged, counted. So is a
-message that is lost on its way.
+up what arrives. A value that is not finite, or too large to be added up (`extremes`), is caught on its client: weight
+0, private state unchanged, counted. So is a message that is lost on its way. A server whose step is not finite all the
+same keeps its state, and the round counts as one in which every upload was rejected.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import jax
 import jax.numpy as jnp
 
 from majorant.core import (
-    EVALUATION_STREAM,
     LINKS_STREAM,
     PARTICIPATION_STREAM,
     SERVER_STREAM,
@@ -28,19 +28,18 @@ from majorant.core import (
     Uploads,
     View,
     all_finite,
-    blockwise,
     client_key,
     leaf_travels,
-    masked_mean,
+    magnitude,
     round_key,
     select,
     stream_key,
 )
+from majorant.engines.extremes import Largest, larger, largest_allowed, largest_of
 from majorant.engines.memory import message_shapes
 from majorant.engines.programs import side_by_side
 from majorant.exchange._stage import numbers_of, send
 from majorant.exchange.federation import Federation
-from majorant.metrics.scores import client_scores
 
 
 class Held(NamedTuple):
@@ -56,8 +55,10 @@ class Tally(NamedTuple):
     info: dict[str, jax.Array]  # Σ weight · info, for the scalars that clients log
     weight: jax.Array
     participants: jax.Array
-    rejected: jax.Array  # uploads that were not finite
-    fruitless: jax.Array  # rounds at the end of the block in which every upload was rejected
+    rejected: jax.Array  # uploads that were not finite, or too large
+    offender: jax.Array  # the slot of a client whose upload was rejected, or −1
+    fruitless: jax.Array  # rounds at the end of the block in which most uploads were rejected
+    largest: Largest
     messages: jax.Array  # that travelled up, and as many down
     up: jax.Array  # (leaves of an upload's value,) how often each travelled
     down: jax.Array  # (leaves of a view's value,) how often each travelled
@@ -72,6 +73,8 @@ class Sums(NamedTuple):
     participants: jax.Array
     rejected: jax.Array
     travelled: jax.Array  # (leaves,) of the uploads' values
+    offender: jax.Array  # the slot of a client whose upload was rejected, or −1
+    largest: Largest
 
 
 class State(NamedTuple):
@@ -118,10 +121,12 @@ def map_clients(function: Callable, chunk: int, *trees: Tree) -> Tree:
 class Sent(NamedTuple):
     """A client's part of a round, as it reaches whoever combines."""
 
-    upload: Upload  # weight 0 if the client is absent, its message lost or not finite
+    upload: Upload  # weight 0 if the client is absent, its message lost or rejected
     heard: jax.Array
     rejected: jax.Array
     travelled: jax.Array  # (leaves,)
+    size: jax.Array  # its largest absolute value
+    slot: jax.Array
 
 
 def guarded_update(
@@ -137,19 +142,22 @@ def guarded_update(
     upload, state = algorithm.client.update(seen, held.state, data, own)
     travelled = leaf_travels(upload.value, upload.travels) * active
     memory, arrived = held.memory, jnp.asarray(True)
-    finite = all_finite(upload.value)  # a channel may turn what is not finite into what is
+    most, size = largest_allowed(), magnitude(upload.value)
+    sound = size <= most  # False for NaN; before the channel, which may turn what is not finite into what is
     if channel is not None and numbers_of(upload.value):
         if channel.remembers:  # what was left out earlier may lie in any part
             travelled = jnp.ones_like(travelled) * active
         value, memory, arrived = send(channel, own, upload.value, algorithm.client.origin(seen), memory)
-        upload = upload._replace(value=value)
+        upload, size = upload._replace(value=value), magnitude(value)
     updated = Held(algorithm.client.delivered(seen, state, upload), memory)
-    finite &= all_finite((upload.value, updated)) & jnp.isfinite(upload.weight)
-    counts = active & finite & arrived
+    sound &= (size <= most) & (jnp.abs(upload.weight) <= most) & all_finite(updated)
+    counts = active & sound & arrived
     weight = jnp.where(counts, upload.weight, 0)
     value = jax.tree.map(lambda v: jnp.where(counts, v, 0), upload.value)
     info = jax.tree.map(lambda v: jnp.where(counts, v, 0), upload.info)
-    return Sent(Upload(value, weight, info), counts, active & ~finite, travelled), select(counts, updated, held)
+    size, slot = jnp.where(counts, size, 0), jnp.asarray(data.slot, jnp.int32)
+    sent = Sent(Upload(value, weight, info), counts, active & ~sound, travelled, size, slot)
+    return sent, select(counts, updated, held)
 
 
 def add_up(sent: Sent, active: jax.Array, keep_value: bool) -> Sums:
@@ -162,6 +170,8 @@ def add_up(sent: Sent, active: jax.Array, keep_value: bool) -> Sums:
         active.sum(),
         sent.rejected.sum(),
         sent.travelled.sum(axis=0, dtype=jnp.int32),
+        jnp.where(sent.rejected, sent.slot, -1).max(),
+        largest_of(sent.size, sent.slot),
     )
 
 
@@ -208,7 +218,7 @@ def bucket_pass(
 
         def body(sums: Sums, args: Any) -> tuple[Sums, Any]:
             added, clients, uploads = step(*args)
-            return jax.tree.map(jnp.add, sums, added), (clients, uploads)
+            return add_sums([sums, added]), (clients, uploads)
 
         sums, out = jax.lax.scan(body, zeros, chunked((clients, data, active), chunk))
         return sums, *unchunked(out)
@@ -225,7 +235,7 @@ def bucket_pass(
         added, updated, sent = step(piece(clients, rows), piece(data, rows), inside)
         target = jnp.where(inside, rows, count)  # absent clients write out of bounds: dropped
         put = lambda whole, part: whole.at[target].set(part, mode="drop")
-        return i + 1, jax.tree.map(jnp.add, sums, added), *jax.tree.map(put, (clients, uploads), (updated, sent))
+        return i + 1, add_sums([sums, added]), *jax.tree.map(put, (clients, uploads), (updated, sent))
 
     start = (jnp.asarray(0), zeros, clients, empty)
     return jax.lax.while_loop(lambda s: s[0] * chunk < total, gathered, start)[1:]
@@ -236,7 +246,8 @@ def empty_sent(upload: Upload, rows: int) -> Sent:
     zeros = lambda tree: jax.tree.map(lambda s: jnp.zeros((rows, *s.shape), s.dtype), tree)
     nobody, leaves = jnp.zeros(rows, bool), len(jax.tree.leaves(upload.value))
     value, weight, info = zeros(upload[:3])
-    return Sent(Upload(value, weight, info), nobody, nobody, jnp.zeros((rows, leaves), jnp.int32))
+    size, slot = jnp.zeros(rows, jnp.result_type(float)), jnp.full(rows, -1, jnp.int32)
+    return Sent(Upload(value, weight, info), nobody, nobody, jnp.zeros((rows, leaves), jnp.int32), size, slot)
 
 
 def begin_round(federation: Federation, server: Server, run_key: Key) -> tuple[View, Key]:
@@ -260,7 +271,10 @@ def end_round(
     uploads, heard = received
     links = stream_key(key, LINKS_STREAM)
     barren = (sums.participants > 0) & (sums.rejected == sums.participants)
-    new, messages = federation.exchange.finish(federation.algorithm, server, view, uploads, heard, barren, links)
+    moved, messages = federation.exchange.finish(federation.algorithm, server, view, uploads, heard, barren, links)
+    finite = all_finite((moved.value, moved.state)) | ~all_finite((server.value, server.state))
+    new = select(finite, moved, server)
+    rejected = jnp.where(finite, sums.rejected, sums.participants)
     seen = federation.exchange.seen(federation.algorithm, view, jnp.int32(0))  # all are sent as much
     down = leaf_travels(seen.value, seen.travels)
     if messages is None:
@@ -271,8 +285,10 @@ def end_round(
         jax.tree.map(jnp.add, tally.info, sums.info),
         tally.weight + sums.weight,
         tally.participants + sums.participants,
-        tally.rejected + sums.rejected,
-        jnp.where(barren, tally.fruitless + 1, 0),
+        tally.rejected + rejected,
+        jnp.maximum(tally.offender, sums.offender),
+        jnp.where(2 * rejected > sums.participants, tally.fruitless + 1, 0),
+        larger(tally.largest, sums.largest),
         tally.messages + messages,
         (tally.up + up).astype(jnp.int32),
         (tally.down + down).astype(jnp.int32),
@@ -282,7 +298,9 @@ def end_round(
 
 def add_sums(parts: list[Sums]) -> Sums:
     """The sums of several passes together."""
-    return jax.tree.map(lambda *leaves: sum(leaves[1:], leaves[0]), *parts)
+    total = jax.tree.map(lambda *leaves: sum(leaves[1:], leaves[0]), *parts)
+    offender = functools.reduce(jnp.maximum, (part.offender for part in parts))
+    return total._replace(offender=offender, largest=functools.reduce(larger, (part.largest for part in parts)))
 
 
 def stack_by_slot(parts: Sequence[Any], slots: Sequence[jax.Array], clients: int) -> Any:
@@ -300,10 +318,11 @@ def stack_by_slot(parts: Sequence[Any], slots: Sequence[jax.Array], clients: int
 def empty_tally(shapes: tuple[Upload, View, Tree]) -> Tally:
     """A tally of nothing, for messages of these shapes."""
     upload, view, _ = shapes
-    zero = jnp.asarray(0)
+    zero, nothing, nobody = jnp.asarray(0), jnp.zeros(()), jnp.int32(-1)
     info = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), upload.info)
     leaves = lambda tree: jnp.zeros(len(jax.tree.leaves(tree)), jnp.int32)
-    return Tally(info, jnp.zeros(()), zero, zero, zero, zero, leaves(upload.value), leaves(view.value))
+    largest = Largest(jnp.zeros((), jnp.result_type(float)), jnp.zeros((), jnp.result_type(float)), nobody)
+    return Tally(info, nothing, zero, zero, nobody, zero, largest, zero, leaves(upload.value), leaves(view.value))
 
 
 def start_server(
@@ -375,115 +394,3 @@ def admit(federation: Federation, server: Server, run_key: Key, data: ClientData
         raise ValueError(f"{federation.name} takes in no clients after its first round")
     late = algorithm.setup.late(server, answer, jnp.asarray(data.slot))
     return select(all_finite((answer.value, answer.weight)), late, server), held
-
-
-def deployed_model(federation: Federation, view: View, key: Key, state: Tree, train: ClientData, unseen: bool) -> Tree:
-    """The model that a client would deploy between two rounds."""
-    algorithm, exchange = federation.algorithm, federation.exchange
-    key = client_key(key, train.id)
-    if unseen:
-        view = exchange.newcomer(algorithm, view, jax.random.fold_in(key, 0))
-        state = algorithm.join(view, train, key)
-    else:
-        view = exchange.seen(algorithm, view, train.slot)
-    return algorithm.deploy(view, state, train, key)
-
-
-def evaluate_client(
-    federation: Federation,
-    classes: int,
-    view: View,
-    key: Key,
-    state: Tree,
-    train: ClientData,
-    validation: ClientData,
-    test: ClientData,
-    unseen: bool,
-) -> dict[str, jax.Array]:
-    """A client's scores with the model it would deploy; an unseen client first joins, with its own training samples."""
-    deployment = federation.algorithm.deployment
-    model = deployed_model(federation, view, key, state, train, unseen)
-    scores = {}
-    for part, data in {"train": train, "validation": validation, "test": test}.items():
-        if data.y.shape[0] == 0:  # the data has no such part
-            continue
-        if deployment.losses is not None:
-            each = functools.partial(deployment.losses, model)
-            loss = score = masked_mean(blockwise(each, data.x, data.y, size=data.size), data)
-        else:
-            predictions = blockwise(lambda x: deployment.predict(model, x), data.x, size=data.size)
-            loss, score = client_scores(predictions, data, classes)
-        scores[f"{part}_loss"], scores[f"{part}_score"] = loss, score
-    if deployment.mixture is not None:
-        scores["pi"] = deployment.mixture(model)
-    return scores
-
-
-def evaluate_clients(
-    federation: Federation,
-    classes: int,
-    server: Server,
-    run_key: Key,
-    states: Tree,
-    data: BucketData,
-    *,
-    chunk: int,
-    unseen: bool,
-) -> dict[str, jax.Array]:
-    """The scores of every client of a bucket, ``(clients,)`` each."""
-    view, key = released_view(federation, server, run_key)
-    one = lambda state, train, validation, test: evaluate_client(
-        federation, classes, view, key, state, train, validation, test, unseen
-    )
-    return map_clients(one, chunk, states, data.train, data.validation, data.test)
-
-
-def released_view(federation: Federation, server: Server, run_key: Key) -> tuple[View, Key]:
-    """What clients would be sent of a server's state between two rounds, and the key of what is done with it."""
-    key = round_key(run_key, server.round)
-    view = federation.exchange.release(federation.algorithm, server, stream_key(key, SERVER_STREAM))
-    return view, stream_key(key, EVALUATION_STREAM)
-
-
-def measure_clients(
-    federation: Federation,
-    server: Server,
-    run_key: Key,
-    states: Tree,
-    data: ClientData,
-    real: jax.Array,
-    *,
-    chunk: int,
-) -> tuple[Tree, jax.Array]:
-    """What a method measures of its convergence on a bucket's clients, summed with the weights it gives them."""
-    view, key = released_view(federation, server, run_key)
-    diagnostics = federation.exchange.diagnostics(federation.algorithm)
-    assert diagnostics.measure is not None
-    measure = diagnostics.measure
-
-    def one(state: Tree, data: ClientData, real: jax.Array) -> tuple[Tree, jax.Array]:
-        measured = measure(view, state, data, client_key(key, data.id))
-        weight = jnp.where(real, diagnostics.weight(data), 0).astype(jnp.result_type(float))
-        return jax.tree.map(lambda v: weight.astype(v.dtype) * v, measured), weight
-
-    return jax.tree.map(lambda a: a.sum(axis=0), map_clients(one, chunk, states, data, real))
-
-
-def conclude(federation: Federation, server: Server, sums: tuple[Tree, jax.Array] | None) -> dict[str, jax.Array]:
-    """Named scalars about the server's state and, where clients were measured, about convergence."""
-    diagnostics = federation.exchange.diagnostics(federation.algorithm)
-    found = diagnostics.log(server) if diagnostics.log is not None else {}
-    if sums is not None:
-        found = found | diagnostics.conclude(server, Uploads(*sums).mean())
-    return found
-
-
-def probe_client(
-    federation: Federation, server: Server, run_key: Key, state: Tree, data: ClientData
-) -> dict[str, jax.Array]:
-    """What is too costly to measure on every client, on one."""
-    diagnostics = federation.exchange.diagnostics(federation.algorithm)
-    assert diagnostics.probe is not None
-    view, key = released_view(federation, server, run_key)
-    seen = federation.exchange.seen(federation.algorithm, view, data.slot)
-    return diagnostics.probe(seen, state, data, client_key(key, data.id))

@@ -37,6 +37,11 @@ class Scores(NamedTuple):
             values = values | {name: unit * each for name, each in values.items() if name.endswith("_score")}
         return cls(values, {part: getattr(data, part).sizes for part in PARTS}, unseen)
 
+    def lost(self) -> bool:
+        """Whether the models of most clients that train give NaN on their own training samples."""
+        known = ~self.unseen & (self.samples["train"] > 0)
+        return 2 * int(np.isnan(self.values["train_loss"][known]).sum()) > int(known.sum())
+
     def summary(self, metric: str) -> dict[str, Any]:
         """Weighted means, bottom deciles and standard deviations: seen clients, then unseen ones."""
         seen, new = ~self.unseen, self.unseen
@@ -87,6 +92,11 @@ class Summary(dict):
         lines += [
             f"  {name:16s} {text}" for name, text in (("objective", distance(self)), ("a client", work(self))) if text
         ]
+        if self.get("rejected"):
+            such = ", ".join(repr(name) for name in self.get("rejected_clients", [])[:3])
+            lines.append(
+                f"  rejected         {self['rejected']} updates" + (f", such as those of {such}" if such else "")
+            )
         up, down = self["communication"]["bytes_up"], self["communication"]["bytes_down"]
         spent = ", ".join(f"{k} {v:.1f} s" for k, v in self["seconds"].items())
         return "\n".join([*lines, f"  sent {megabytes(up)} up, {megabytes(down)} down; {spent}"])
@@ -272,7 +282,12 @@ class Run:
             else:
                 found[name] = float(np.mean([e[name] for e in each]))
         found |= self.ending()
-        found["rejected"] = sum(line["rejected"] for lines in self.histories for line in lines)
+        everything = [line for lines in self.histories for line in lines]
+        found["rejected"] = sum(line["rejected"] for line in everything)
+        if found["rejected"]:  # one at least from every evaluation
+            found["rejected_clients"] = sorted(
+                {n for line in everything if (n := line.get("rejected_client")) is not None}
+            )
         found["seconds"] = dict(self.seconds)
         found["communication"] = dict(self.communication[0])
         if isinstance(self.federation.exchange, Peers):

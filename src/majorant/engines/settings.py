@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from majorant.core import Algorithm, ClientData, Key
+from majorant.core.compilation import jit
 from majorant.data.federated import FederatedData
 from majorant.engines.population import stack
 from majorant.engines.rounds import finish_start, start_clients, start_server
@@ -93,4 +94,4 @@ def hyper_after_setup(
         return finish_start(together, server, [answers], [jnp.asarray(clients.slot)], data.clients).hyper
 
     clients = stack(data.train, slots, max(1, int(data.train.sizes[slots].max())))
-    return {name: float(value) for name, value in jax.jit(found)(jax.random.key(0), clients).items()}
+    return {name: float(value) for name, value in jit(found)(jax.random.key(0), clients).items()}

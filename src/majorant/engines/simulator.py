@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -16,9 +17,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from majorant.core import Algorithm, Server, Tree
+from majorant.core import Algorithm, Server, Tree, all_finite
 from majorant.data.federated import FederatedData
-from majorant.engines import rounds
+from majorant.engines.evaluation import probe_client
+from majorant.engines.extremes import Largest, larger, largest_allowed
 from majorant.engines.memory import (
     bill_of,
     chunk_size,
@@ -56,7 +58,11 @@ PROBED = 4  # clients whose local solves are measured at an evaluation with diag
 
 
 class Diverged(RuntimeError):
-    """Every client's update has become infinite or NaN."""
+    """The updates of most clients, or their models, have become infinite, NaN or too large to go on with."""
+
+
+class OutlierWarning(RuntimeWarning):
+    """One client has sent numbers of another order than all others."""
 
 
 class Snapshot(NamedTuple):
@@ -121,6 +127,8 @@ def simulate(
     else:
         simulation.restore(resume)
     simulation.train(every, evaluation.report)
+    if simulation.outlier is not None:
+        warnings.warn(simulation.remedy(), OutlierWarning, stacklevel=2)
     return simulation.result()
 
 
@@ -146,6 +154,7 @@ class Simulation:
         self.seconds = {"compile": 0.0, "train": 0.0, "evaluate": 0.0}
         self.history: list[list[dict[str, Any]]] = [[] for _ in settings]
         self.communication = [{"rounds": 0, "bytes_up": 0, "bytes_down": 0} for _ in settings]
+        self.outlier: Largest | None = None  # what one client has sent that no other comes near
         self.resources, self.diagnostics, self.given = resources, diagnostics, given
         self.budget = resources.memory_budget or default_budget()
         check_whole("side_by_side", resources.side_by_side, optional=True)
@@ -206,6 +215,11 @@ class Simulation:
         self.prepare(values)
         with explained_shortage(max(self.layout.chunks)):
             self.engine.start(values, self.rounds)
+        if self.algorithm.setup is not None and not all_finite((self.engine.server.value, self.engine.server.state)):
+            raise ValueError(
+                f"{self.federation.name} cannot start: clients' answers before round 1 are not finite when added up. "
+                "Check the scale of the features"
+            )
         lost = [name for name, value in self.engine.server.hyper.items() if np.isnan(value).any()]
         if lost:
             raise ValueError(
@@ -233,8 +247,8 @@ class Simulation:
             with explained_shortage(max(self.layout.chunks)):
                 tally = self.timed("train", functools.partial(self.block, count))
             done += count
-            self.stop_if_diverged(done, tally)
             self.record(done, count, tally)
+            self.stop_if_diverged(done, tally)
             if report is not None:
                 report([lines[-1] for lines in self.history], self.snapshot)
 
@@ -246,8 +260,12 @@ class Simulation:
             if tally is None:  # nobody took part
                 continue
             here = jax.tree.map(lambda a: np.asarray(a, np.result_type(a.dtype, np.int64)), tally)
-            together = here if total is None else jax.tree.map(np.add, total, here)
-            total = together._replace(fruitless=here.fruitless)
+            if total is not None:
+                largest = jax.tree.map(np.asarray, larger(total.largest, here.largest))
+                offender = np.maximum(total.offender, here.offender)
+                together = jax.tree.map(np.add, total, here)
+                here = together._replace(fruitless=here.fruitless, largest=largest, offender=offender)
+            total = here
         return total
 
     def timed(self, what: str, work: Callable[[], Any]) -> Any:
@@ -276,6 +294,8 @@ class Simulation:
                 "participants": participants / count,
                 "rejected": int(tally.rejected[run]) if tally else 0,
             }
+            if tally is not None and tally.offender[run] >= 0:
+                line["rejected_client"] = self.data.names[int(tally.offender[run])]
             if tally is not None:
                 weight = max(float(tally.weight[run]), 1e-30)
                 line |= {name: float(total[run]) / weight for name, total in tally.info.items()}
@@ -328,15 +348,31 @@ class Simulation:
         return jax.tree.map(np.asarray, program(self.seconds, engine.server, engine.keys, client, data))
 
     def stop_if_diverged(self, done: int, tally: Tally | None) -> None:
-        """A run in which every upload is rejected will not recover: say so, and what to do."""
-        if tally is None or not (np.asarray(tally.fruitless) > 0).all():
+        """A run in which most uploads are rejected, or most models give NaN, will not recover: say so, and why."""
+        fruitless = np.zeros(len(self.settings), bool) if tally is None else np.asarray(tally.fruitless) > 0
+        if tally is not None:
+            for run in np.flatnonzero(tally.largest.stands_out()):
+                self.outlier = Largest(*(entry[run] for entry in tally.largest))
+        if not (fruitless | [scores.lost() for scores in self.scores]).all():
             return
+        what = "updates" if fruitless.all() else "models"
+        raise Diverged(
+            f"{self.federation.name} diverged: at round {done} the {what} of most clients, or all, were infinite, NaN "
+            f"or larger than {largest_allowed():.1e}. {self.remedy()}"
+        )
+
+    def remedy(self) -> str:
+        """What may have made a run diverge, and what to do about it."""
+        if self.outlier is not None:
+            name, first, second = self.data.names[int(self.outlier.slot)], self.outlier.first, self.outlier.second
+            return (
+                f"Client {name!r} had sent numbers of up to {first:.2g}, where the others' were at most {second:.2g}: "
+                "look at its samples, leave it out, or bound what clients send (a channel with clip)."
+            )
         rates = self.engine.server.hyper
         used = ", ".join(f"{k}={float(np.max(v)):g}" for k, v in rates.items() if "lr" in k)
-        raise Diverged(
-            f"{self.federation.name} diverged: at round {done} every client's update was infinite or NaN. "
-            f"Lower the learning rate (now {used}), for example tenfold, or check the scale of the features."
-        )
+        now = f" (now {used})" if used else ""
+        return f"Lower the learning rate{now}, for example tenfold, or check the scale of the features."
 
     def snapshot(self) -> Snapshot:
         """The run as it is, with clients in the order of their ids."""
@@ -437,4 +473,4 @@ def evaluate_joining(federation: Federation, server: Server, seed: int, data: Fe
 def probing(federation: Federation, layout: Layout) -> Program:
     """The program that measures one client."""
     samples = RUNS if layout.replicated else None
-    return Program(over_runs(functools.partial(rounds.probe_client, federation), layout, RUNS, SEEDS, RUNS, samples))
+    return Program(over_runs(functools.partial(probe_client, federation), layout, RUNS, SEEDS, RUNS, samples))

@@ -23,7 +23,7 @@ import numpy as np
 
 from majorant.core import ClientData
 from majorant.data.federated import PARTS, FederatedData
-from majorant.engines import rounds
+from majorant.engines import evaluation, rounds
 from majorant.engines.memory import message_shapes, tiny_client
 from majorant.exchange.federation import Federation
 from majorant.metrics.scores import metric_name
@@ -173,14 +173,14 @@ def names_of(federation: Federation, data: FederatedData) -> tuple[set[str], set
         several, real = jax.tree.map(lambda a: a[None], one), jnp.ones(1, bool)
         clients, answers = rounds.start_clients(federation, server, key, several, real, 1)
         server = rounds.finish_start(federation, server, [answers], [several.slot], data.clients)
-        logged = rounds.conclude(federation, server, None)
+        logged = evaluation.conclude(federation, server, None)
         if algorithm.diagnostics.measure is None:
             return logged, {}
-        sums = rounds.measure_clients(federation, server, key, clients.state, several, real, chunk=1)
-        diagnosed = rounds.conclude(federation, server, sums)
+        sums = evaluation.measure_clients(federation, server, key, clients.state, several, real, chunk=1)
+        diagnosed = evaluation.conclude(federation, server, sums)
         if algorithm.diagnostics.probe is not None:
             client = jax.tree.map(lambda a: a[0], clients.state)
-            diagnosed = diagnosed | rounds.probe_client(federation, server, key, client, one)
+            diagnosed = diagnosed | evaluation.probe_client(federation, server, key, client, one)
         return logged, diagnosed
 
     one = tiny_client(data)

@@ -6,7 +6,10 @@ the memory that a round needs is that of one chunk, whether there are a thousand
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import math
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +20,7 @@ import numpy as np
 
 from majorant.core import Answer, ClientData, Key, Server, Tree, View
 from majorant.data.federated import FederatedData
-from majorant.engines import rounds
+from majorant.engines import evaluation, rounds
 from majorant.engines.memory import message_shapes
 from majorant.engines.population import Bucket
 from majorant.engines.programs import RUNS, SEEDS, Layout, Program, over_runs
@@ -64,22 +67,22 @@ def programs(federation: Federation, layout: Layout) -> Programs:
 
     def evaluate(server: Server, key: Key, clients: Held, b: BucketData) -> Any:
         chunk = b.real.shape[0]
-        return rounds.evaluate_clients(
+        return evaluation.evaluate_clients(
             federation, layout.classes, server, key, clients.state, b, chunk=chunk, unseen=False
         )
 
     def evaluate_unseen(server: Server, key: Key, b: BucketData) -> Any:
         chunk = b.real.shape[0]
-        return rounds.evaluate_clients(federation, layout.classes, server, key, (), b, chunk=chunk, unseen=True)
+        return evaluation.evaluate_clients(federation, layout.classes, server, key, (), b, chunk=chunk, unseen=True)
 
     def measure(server: Server, key: Key, clients: Held, b: BucketData) -> Any:
         chunk = b.real.shape[0]
-        return rounds.measure_clients(federation, server, key, clients.state, b.train, b.real, chunk=chunk)
+        return evaluation.measure_clients(federation, server, key, clients.state, b.train, b.real, chunk=chunk)
 
     start_server = functools.partial(rounds.start_server, federation, layout.training)
     return Programs(
         start_server=Program(over_runs(start_server, layout, SEEDS, RUNS, None)),
-        start_clients=Program(over_runs(start_clients, layout, RUNS, SEEDS, None), makes_parameters=True),
+        start_clients=Program(over_runs(start_clients, layout, RUNS, SEEDS, None)),
         finish_start=Program(over_runs(finish_start, layout, RUNS, RUNS, None)),
         begin=Program(over_runs(begin, layout, RUNS, SEEDS)),
         clients=Program(over_runs(clients, layout, RUNS, SEEDS, RUNS, None, RUNS)),
@@ -87,7 +90,7 @@ def programs(federation: Federation, layout: Layout) -> Programs:
         evaluate=Program(over_runs(evaluate, layout, RUNS, SEEDS, RUNS, None)),
         evaluate_unseen=Program(over_runs(evaluate_unseen, layout, RUNS, SEEDS, None)),
         measure=Program(over_runs(measure, layout, RUNS, SEEDS, RUNS, None)),
-        conclude=Program(over_runs(functools.partial(rounds.conclude, federation), layout, RUNS, RUNS)),
+        conclude=Program(over_runs(functools.partial(evaluation.conclude, federation), layout, RUNS, RUNS)),
     )
 
 
@@ -146,7 +149,7 @@ class Streamed:
                 sums, part, sent = self.programs.clients(self.seconds, view, key, part, train, inside)
                 real = int(inside.any(axis=0).sum())
                 write(states, rows[:real], part)
-                total = sums if total is None else jax.tree.map(jnp.add, total, sums)
+                total = sums if total is None else rounds.add_sums([total, sums])
                 if stacks:
                     uploads.append(sent)
                     slots.append(np.where(np.arange(len(rows)) < real, bucket.ids[rows], -1))
@@ -181,7 +184,8 @@ class Streamed:
         seen = message_shapes(self.federation, one)[1]
         down = jnp.zeros((len(zero), len(jax.tree.leaves(seen.value))), jnp.int32)
         up = jnp.zeros_like(sums.travelled)
-        return rounds.Tally(info, jnp.zeros_like(sums.weight), zero, zero, zero, zero, up, down)
+        nobody, largest = jnp.full_like(sums.offender, -1), jax.tree.map(jnp.zeros_like, sums.largest)
+        return rounds.Tally(info, jnp.zeros_like(sums.weight), zero, zero, nobody, zero, largest, zero, up, down)
 
     def evaluate(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """Scores of the clients that train and of the unseen ones, a dictionary of ``(runs, clients)`` per bucket."""
@@ -239,10 +243,29 @@ class Streamed:
             if self.state_folder is None:
                 arrays.append(np.empty(shape, leaf.dtype))
             else:
-                self.state_folder.mkdir(parents=True, exist_ok=True)
                 path = self.state_folder / f"bucket{number}-leaf{index}.bin"
-                arrays.append(np.memmap(path, leaf.dtype, "w+", shape=shape))
+                arrays.append(array_in_file(path, shape, leaf.dtype))
         return jax.tree.unflatten(structure, arrays)
+
+
+def array_in_file(path: Path, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """An array whose memory is a file that its owner alone can read, and that ends with the process.
+
+    The file loses its name at once, where the system allows it: a process that is killed leaves no private states
+    behind. Its blocks are taken first: a full disk is an error here, and not a crash in the middle of a round.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)  # of a process that was killed on a system that does not
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
+    try:
+        with os.fdopen(descriptor, "r+b") as file:
+            size = math.prod((*shape, np.dtype(dtype).itemsize))
+            if hasattr(os, "posix_fallocate") and size:
+                os.posix_fallocate(file.fileno(), 0, size)
+            return np.memmap(file, dtype, "w+", shape=shape)
+    finally:
+        with contextlib.suppress(PermissionError):  # Windows keeps the names of files that are in use
+            path.unlink()
 
 
 def add(one: Answer, two: Answer) -> Answer:

@@ -14,6 +14,7 @@ from sklearn.base import TransformerMixin
 from sklearn.utils import check_scalar
 from sklearn.utils.validation import check_is_fitted, check_non_negative
 
+from majorant.core.compilation import jit
 from majorant.estimators.base import Grouped, grouped, joined
 from majorant.estimators.starts import principal_directions
 from majorant.estimators.surrogate import FEDERATED, SurrogateEstimator, pooled
@@ -274,7 +275,7 @@ class FederatedNMF(Factorization):
         return self
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(jit, static_argnums=0)
 def codes_of(surrogate: LinearSurrogate, params: jax.Array, x: jax.Array) -> jax.Array:
     """The codes of rows."""
     assert surrogate.predict is not None

@@ -106,7 +106,7 @@ def train_small(samples: Ragged, classes: int, plan: Plan) -> Trained:
         done += block
         if tally.fruitless[0] > 0:
             raise Diverged(
-                f"the components diverged: at round {done} every client's update was infinite or NaN. Lower "
+                f"the components diverged: at round {done} most clients' updates were infinite or NaN. Lower "
                 f"learning_rate (now {plan.lr:g}), or standardise the features"
             )
         history.append({"round": done, "loss": float(tally.info["loss"][0] / tally.weight[0])})

@@ -18,6 +18,7 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
 from majorant.core import Key
+from majorant.core.compilation import jit
 from majorant.exchange.graphs import parts
 from majorant.exchange.mixing import Dense, Mixing
 from majorant.exchange.spectrum import contraction, spectral_gap
@@ -201,7 +202,7 @@ def rebalanced(weights: sparse.csr_array) -> sparse.csr_array:
 def drawn(network: Network, key: Key | None, draws: int) -> Iterator[list[sparse.csr_array]]:
     """The weights of periods, one after another: the first if it says all, else ``draws``, or fewer of large ones."""
     key = jax.random.key(0) if key is None else key
-    draw, held, total = jax.jit(network.draw), 0, max(1, draws if network.random else 1)
+    draw, held, total = jit(network.draw), 0, max(1, draws if network.random else 1)
     for place in range(total):
         numbers = range(place * network.period + 1, (place + 1) * network.period + 1)
         period = [as_matrix(draw(jax.random.fold_in(key, number), number)) for number in numbers]

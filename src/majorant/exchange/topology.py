@@ -24,6 +24,7 @@ from scipy import sparse
 
 from majorant._syntax import format_name, format_value
 from majorant.core import Key
+from majorant.core.compilation import jit
 from majorant.exchange import graphs
 from majorant.exchange.analysis import as_matrix, check_weights
 from majorant.exchange.fastest_mixing import fastest_mixing_weights
@@ -265,7 +266,7 @@ def _graph(
 
 def _random(nodes: int, draw: Callable[[Key, jax.Array | int], Mixing]) -> Network:
     with jax.ensure_compile_time_eval():
-        sample = as_matrix(jax.jit(draw)(jax.random.key(0), 1))
+        sample = as_matrix(jit(draw)(jax.random.key(0), 1))
     return Network(nodes, draw, True, 1, True, graphs.tidy(np.stack(sample.nonzero(), axis=1)), True, True)
 
 

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from majorant.core import Tree
+from majorant.core.compilation import jit
 from majorant.math.fista import fista
 
 STEPS = 1000
@@ -112,7 +113,7 @@ def rows(gradients: Tree) -> jax.Array:
     return jnp.concatenate([leaf.reshape(leaf.shape[0], -1) for leaf in leaves], axis=1)
 
 
-@jax.jit
+@jit
 def shortest(gradients: Tree) -> tuple[jax.Array, jax.Array]:
     """The weights of the shortest convex combination of gradients, and the combination ``(parameters,)``."""
     matrix = rows(gradients)

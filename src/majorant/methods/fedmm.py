@@ -51,6 +51,7 @@ from majorant.core import (
     select,
     squared_norm,
 )
+from majorant.core.compilation import jit
 from majorant.data.federated import FederatedData
 from majorant.math.checks import check_range, check_whole
 from majorant.math.projections import in_metric
@@ -308,7 +309,7 @@ def initial_statistic(
     number = lambda a: jnp.asarray(a, dtype if jnp.issubdtype(a.dtype, jnp.floating) else None)
     pooled = ClientData(number(x), number(y), jnp.asarray(len(y)), jnp.asarray(0))
     start = surrogate.init(jax.random.key(seed)) if params is None else params
-    return surrogate.project(jax.jit(lambda p, d: mean_statistic(surrogate, p, d))(start, pooled))
+    return surrogate.project(jit(lambda p, d: mean_statistic(surrogate, p, d))(start, pooled))
 
 
 def statistic_shapes(surrogate: LinearSurrogate, data: FederatedData | Spec) -> Tree:

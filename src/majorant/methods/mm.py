@@ -27,6 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from majorant.core import ClientData, Key, Tree, as_hyper, blockwise, masked_mean, select
+from majorant.core.compilation import jit
 from majorant.data.federated import FederatedData
 from majorant.math.checks import check_range, check_whole
 from majorant.math.steps import StepSize, averaging
@@ -101,7 +102,7 @@ def mm_partial(
     value = lambda at: surrogate.objective(at[0], at[1], data)
     majorize = lambda at: (surrogate.majorize(at[0], at[1], data), value(at))
     first = (surrogate.init(key) if start is None else start, surrogate.init_v(data, key))
-    return minimised(jax.jit(lambda at: iterate(majorize, minimise, value, most, at, jnp.asarray(tolerance)))(first))
+    return minimised(jit(lambda at: iterate(majorize, minimise, value, most, at, jnp.asarray(tolerance)))(first))
 
 
 def minimised(found: Found) -> Minimised:
@@ -110,7 +111,7 @@ def minimised(found: Found) -> Minimised:
     return Minimised(last, s, np.asarray(values)[: int(done) + 1], bool(rests))
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
+@functools.partial(jit, static_argnums=(0, 1))
 def descend(surrogate: LinearSurrogate, most: int, start: Tree, data: ClientData, tolerance: jax.Array) -> Found:
     """All iterations in one program."""
     majorize, value = lambda params: look(surrogate, params, data), lambda params: objective(surrogate, params, data)
@@ -187,7 +188,7 @@ def sa_ssmm(
     return Minimised(last, s, np.asarray(values), False)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
+@functools.partial(jit, static_argnums=(0, 1, 2, 3))
 def approximate(
     surrogate: LinearSurrogate, step: StepSize, count: int, batch: int, start: Tree, data: ClientData, key: Key
 ) -> tuple[Tree, Tree, jax.Array]:
@@ -205,7 +206,7 @@ def approximate(
     return params, statistic, jnp.stack([objective(surrogate, p, data) for p in (start, params)])
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(jit, static_argnums=0)
 def approach(
     surrogate: LinearSurrogate, at: tuple[Tree, Tree], batch: Batch, gamma: jax.Array, first: jax.Array
 ) -> tuple[Tree, Tree]:

@@ -21,7 +21,9 @@ def client_scores(prediction: jax.Array, data: ClientData, classes: int) -> tupl
     if classes:
         probability = jnp.take_along_axis(prediction, data.y[:, None], axis=1)[:, 0]
         loss = -jnp.log(jnp.maximum(probability, 1e-12))
-        return masked_mean(loss, data), masked_mean((prediction.argmax(axis=1) == data.y).astype(loss.dtype), data)
+        right = (prediction.argmax(axis=1) == data.y).astype(loss.dtype)
+        known = jnp.where(jnp.isnan(loss), jnp.nan, right)  # the largest of NaNs is no prediction
+        return masked_mean(loss, data), masked_mean(known, data)
     squared = masked_mean((prediction - data.y) ** 2, data)
     return squared / 2, jnp.sqrt(squared)
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import jax
 import jax.numpy as jnp
 
+from majorant.core.compilation import jit
 from majorant.models.base import Draw, HasSpec, Loss, Model, Spec, as_float, spec_of
 from majorant.models.functions import check_shapes, trace_samples
 from majorant.models.losses import loss_for
@@ -103,7 +104,7 @@ def from_flax(
         )
 
     # Flax starts statistics at constants, so one initialisation knows them; compiled, it computes them alone.
-    initial = jax.jit(lambda: variables(jax.random.key(0), zeros).get(STATISTICS))()
+    initial = jit(lambda: variables(jax.random.key(0), zeros).get(STATISTICS))()
     return model(
         init=lambda key: variables(key, zeros).get("params", {}),
         apply=lambda params, x: forward(params, initial, x, train=normalisation == "batch")[0],

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from majorant.core.compilation import jit
 from majorant.math.checks import check_range
 from majorant.models.base import Draw, HasSpec, Model, Spec, spec_of
 from majorant.models.convolution import conv2d
@@ -269,7 +270,7 @@ def block_init(key: jax.Array, block: Block) -> Params:
     return params
 
 
-@functools.partial(jax.jit, static_argnums=(4, 5))
+@functools.partial(jit, static_argnums=(4, 5))
 def conv_norm(
     params: Layer, statistics: list[Layer], real: jax.Array | None, x: jax.Array, policy: Policy, stride: int = 1
 ) -> tuple[jax.Array, list[Layer]]:
@@ -279,7 +280,7 @@ def conv_norm(
 
 
 # A function of its own to JAX: blocks of the same shape are traced, differentiated and batched once.
-@functools.partial(jax.jit, static_argnums=(4, 5, 6))
+@functools.partial(jit, static_argnums=(4, 5, 6))
 def block_apply(
     params: Params,
     statistics: list[Layer],

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
+from majorant.core.compilation import jit
 from majorant.models.base import Draw, HasSpec, Model, Spec, spec_of
 from majorant.models.convolution import conv2d
 from majorant.models.depthwise import padded
@@ -157,7 +158,7 @@ def block_init(key: jax.Array, channels_in: int, channels_out: int, stride: int)
     return params
 
 
-@functools.partial(jax.jit, static_argnums=(4, 5))  # blocks of the same shape are traced once
+@functools.partial(jit, static_argnums=(4, 5))  # blocks of the same shape are traced once
 def block_apply(
     params: Params, statistics: list[Layer], real: jax.Array | None, x: jax.Array, stride: int, normalisation: str
 ) -> tuple[jax.Array, list[Layer]]:

@@ -21,6 +21,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from majorant.core import Tree
+from majorant.core.compilation import jit
 from majorant.data.federated import FederatedData
 from majorant.objectives.base import Objective
 from majorant.solvers import Batch
@@ -50,7 +51,7 @@ def global_value(objective: Objective, data: FederatedData, w: Tree, betas: Tree
 def mean_value(objective: Objective) -> Callable[..., jax.Array]:
     """F as a compiled function of w, all β_m, and the clients' samples and ids."""
     each = jax.vmap(objective.value, in_axes=(None, 0, 0, 0))
-    return jax.jit(lambda w, betas, batches, ids: each(w, betas, batches, ids).mean())
+    return jit(lambda w, betas, batches, ids: each(w, betas, batches, ids).mean())
 
 
 def suboptimality(
@@ -147,7 +148,7 @@ def functions_of(objective: Objective) -> Flat:
         return jax.scipy.sparse.linalg.cg(product, (-g_w, -g_beta), tol=1e-6, maxiter=2000)[0]
 
     slope, hessians = jax.value_and_grad(total, argnums=(0, 1)), jax.vmap(jax.hessian(f))
-    return Flat(w, beta, unravel_w, unravel_beta, jax.jit(slope), jax.jit(hessians), jax.jit(newton))
+    return Flat(w, beta, unravel_w, unravel_beta, jit(slope), jit(hessians), jit(newton))
 
 
 def arrow_step(hessians: Callable[..., jax.Array], shared: int) -> Callable[..., Any]:

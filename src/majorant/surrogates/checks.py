@@ -25,6 +25,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 from majorant.core import ClientData, Key, Tree, select, squared_norm
+from majorant.core.compilation import jit
 from majorant.data.federated import FederatedData
 from majorant.math.checks import check_whole
 from majorant.solvers import whole
@@ -94,7 +95,7 @@ def check_surrogate(
         padded = [pad(x, y, longest + PADDING, t) for t, (x, y) in enumerate(samples)]
         u, v = jax.eval_shape(lambda: start_of(surrogate, padded[0], jax.random.key(0)))
         check_shapes(surrogate, u, v, padded[0])
-        compiled = jax.jit(lambda *args: examine(surrogate, *args), compiler_options=QUICK)
+        compiled = jit(lambda *args: examine(surrogate, *args), compiler_options=QUICK)
         dimension = sum(leaf.size for leaf in jax.tree.leaves(u))
         worst: dict[str, Condition] = {}
         smoothness = 0.0

@@ -24,6 +24,7 @@ from jax.flatten_util import ravel_pytree
 from scipy.optimize import minimize
 
 from majorant.core import Tree, blocks
+from majorant.core.compilation import jit
 from majorant.data.federated import FederatedData
 from majorant.math.checks import check_range
 from majorant.math.fista import Descent, begin, onward
@@ -217,7 +218,7 @@ class Problem:
         x = x[used].astype(float) if np.issubdtype(x.dtype, np.floating) else x[used]
         rows = max(64, AT_ONCE // max(1, int(np.prod(data.spec.features))))
         cut = lambda x, y, each: (*blocks((x, y), rows), blocks(each, rows, padding="constant"))
-        self.samples = jax.jit(cut)(x, data.train.y[used], each[used])
+        self.samples = jit(cut)(x, data.train.y[used], each[used])
 
         def loss(flat: jax.Array, samples: Tree) -> jax.Array:
             params = self.unravel(flat)
@@ -230,10 +231,10 @@ class Problem:
             asked = coordinator.value(self.unravel(flat), weights, without_prox=rest)
             return (1 - lam) * loss(flat, samples) + lam * asked
 
-        self._parts = jax.jit(lambda flat, samples: (loss(flat, samples), coordinator.values(self.unravel(flat))))
-        self._slope = jax.jit(jax.value_and_grad(total), static_argnums=4)
+        self._parts = jit(lambda flat, samples: (loss(flat, samples), coordinator.values(self.unravel(flat))))
+        self._slope = jit(jax.value_and_grad(total), static_argnums=4)
 
-        @jax.jit
+        @jit
         def attempt(state: Descent, height: Any, slope: Any, steep: Any, lam: Any, weights: Any, samples: Tree) -> Any:
             """A step of length 1/steep, whether F's smooth part is below its quadratic bound there; how far."""
             at = state.ahead

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from majorant.core import Tree, blockwise
+from majorant.core.compilation import jit
 from majorant.data.federated import FederatedData
 from majorant.models.base import Model
 from majorant.tradeoffs.front import Front
@@ -46,7 +47,7 @@ def held_out(
     if not len(y):
         return [Held(float("nan"), float("nan")) for _ in points]
 
-    @jax.jit
+    @jit
     def measure(params: Tree, x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
         losses = blockwise(lambda x, y: model.losses(params, x, y), x, y, at_once=model.at_once)
         if not data.classes:

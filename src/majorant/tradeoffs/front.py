@@ -23,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from majorant.core import Algorithm, Tree
+from majorant.core.compilation import jit
 from majorant.data.federated import FederatedData
 from majorant.engines.deployment import check_features
 from majorant.engines.options import Evaluation
@@ -282,9 +283,7 @@ def check_reference(judge: Judge, algorithm: Algorithm, data: FederatedData, see
     """Complains about a reference point that dominates nothing: the untrained model is better in everything."""
     count = len(judge.coordinator.criteria)
     s = np.asarray(per_objective("reference", reference, data.clients + count))
-    start = jax.jit(lambda key: start_server(Federation(algorithm), 1, key, {}, jnp.asarray(1)).value)(
-        jax.random.key(seed)
-    )
+    start = jit(lambda key: start_server(Federation(algorithm), 1, key, {}, jnp.asarray(1)).value)(jax.random.key(seed))
     found = judge.numbers(Setting(0.5, judge.coordinator.shares), start)
     gaps = np.concatenate([found.losses - s[judge.ids], found.criteria - s[data.clients :]])
     if (gaps < 0).all():

@@ -16,6 +16,7 @@ from jax.flatten_util import ravel_pytree
 from scipy.optimize import minimize
 
 from majorant.core import Tree
+from majorant.core.compilation import jit
 
 
 def duality_gap(objectives: Callable[[Tree], jax.Array], theta: Tree, rho: Any) -> float:
@@ -33,7 +34,7 @@ def duality_gap(objectives: Callable[[Tree], jax.Array], theta: Tree, rho: Any) 
     if there != rho.shape:
         raise ValueError(f"rho must have a number for each objective: they are {there}, it is {rho.shape}")
     flat, unravel = ravel_pytree(theta)
-    mean = jax.jit(jax.value_and_grad(lambda f: (rho * objectives(unravel(f))).sum()))
+    mean = jit(jax.value_and_grad(lambda f: (rho * objectives(unravel(f))).sum()))
 
     def value_and_gradient(f: np.ndarray) -> tuple[float, np.ndarray]:
         value, gradient = mean(f.astype(flat.dtype))

@@ -22,6 +22,7 @@ import numpy as np
 from sklearn.metrics import f1_score
 
 from majorant.core import BLOCK_VALUES, Tree, blocks, blockwise, squared_norm
+from majorant.core.compilation import jit
 from majorant.data.federated import FederatedData
 from majorant.math.min_norm import shortest
 from majorant.models.base import Model
@@ -94,9 +95,9 @@ class Judge:
         if judged_by == WORST and coordinator.smooth:
             self.by_agent = one_agent_blocks(samples, sizes[self.ids], rows)
         self.test = (data.test.x, data.test.y) if data.classes else (data.test.x[:0], data.test.y[:0])
-        self.measure = jax.jit(self._measure)
-        self.decision_gaps = jax.jit(coordinator.decision_gaps)
-        self.answers = jax.jit(lambda params, x: blockwise(lambda x: model.predict(params, x).argmax(axis=1), x))
+        self.measure = jit(self._measure)
+        self.decision_gaps = jit(coordinator.decision_gaps)
+        self.answers = jit(lambda params, x: blockwise(lambda x: model.predict(params, x).argmax(axis=1), x))
 
     def _measure(self, params: Tree, pulls: jax.Array, forces: jax.Array, train: Tree, by_agent: Tree) -> Measured:
         """``pulls`` and ``forces`` are the agents' and criteria's weights in a proximal step; see the module."""
@@ -142,8 +143,8 @@ class Judge:
             if setting.pulls is not None:
                 whole = setting.pulls / max(setting.pulls.sum(), 1e-30)
                 pulls, forces = whole[self.ids], whole[len(whole) - len(forces) :]
-        weights = (jnp.asarray(each, jnp.result_type(float)) for each in (pulls, forces))
-        found = self.measure(params, *weights, self.train, self.by_agent)
+        number = lambda each: jnp.asarray(each, jnp.result_type(float))
+        found = self.measure(params, number(pulls), number(forces), self.train, self.by_agent)
         return jax.tree.map(np.asarray, found)
 
     def point(self, setting: Setting, params: Tree) -> Point:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from majorant.app.front_record import FrontRecord, PointRecord
+from majorant.app.front_record import FrontRecord, PointRecord, within
 from majorant.app.report.figures import render
 from majorant.app.report.pareto_figures import draw_front
 from majorant.app.report.pareto_page import columns
@@ -138,3 +138,14 @@ def test_training_that_all_but_diverged_is_named(capsys):
     show_front(record.model_copy(update={"points": [*record.points[:3], lost, *record.points[4:]]}))
     said = " ".join(capsys.readouterr().err.split())
     assert "diverged for λ = 0.3 (point 3), 0.8 (point 8): lower --lr, or take --step implicit" in said
+
+
+def test_a_bound_picks_among_points_that_nothing_dominates():
+    """Point 3 has less loss than point 6, and both are small; but others have less of both loss and criterion."""
+    record = example(1)
+    norms = {3: 0.5, 6: 0.5}
+    points = [point.model_copy(update={"norm": norms.get(point.point, 1.0)}) for point in record.points]
+    record = record.model_copy(update={"points": points})
+    assert within(record, 0.6, {}) == (6, "norm ≤ 0.6")
+    with pytest.raises(ValueError, match=r"the least values on it are: norm 0\.5"):
+        within(record, 0.4, {})

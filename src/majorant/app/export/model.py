@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from majorant.app.files import atomic_write_bytes, atomic_write_text, strict_json
 from majorant.app.folders import what_is
+from majorant.core.compilation import staged
 from majorant.data.extras import require
 from majorant.engines.deployment import PersonalModel, precision_of
 
@@ -71,5 +72,5 @@ def stablehlo(model: PersonalModel) -> bytes:
     with precision_of(model.model):
         (n,) = export.symbolic_shape("n")
         samples = jax.ShapeDtypeStruct((n, *model.features), jnp.result_type(float))
-        program = export.export(jax.jit(lambda x: outputs(model, x)), platforms=("cpu", "cuda"))(samples)
+        program = export.export(staged(lambda x: outputs(model, x)), platforms=("cpu", "cuda"))(samples)
     return bytes(program.serialize())

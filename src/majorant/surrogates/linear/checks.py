@@ -26,6 +26,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 from majorant.core import ClientData, Key, Tree, all_finite
+from majorant.core.compilation import jit
 from majorant.solvers import Batch, whole
 from majorant.surrogates.inputs import expect, pad, samples_of
 from majorant.surrogates.linear.record import LinearSurrogate
@@ -57,7 +58,7 @@ def check_linear_surrogate(
         longest = max(len(y) for _, y in samples)
         padded = [pad(x, y, longest + PADDING, t) for t, (x, y) in enumerate(samples)]
         check_shapes(surrogate, padded[0])
-        compiled = jax.jit(lambda *args: examine(surrogate, points, *args), compiler_options=QUICK)
+        compiled = jit(lambda *args: examine(surrogate, points, *args), compiler_options=QUICK)
         worst: dict[str, Condition] = {}
         for t, client in enumerate(padded):
             for j in range(BASES):

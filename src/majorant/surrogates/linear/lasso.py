@@ -7,10 +7,11 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
+from majorant.core.compilation import jit
 from majorant.math.quadratic import EXACT, soft_threshold, solve_quadratic
 
 
-@partial(jax.jit, static_argnames=("positive", "tolerance", "iterations"))
+@partial(jit, static_argnames=("positive", "tolerance", "iterations"))
 def lasso_codes(
     dictionary: jax.Array,
     x: jax.Array,

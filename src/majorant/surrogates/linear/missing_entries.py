@@ -28,6 +28,7 @@ import jax
 import jax.numpy as jnp
 
 from majorant.core import Key
+from majorant.core.compilation import jit
 from majorant.math.checks import check_range, check_whole
 from majorant.math.linear_systems import with_ridge
 from majorant.math.projections import positive_semidefinite
@@ -64,7 +65,7 @@ def matrix_factorization(
     times = lambda a, b: jnp.matmul(a, b, precision=EXACT)
     outer = lambda a: pack(a[..., :, None] * a[..., None, :])
 
-    @jax.jit
+    @jit
     def codes(params: jax.Array, z: jax.Array, seen: jax.Array) -> jax.Array:
         params = jax.lax.stop_gradient(params)
         gram = unpack(times(seen, outer(params)))  # (n, K, K)

@@ -1,0 +1,143 @@
+"""What is measured between two rounds: the scores of every client's own model, and how far a method has converged.
+
+Both start from `released_view`, what clients would be sent of the server's state now. A model is made from training
+samples alone; an unseen client joins with its own first.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+
+from majorant.core import (
+    EVALUATION_STREAM,
+    SERVER_STREAM,
+    ClientData,
+    Key,
+    Server,
+    Tree,
+    Uploads,
+    View,
+    blockwise,
+    client_key,
+    masked_mean,
+    round_key,
+    stream_key,
+)
+from majorant.engines.rounds import BucketData, map_clients
+from majorant.exchange.federation import Federation
+from majorant.metrics.scores import client_scores
+
+
+def deployed_model(federation: Federation, view: View, key: Key, state: Tree, train: ClientData, unseen: bool) -> Tree:
+    """The model that a client would deploy between two rounds."""
+    algorithm, exchange = federation.algorithm, federation.exchange
+    key = client_key(key, train.id)
+    if unseen:
+        view = exchange.newcomer(algorithm, view, jax.random.fold_in(key, 0))
+        state = algorithm.join(view, train, key)
+    else:
+        view = exchange.seen(algorithm, view, train.slot)
+    return algorithm.deploy(view, state, train, key)
+
+
+def evaluate_client(
+    federation: Federation,
+    classes: int,
+    view: View,
+    key: Key,
+    state: Tree,
+    train: ClientData,
+    validation: ClientData,
+    test: ClientData,
+    unseen: bool,
+) -> dict[str, jax.Array]:
+    """A client's scores with the model it would deploy; an unseen client first joins, with its own training samples."""
+    deployment = federation.algorithm.deployment
+    model = deployed_model(federation, view, key, state, train, unseen)
+    scores = {}
+    for part, data in {"train": train, "validation": validation, "test": test}.items():
+        if data.y.shape[0] == 0:  # the data has no such part
+            continue
+        if deployment.losses is not None:
+            each = functools.partial(deployment.losses, model)
+            loss = score = masked_mean(blockwise(each, data.x, data.y, size=data.size), data)
+        else:
+            predictions = blockwise(lambda x: deployment.predict(model, x), data.x, size=data.size)
+            loss, score = client_scores(predictions, data, classes)
+        scores[f"{part}_loss"], scores[f"{part}_score"] = loss, score
+    if deployment.mixture is not None:
+        scores["pi"] = deployment.mixture(model)
+    return scores
+
+
+def evaluate_clients(
+    federation: Federation,
+    classes: int,
+    server: Server,
+    run_key: Key,
+    states: Tree,
+    data: BucketData,
+    *,
+    chunk: int,
+    unseen: bool,
+) -> dict[str, jax.Array]:
+    """The scores of every client of a bucket, ``(clients,)`` each."""
+    view, key = released_view(federation, server, run_key)
+    one = lambda state, train, validation, test: evaluate_client(
+        federation, classes, view, key, state, train, validation, test, unseen
+    )
+    return map_clients(one, chunk, states, data.train, data.validation, data.test)
+
+
+def released_view(federation: Federation, server: Server, run_key: Key) -> tuple[View, Key]:
+    """What clients would be sent of a server's state between two rounds, and the key of what is done with it."""
+    key = round_key(run_key, server.round)
+    view = federation.exchange.release(federation.algorithm, server, stream_key(key, SERVER_STREAM))
+    return view, stream_key(key, EVALUATION_STREAM)
+
+
+def measure_clients(
+    federation: Federation,
+    server: Server,
+    run_key: Key,
+    states: Tree,
+    data: ClientData,
+    real: jax.Array,
+    *,
+    chunk: int,
+) -> tuple[Tree, jax.Array]:
+    """What a method measures of its convergence on a bucket's clients, summed with the weights it gives them."""
+    view, key = released_view(federation, server, run_key)
+    diagnostics = federation.exchange.diagnostics(federation.algorithm)
+    assert diagnostics.measure is not None
+    measure = diagnostics.measure
+
+    def one(state: Tree, data: ClientData, real: jax.Array) -> tuple[Tree, jax.Array]:
+        measured = measure(view, state, data, client_key(key, data.id))
+        weight = jnp.where(real, diagnostics.weight(data), 0).astype(jnp.result_type(float))
+        return jax.tree.map(lambda v: weight.astype(v.dtype) * v, measured), weight
+
+    return jax.tree.map(lambda a: a.sum(axis=0), map_clients(one, chunk, states, data, real))
+
+
+def conclude(federation: Federation, server: Server, sums: tuple[Tree, jax.Array] | None) -> dict[str, jax.Array]:
+    """Named scalars about the server's state and, where clients were measured, about convergence."""
+    diagnostics = federation.exchange.diagnostics(federation.algorithm)
+    found = diagnostics.log(server) if diagnostics.log is not None else {}
+    if sums is not None:
+        found = found | diagnostics.conclude(server, Uploads(*sums).mean())
+    return found
+
+
+def probe_client(
+    federation: Federation, server: Server, run_key: Key, state: Tree, data: ClientData
+) -> dict[str, jax.Array]:
+    """What is too costly to measure on every client, on one."""
+    diagnostics = federation.exchange.diagnostics(federation.algorithm)
+    assert diagnostics.probe is not None
+    view, key = released_view(federation, server, run_key)
+    seen = federation.exchange.seen(federation.algorithm, view, data.slot)
+    return diagnostics.probe(seen, state, data, client_key(key, data.id))

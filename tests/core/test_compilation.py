@@ -1,0 +1,83 @@
+"""Every program goes through one place, whose options keep a product and what follows it apart where XLA would err."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import majorant
+from majorant.core.compilation import compiled, jit, staged
+from majorant.engines import programs
+
+SOURCE = Path(majorant.__file__).parent
+PLACE = SOURCE / "core" / "compilation.py"
+X = np.random.default_rng(0).normal(size=(1000, 784)).astype(np.float32)
+HALF = 0.5 * X.sum(axis=1)
+FAULTY = {
+    "a constant": lambda x, number: (x @ jnp.full((784, 10), 0.5)).max(axis=1),
+    "an argument": lambda x, number: (x @ jnp.broadcast_to(number, (784, 10))).max(axis=1),
+    "a sum": lambda x, number: (x @ jnp.full((784, 10), 0.05)).sum(axis=1),
+    "side by side": lambda x, number: jax.vmap(lambda x: (x @ jnp.full((784, 10), 0.5)).max(axis=1))(x[None])[0],
+}
+
+
+def compilations(tree: ast.AST) -> list[int]:
+    """The lines of a file that hand something to XLA: ``jax.jit`` or ``pmap``, and ``.compile()`` of a program."""
+    found = []
+    for node in ast.walk(tree):
+        attribute = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "jax"
+        if attribute and node.attr in ("jit", "pmap"):
+            found.append(node.lineno)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "jax":
+            found += [node.lineno for name in node.names if name.name in ("jit", "pmap", "pjit")]
+        called = node.func if isinstance(node, ast.Call) else None
+        named = isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name) and called.value.id
+        if isinstance(called, ast.Attribute) and called.attr == "compile" and named != "re":
+            found.append(node.lineno)
+    return found
+
+
+def test_nothing_is_compiled_elsewhere():
+    files = [path for path in SOURCE.rglob("*.py") if path != PLACE]
+    assert len(files) > 100
+    elsewhere = {str(path.relative_to(SOURCE)): compilations(ast.parse(path.read_text())) for path in files}
+    assert {path: lines for path, lines in elsewhere.items() if lines} == {}
+    assert len(compilations(ast.parse(PLACE.read_text()))) >= 4  # which are found, were they elsewhere
+
+
+@pytest.mark.usefixtures("as_users_compile")
+@pytest.mark.parametrize("name", FAULTY)
+def test_a_product_with_one_number_broadcast_is_read_correctly(name):
+    """XLA's own fusion with what follows gives garbage, from one compilation to the next another."""
+    program = programs.Program(FAULTY[name])
+    for run in (lambda *args: program({"compile": 0.0}, *args), jit(FAULTY[name])):
+        np.testing.assert_allclose(run(jnp.asarray(X), jnp.float32(0.5)), HALF, atol=1e-3)
+
+
+def reductions_in_libraries(text: str) -> list[str]:
+    """The computations that XLA gives to a library and that have both a product and a reduction."""
+    bodies = dict(re.findall(r"^%?([\w.-]+) \([^\n]*\{\n(.*?)^\}", text, re.MULTILINE | re.DOTALL))
+    given = re.findall(r"calls=%?([\w.-]+)[^\n]*__ynn_fusion", text)
+    return [name for name in given if " dot(" in bodies[name] and " reduce(" in bodies[name]]
+
+
+@pytest.mark.usefixtures("as_users_compile")
+def test_where_the_fault_can_occur_it_is_seen():
+    """XLA itself fuses a product with a maximum, where it has the library for it; with our options it never does."""
+    lowered = staged(FAULTY["a constant"]).lower(X, np.float32(0.5))
+    assert not reductions_in_libraries(compiled(lowered, programs.QUICK_COMPILATION).as_text())
+    own = lowered.compile().as_text()
+    assert reductions_in_libraries(own) or "__ynn_fusion" not in own
+
+
+def test_a_part_of_another_program_has_no_options_of_its_own():
+    double = jit(lambda x: 2 * x)
+    assert float(jit(lambda x: double(x) + double(1.0))(3.0)) == 8
+    assert float(jax.grad(double)(1.0)) == 2
+    assert jax.vmap(double)(jnp.arange(3.0)).tolist() == [0, 2, 4]
