@@ -99,6 +99,7 @@ def find_and_save(
             refine=config.refine,
             criteria_weights=config.preferences,
             scalarization=config.scalarization,
+            scale=config.scale,
             seed=config.seed,
             participation=problem.participation,
             on_progress=on_progress,
@@ -108,29 +109,36 @@ def find_and_save(
     found = sorted(
         [*front.points, *front.dominated], key=lambda point: (order.index(point.criteria_weights), point.weight)
     )
-    gaps = centralized_gaps(problem, found, config.agents) if config.centralized else [float("nan")] * len(found)
+    gaps = [float("nan")] * len(found)
+    if config.centralized:
+        gaps = centralized_gaps(problem, found, config.agents, front.scales)
     held = held_out(problem.model, problem.data, found)
     tested = [score.loss for score in held_out(problem.model, problem.data, found, "test", unseen=True)]
-    record = describe(config, problem, found, held, gaps, tested)
+    record = describe(config, problem, found, held, gaps, tested, front.scales)
     record = record.model_copy(update={"seconds": time.monotonic() - began})
     save_models(config, problem, found, folder)
     return deploy(folder, record, record.picked, record.picked_by)
 
 
-def centralized_gaps(problem: FrontProblem, points: Sequence[Point], agents: str) -> list[float]:
+def centralized_gaps(
+    problem: FrontProblem, points: Sequence[Point], agents: str, scales: Sequence[float]
+) -> list[float]:
     """F/F* − 1 of every point, F* by a solve with all samples in one place; NaN where F* is near 0 or F not finite."""
     from majorant.tradeoffs.centralized import agreement
     from majorant.tradeoffs.criteria import coordinate
     from majorant.tradeoffs.front import step_for
+    from majorant.tradeoffs.judge import Setting
+    from majorant.tradeoffs.scaling import as_is
 
     sound = [place for place, point in enumerate(points) if np.isfinite(point.values).all()]
+    weighed = [as_is(Setting(points[place].weight, points[place].criteria_weights), scales) for place in sound]
     found = agreement(
         problem.model,
         problem.data,
         coordinate(problem.criteria, step=step_for(problem.criteria)),
-        [points[place].weight for place in sound],
+        [setting.weight for setting in weighed],
         [points[place].params for place in sound],
-        criteria_weights=[points[place].criteria_weights for place in sound],
+        criteria_weights=[setting.criteria_weights for setting in weighed],
         agents=agents,
     )
     gaps = dict(zip(sound, [each.gap if each.relative else float("nan") for each in found], strict=True))
@@ -144,13 +152,14 @@ def describe(
     held: Sequence[Held],
     gaps: Sequence[float],
     tested: Sequence[float],
+    scales: Sequence[float],
 ) -> FrontRecord:
     """Points in numbers, and the one that is chosen: by validation, or the knee."""
     from majorant.tradeoffs.choice import best_of
-    from majorant.tradeoffs.dominance import knee, nondominated
+    from majorant.tradeoffs.dominance import front_of, knee
     from majorant.tradeoffs.front import Front
 
-    kept = nondominated([point.values for point in points])
+    kept = front_of([point.values for point in points])
     places = np.flatnonzero(kept).tolist()
     front = Front(problem.model, tuple(points[place] for place in places), ())
     middle = places[knee(front.values)]
@@ -185,7 +194,8 @@ def describe(
         picked_by="knee" if by_knee else "best validation",
         hypervolume=volume,
         hypervolume_reference=reference,
-        spread=front.spread() if len(front) > 2 else float("nan"),
+        spread=front.spread(),
+        scales=dict(zip(points[0].criteria, scales, strict=True)),
         seconds=0.0,
     )
 

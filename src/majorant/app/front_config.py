@@ -53,6 +53,9 @@ class FrontConfig(RunConfig):
     criteria_weights: Annotated[tuple[Numbers, ...], Flag("Front", default="equal"), Field(strict=False)] = Field(
         (), description="shares of several criteria, all λ for each: 0.8,0.2"
     )
+    scale: Annotated[Literal["loss", "none"], Flag("Front")] = Field(
+        "loss", description="loss: criteria count in units of the loss, so that λ from 0 to 0.9 suit; none: as they are"
+    )
     ramp: Annotated[float | None, Flag("Front", default="0.25")] = Field(
         None, ge=0, lt=1, description="share of the rounds over which λ rises from 0 to its value"
     )

@@ -146,6 +146,9 @@ def conclusion(record: FrontRecord) -> str:
         text += f" The front's hypervolume is {record.hypervolume:.4g}."
     if math.isfinite(record.spread):
         text += f" Its spread is {record.spread:.3g}; 0 would be even."
+    if any(scale != 1 for scale in record.scales.values()):
+        each = ", ".join(f"{scale:.3g} · {name.replace('_', ' ')}" for name, scale in record.scales.items())
+        text += f" λ weighs {each} against the loss."
     return text
 
 
