@@ -74,6 +74,9 @@ class RunConfig(TableSettings):
     until: Annotated[Texts, Flag("Training")] = Field(
         (), description="bound that stops a run early: 'gradient_norm < 1e-6'; one of several is enough"
     )
+    patience: Annotated[Count | None, Flag("Training", default="all rounds")] = Field(
+        None, description="stop after so many evaluations without a better one on validation samples; keep the best"
+    )
     seed: Annotated[int, Flag("Training")] = Field(0, ge=0, lt=1 << 32, description="first seed of the training")
     seeds: Annotated[Count, Flag("Training")] = Field(1, description="number of seeds, run side by side in one program")
     participation: Annotated[str, Flag("Exchange")] = Field(

@@ -96,12 +96,13 @@ def train(
             diagnostics=config.measures,
             until=config.until,
             optimum=problem.optimum,
+            patience=config.patience,
             report=evaluated,
         ),
         resources=Resources(clients=config.clients, memory_budget=config.memory_budget),
         resume=restored if go_on else None,
     )
-    checkpoint.save(run.rounds, run.snapshot)
+    checkpoint.save(run.rounds, run.last)
     return run
 
 

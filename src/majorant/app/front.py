@@ -195,7 +195,7 @@ def describe(
         hypervolume=volume,
         hypervolume_reference=reference,
         spread=front.spread(),
-        scales=dict(zip(points[0].criteria, scales, strict=True)),
+        scales=dict(zip(points[0].criteria, scales, strict=False)),
         seconds=0.0,
     )
 
