@@ -35,6 +35,7 @@ from .exchange import topology as topology
 from .math import steps as steps
 from .methods import apfl as apfl
 from .methods import clustered as clustered
+from .methods import ditto as ditto
 from .methods import fedavg as fedavg
 from .methods import fedavg_plus as fedavg_plus
 from .methods import fedem as fedem

@@ -19,7 +19,7 @@ import zoo
 from majorant.engines import programs
 from majorant.estimators import FedEMClassifier, FedEMRegressor, mixture_training
 from majorant.estimators.base import encode_groups
-from majorant.estimators.step_size import stable_step
+from majorant.solvers.smoothness import stable_step
 
 CLIENTS, ROWS = 12, 60
 KINDS = np.array([[2.0, -1.0, 0.5], [-2.0, 1.0, 0.5]])  # what is true of one kind is nearly the opposite of the other

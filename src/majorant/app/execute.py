@@ -21,6 +21,7 @@ from majorant.app.logs import append_jsonl
 from majorant.app.optimum import find_optimum
 from majorant.app.saved_model import model_meta
 from majorant.app.trees import save_tree, tree_exists
+from majorant.app.tuning import chosen_hyper
 from majorant.engines.options import Evaluation, Resources
 from majorant.engines.run import Run
 from majorant.engines.simulator import Snapshot, simulate
@@ -36,11 +37,13 @@ def run_in_folder(
     problem: Problem | None = None,
     resume: bool = False,
     on_evaluation: Told | None = None,
+    on_tuning: Callable[[int, int, int], None] | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
 ) -> Run:
     """Trains a configuration and writes its run folder; ``resume`` goes on from the folder's checkpoint.
 
-    A problem that is given has its ``optimum``, where there is one. A failure before the first checkpoint leaves no
+    A problem that is given has its ``optimum``, where there is one. ``on_tuning`` is told of the rounds of tuning, as
+    `majorant.tune` tells them. A failure before the first checkpoint leaves no
     folder behind; a later one leaves a run that can be resumed.
     """
     check_folder(folder, resume=resume)
@@ -52,7 +55,8 @@ def run_in_folder(
     keep = lambda: tree_exists(folder / "checkpoint")
     with config.arithmetic(), working_in(folder, keep, resume=resume):
         checkpoint = Checkpoint(folder, config, problem, checkpoint_seconds)
-        run = train(config, problem, folder, checkpoint, go_on=resume and keep(), on_evaluation=on_evaluation)
+        hyper = chosen_hyper(config, problem, folder, on_tuning) if config.tune else None
+        run = train(config, problem, folder, checkpoint, hyper, go_on=resume and keep(), on_evaluation=on_evaluation)
         write_results(run, config, problem, folder)
     return run
 
@@ -62,6 +66,7 @@ def train(
     problem: Problem,
     folder: Path,
     checkpoint: Checkpoint,
+    hyper: dict[str, float] | None,
     *,
     go_on: bool,
     on_evaluation: Told | None,
@@ -90,6 +95,7 @@ def train(
         rounds=config.rounds,
         seed=config.seed,
         seeds=config.seeds,
+        hyper=hyper,
         **problem.exchange,
         evaluation=Evaluation(
             every=config.evaluate_every,

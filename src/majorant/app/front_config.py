@@ -12,8 +12,8 @@ from majorant.app._flags import Count, Flag, Texts
 from majorant.app.build import check_names, local_solver
 from majorant.app.config import LocalConfig, RunConfig, read_settings, validated
 
-NOT_FOR_FRONTS = ("objective", "until", "patience", "seeds", "channel", "topology", "scaling", "diagnostics",
-                  "reference", "evaluate_every", "clients", "memory_budget")  # fmt: skip
+NOT_FOR_FRONTS = ("objective", "until", "patience", "tune", "grid", "halving", "seeds", "channel", "topology",
+                  "scaling", "diagnostics", "reference", "evaluate_every", "clients", "memory_budget")  # fmt: skip
 Numbers = Annotated[tuple[float, ...], Field(strict=False)]  # files have lists
 OF_SUMS = ("step", "agents")  # settings of one scalarization only
 OF_CHEBYSHEV = ("mirror_rate", "memory", "output", "criteria_lr")

@@ -15,7 +15,7 @@ from majorant.cli.check import check
 from majorant.cli.options import Figures, Json, Out
 from majorant.cli.pareto import number, pareto, write_page
 from majorant.cli.terminal import check_figures, console, errors, print_json, say, tell_runs
-from majorant.cli.train import compare, run, write_pages
+from majorant.cli.train import compare, run, tune, write_pages
 
 app = typer.Typer(
     name="majorant",
@@ -29,6 +29,7 @@ app = typer.Typer(
 app.command()(check)
 app.command()(run)
 app.command()(compare)
+app.command()(tune)
 app.add_typer(pareto, name="pareto")
 
 

@@ -27,9 +27,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from majorant.estimators.base import GroupedEstimator, as_names, encode_groups, grouped, seed_of
 from majorant.estimators.mixture_training import Plan, train
-from majorant.estimators.step_size import stable_step
 from majorant.estimators.target_scale import possible_gain, residual_scale
 from majorant.math.mixture_weights import fit_groups
+from majorant.solvers.smoothness import stable_step
 
 PARAMETERS = """
     Parameters
@@ -323,7 +323,8 @@ class FedEMRegressor(RegressorMixin, FedEM):
         if gain > UNFINISHED:
             words = (
                 f"FedEMRegressor has not converged after {self.max_iter} rounds: least squares would lower its mean "
-                f"squared error by {gain:.2g} times the noise's variance. Standardise the features, or increase max_iter"
+                f"squared error by {gain:.2g} times the noise's variance. Standardise the features, or increase "
+                "max_iter"
             )
             warnings.warn(words, ConvergenceWarning, stacklevel=3)
 
