@@ -18,7 +18,7 @@ def gradient(theta, x, y):
 
 def test_rounds_are_the_papers():
     """Algorithm 1 in NumPy: w by FedAvg; v by steps on f_t(v) + (μ/2) ‖v − w‖² from where it was, w as it is sent."""
-    model = mj.models.linear(DATA)
+    model = mj.models.linear(DATA, start="zeros")
     local = mj.local_sgd(LR, steps=STEPS, batch_size=None)
     run = mj.simulate(mj.ditto(model, mu=MU, local=local), DATA, rounds=ROUNDS, evaluation=mj.Evaluation(every=ROUNDS))
     flat = lambda layers: np.append(

@@ -13,7 +13,7 @@ from majorant.objectives.splits import split_by_name
 
 LR, STEPS, ROUNDS = 0.3, 3, 2
 DATA = zoo.problem()
-MODEL = mj.models.linear(DATA)
+MODEL = mj.models.linear(DATA, start="zeros")
 LOCAL = mj.local_sgd(LR, steps=STEPS, batch_size=None)
 
 

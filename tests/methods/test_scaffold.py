@@ -10,7 +10,7 @@ from majorant import methods
 
 LR, STEPS, ROUNDS = 0.3, 4, 3
 DATA = zoo.problem()
-MODEL = mj.models.linear(DATA)
+MODEL = mj.models.linear(DATA, start="zeros")
 LOCAL = mj.local_sgd(LR, steps=STEPS, batch_size=None)
 CLIENTS, SIZES = np.flatnonzero(~DATA.unseen), DATA.train.sizes
 
