@@ -51,7 +51,7 @@ def test_what_to_choose_from():
         with pytest.raises(ValueError, match="--grid takes a name"):
             parse_grid([wrong])
     assert "grid goes with --tune" in refused("run", "fedavg", *DATA, "--grid", "lr=1")
-    assert "no usual values to tune: give --grid" in refused("run", "mocha", *DATA[:2], "--tune", "--rounds", "1")
+    assert "no usual values to tune: give --grid" in refused("run", "local", *DATA, "--optimizer", "newton", "--tune")
 
 
 def problem_of(algorithm, **settings):

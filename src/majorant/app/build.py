@@ -94,7 +94,7 @@ def parse_grid(texts: Sequence[str]) -> dict[str, list[float]]:
         name, equals, values = text.partition("=")
         name = name.strip().replace("-", "_")
         try:
-            if not equals or name in found:
+            if not name or not equals or name in found:
                 raise ValueError
             found[name] = [fit(value.strip(), float) for value in values.split(",")]
         except ValueError:
