@@ -63,7 +63,10 @@ def run(
     folder = given or new_folder(Path("runs"), f"{wanted.algorithm}-{wanted.data}")
     left = lambda: left_in(folder)
     with at_work_in(folder, left), progress([wanted.algorithm], wanted.rounds, quiet=as_json) as bars:
-        told = {"on_evaluation": functools.partial(bars.advance, 0), "on_tuning": functools.partial(bars.tuning, 0)}
+        told: Any = {
+            "on_evaluation": functools.partial(bars.advance, 0),
+            "on_tuning": functools.partial(bars.tuning, 0),
+        }
         result = run_in_folder(wanted, folder, problem=problem, resume=resume is not None, **told)
         bars.finish(0, result.rounds)
     point_last_at(folder)
@@ -152,7 +155,10 @@ def compare(
         progress(algorithms, wanted[0].rounds, quiet=as_json) as bars,
     ):
         for i, (each, problem) in enumerate(zip(wanted, problems, strict=True)):
-            told = {"on_evaluation": functools.partial(bars.advance, i), "on_tuning": functools.partial(bars.tuning, i)}
+            told: Any = {
+                "on_evaluation": functools.partial(bars.advance, i),
+                "on_tuning": functools.partial(bars.tuning, i),
+            }
             result = run_in_folder(each, folder / names[i], problem=problem._replace(optimum=optimum), **told)
             bars.finish(i, result.rounds)
     point_last_at(folder)

@@ -142,7 +142,8 @@ class Simulation:
         target: Target | None = None,
         patience: int | None = None,
     ) -> None:
-        self.patience, self.best = patience, ()
+        self.patience = patience
+        self.best: Any = ()  # with patience: server, clients and memory of each run at its best evaluation
         given = [data] if isinstance(data, FederatedData) else data
         data, self.data_sets = given[0], given * (len(settings) // len(given))  # those of the runs
         algorithm = federation.algorithm

@@ -91,7 +91,12 @@ def tune(
     points = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
     if not points:
         raise ValueError(f"the grid has no values for {next(name for name in grid if not len(grid[name]))!r}")
-    options = {"participation": participation, "channel": channel, "exchange": exchange, "resources": resources}
+    options: dict[str, Any] = {
+        "participation": participation,
+        "channel": channel,
+        "exchange": exchange,
+        "resources": resources,
+    }
     hidden = without_test(data)
     stages = stages_of(len(points), rounds, keep) if halving else [(len(points), rounds)]
     finished: list[Trial] = []

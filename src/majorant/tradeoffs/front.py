@@ -220,7 +220,8 @@ def pareto_front(
         asked = zip(found, settings, strict=True)
         return [p._replace(weight=s.weight, criteria_weights=s.criteria_weights) for p, s in asked]
 
-    scales, known = (1.0,) * len(listed), []
+    scales: tuple[float, ...] = (1.0,) * len(listed)
+    known: list[Point] = []
     if scale == "loss":
         known = train([Setting(0.0, vectors[0])], scales)
         scales = scaled_to_loss(judge.point(Setting(0.0, vectors[0]), first_model(algorithm, seed)), known[0])
