@@ -32,13 +32,15 @@ def test_a_tuned_run_uses_what_was_chosen(tmp_path):
     assert json.loads((tmp_path / "alone" / "tuning.json").read_text()) == found
 
 
-def test_a_resumed_run_is_not_tuned_again(tmp_path, monkeypatch):
-    settings = {"algorithm": "local", "data": DATA[1], "rounds": 2, "tune": True, "grid": ["lr=0.2,1e-5"]}
-    config = make_config(settings)
+def test_a_resumed_run_is_not_tuned_again_and_keeps_its_best_round(tmp_path, monkeypatch):
+    settings = {"algorithm": "local", "data": DATA[1], "rounds": 3, "evaluate_every": 1, "patience": 3}
+    config = make_config(settings | {"tune": True, "grid": ["lr=0.2,1e-5"]})
     run = run_in_folder(config, tmp_path / "run")
     monkeypatch.setattr("majorant.app.tuning.tune_config", lambda *a: pytest.fail("tuned again"))
     again = run_in_folder(config, tmp_path / "run", resume=True)
     assert again.settings == run.settings == [{"seed": 0, "hyper": {"lr": 0.2}}]
+    assert again.summary()["kept_round"] == run.summary()["kept_round"]
+    assert again.summary()["test_accuracy"] == run.summary()["test_accuracy"]
 
 
 def test_what_to_choose_from():

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from majorant.app import catalogue
-from majorant.app.build import build_algorithm, build_exchange, federated, load_data
+from majorant.app.build import build_algorithm, build_exchange, federated, load_data, local_solver, safe_rate
 from majorant.app.config import to_toml
 from majorant.app.files import atomic_write_text
 from majorant.app.folders import working_in
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from majorant.data.tabular import Encoding
     from majorant.exchange.participation import Participation
     from majorant.models.base import Model
+    from majorant.solvers import Solver
     from majorant.tradeoffs.choice import Held
     from majorant.tradeoffs.criteria import Criterion
     from majorant.tradeoffs.front import Front
@@ -41,6 +42,7 @@ class FrontProblem(NamedTuple):
     criteria: list[Criterion]
     participation: Participation
     encoding: Encoding | None
+    local: Solver
 
 
 def build_front(config: FrontConfig) -> FrontProblem:
@@ -59,12 +61,14 @@ def build_front(config: FrontConfig) -> FrontProblem:
         step = step_for(criteria) if config.step == "auto" else config.step
         if config.scalarization == "weighted-sum" and step == "implicit" and not plain:
             raise ValueError("implicit steps (l1, group-lasso) need --optimizer sgd and --momentum 0")
-        scalarized(config.scalarization, model, data, criteria, config.preferences[0], **config.method)
+        local = local_solver(config.local, safe_rate(config.local, model, data))
+        scalarized(config.scalarization, model, data, criteria, config.preferences[0], local=local, **config.method)
         if config.centralized:
             check_convex(model, coordinate(criteria, step=step_for(criteria)))
         if config.choose == "validation" and not data.validation.sizes[~data.unseen].sum():
             raise ValueError(f"{config.data} has no validation samples to choose by: --choose knee")
-    return FrontProblem(data, model, criteria, catalogue.participations.make(config.participation), encoding)
+    taking_part = catalogue.participations.make(config.participation)
+    return FrontProblem(data, model, criteria, taking_part, encoding, local)
 
 
 def front_in_folder(
@@ -103,6 +107,7 @@ def find_and_save(
             seed=config.seed,
             participation=problem.participation,
             on_progress=on_progress,
+            local=problem.local,
             **config.method,
         )
     order = config.preferences

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from majorant.app import catalogue
 from majorant.app._flags import Count, Flag, Texts
-from majorant.app.build import check_names, local_solver
+from majorant.app.build import check_names
 from majorant.app.config import LocalConfig, RunConfig, read_settings, validated
 
 NOT_FOR_FRONTS = ("objective", "until", "patience", "tune", "grid", "halving", "seeds", "channel", "topology",
@@ -101,10 +101,10 @@ class FrontConfig(RunConfig):
 
     @property
     def method(self) -> dict[str, Any]:
-        """What goes to `pareto_front` about the method, beside the scalarization."""
+        """What goes to `pareto_front` about the method, beside the scalarization and the local solver."""
         names = OF_SUMS if self.scalarization == "weighted-sum" else OF_CHEBYSHEV
         given = {name: getattr(self, name) for name in ("ramp", *names)}
-        return {"local": local_solver(self.local)} | {k: v for k, v in given.items() if v not in (None, "auto")}
+        return {k: v for k, v in given.items() if v not in (None, "auto")}
 
     @property
     def as_run(self) -> RunConfig:
