@@ -329,6 +329,7 @@ def test_several_weights_of_the_criteria_make_one_front(tmp_path, monkeypatch):
     each = ["--criteria-weights", "0.5,0.5", "--criteria-weights", "0.2,0.8"]
     text = invoke("pareto", "--data", DATA, *flags, *each, *SMALL, "--out", tmp_path / "front")
     record = read_front(tmp_path / "front")
+    assert "spread –" in text  # two points
     assert [point.dominated for point in record.points] == [False, True, False]
     assert record.preferences == [(0.5, 0.5), (0.2, 0.8)]
     assert [point.point for point in record.path((0.2, 0.8))] == [0, 2]

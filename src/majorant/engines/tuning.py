@@ -103,8 +103,8 @@ def tune(
     saved: Snapshot | None = None
     for stage, (count, until) in enumerate(stages):
         wanted = [(point, seed + s) for point in points for s in range(seeds)]
-        tell = None if report is None else lambda lines, _, n=count: report(n, lines[0]["round"], rounds)
-        watched = Evaluation(every=max(1, until // 10) if report else until, until=f"round >= {until}", report=tell)
+        every = until if report is None else max(1, until // 10)
+        watched = Evaluation(every, until=f"round >= {until}", report=telling(report, count, rounds))
         run = simulate(
             algorithm,
             hidden,
@@ -125,6 +125,11 @@ def tune(
     if not best.sound:
         raise Diverged(f"{algorithm.name} diverged at every point of the grid: give smaller values")
     return Tuning(best.hyper, run.metric, finished)
+
+
+def telling(report: Callable[[int, int, int], None] | None, trials: int, planned: int) -> Any:
+    """What `simulate` calls after an evaluation, to tell of the rounds that so many trials have made."""
+    return None if report is None else lambda lines, snapshot: report(trials, lines[0]["round"], planned)
 
 
 def stages_of(points: int, rounds: int, keep: int) -> list[tuple[int, int]]:

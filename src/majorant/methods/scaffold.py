@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from majorant.core import (
     Algorithm,
@@ -101,7 +102,7 @@ def scaffold(
     def update(view: View, client: Client, data: ClientData, key: Key) -> tuple[Upload, Client]:
         x, c = view.value
         shift = jax.tree.map(jnp.subtract, c, client.control)
-        term = lambda y: sum(jnp.vdot(a, b) for a, b in zip(jax.tree.leaves(y), jax.tree.leaves(shift), strict=True))
+        term = lambda y: optax.tree.vdot(y, shift)
         y, moments, loss = local.solve(model, Task(view, data, key, penalty=term), x, client.moments)
         change = jax.tree.map(jnp.subtract, renewed(view, client, data, y), client.control)
         change = jax.tree.map(lambda d: jnp.where(data.size > 0, d, 0), change)
