@@ -158,6 +158,14 @@ def objective_table(summaries: dict[str, dict[str, Any]]) -> Table | None:
     return table
 
 
+def tell_tuned(summaries: dict[str, dict[str, Any]]) -> None:
+    """What tuning chose for each method, where there was any."""
+    for label, summary in summaries.items():
+        if values := next(iter(summary.get("hyper") or []), {}):
+            chosen = ", ".join(f"{name}={value:g}" for name, value in values.items())
+            say(f"{label}: {chosen}, chosen on validation samples")
+
+
 def tuning_table(record: dict[str, Any]) -> Table:
     """What tuning tried, best first."""
     metric = record["metric"]

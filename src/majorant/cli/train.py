@@ -24,6 +24,7 @@ from majorant.cli.terminal import (
     progress,
     say,
     tell_network,
+    tell_tuned,
     tell_where,
     tuning_table,
 )
@@ -74,6 +75,7 @@ def run(
     if as_json:
         return print_json(read_json(folder / "summary.json"))
     say(str(result.summary()))
+    tell_tuned({wanted.algorithm: result.summary()})
     tell_where(folder, report)
 
 
@@ -169,6 +171,7 @@ def compare(
     say(shared.describe())
     tell_network(problems[0])
     console.print(comparison_table(summaries))
+    tell_tuned(summaries)
     if (measured := objective_table(summaries)) is not None:
         console.print(measured)
     tell_where(folder, report)
