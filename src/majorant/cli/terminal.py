@@ -161,7 +161,8 @@ def objective_table(summaries: dict[str, dict[str, Any]]) -> Table | None:
 def tell_tuned(summaries: dict[str, dict[str, Any]]) -> None:
     """What tuning chose for each method, where there was any."""
     for label, summary in summaries.items():
-        if values := next(iter(summary.get("hyper") or []), {}):
+        values: dict[str, float] = next(iter(summary.get("hyper") or []), {})
+        if values:
             chosen = ", ".join(f"{name}={value:g}" for name, value in values.items())
             say(f"{label}: {chosen}, chosen on validation samples")
 

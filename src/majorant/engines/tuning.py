@@ -116,7 +116,8 @@ def tune(
             **options,
         )
         trials = trials_of(run, points, seeds)
-        order = sorted(range(len(points)), key=lambda i, trials=trials: rank(trials[i], run.metric))
+        ranks = [rank(trial, run.metric) for trial in trials]
+        order = sorted(range(len(points)), key=ranks.__getitem__)
         left = stages[stage + 1][0] if stage + 1 < len(stages) else 0
         finished = [trials[i] for i in order[left:]] + finished
         points = [points[i] for i in order[:left]]
