@@ -122,8 +122,8 @@ def tune(
         finished = [trials[i] for i in order[left:]] + finished
         points = [points[i] for i in order[:left]]
         saved = some_runs(run.last, [i * seeds + s for i in order[:left] for s in range(seeds)])
-    best = finished[0]
-    if not best.sound:
+    best = next((trial for trial in finished if trial.sound), None)
+    if best is None:
         raise Diverged(f"{algorithm.name} diverged at every point of the grid: give smaller values")
     return Tuning(best.hyper, run.metric, finished)
 
