@@ -117,3 +117,8 @@ def test_names_of_flax_layers_are_known():
     model = mj.models.from_flax(Network(), DATA, normalisation="averaged")
     assert {name.rpartition(".")[2] for name in norm_names(model)} == {"mean", "var", "scale", "bias"}
     assert len(norm_names(model)) == 4
+    run = mj.simulate(methods.fedbn(model, local=LOCAL), DATA, rounds=1)
+    name = next(name for name in norm_names(model) if name.endswith("mean"))
+    means = run.snapshot.clients.beta[name][0]
+    assert len(np.unique(means[:, 0])) == len(means)  # running statistics are everybody's own, a newcomer's too
+    assert run.personalize(DATA.train.client(zoo.UNSEEN)).predict_proba(DATA.test.x[:3]).shape == (3, 2)

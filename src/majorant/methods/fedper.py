@@ -33,10 +33,9 @@ from majorant.core import (
     as_hyper,
     view_of,
 )
-from majorant.methods.apfl import model_at
-from majorant.models.base import Model
+from majorant.models.base import Draw, Model
 from majorant.objectives.splits import Split, split_by_name
-from majorant.solvers import Solver, Task, local_sgd
+from majorant.solvers import Solver, Task, local_sgd, statistic_leaves
 
 
 class Client(NamedTuple):
@@ -87,6 +86,22 @@ def split_model(model: Model, personal: Sequence[str], method: str) -> Split:
     return split_by_name(shapes, personal=[*personal] or [layer])
 
 
+def of_part(model: Model, merge: Callable[[Tree], Tree], part: Callable[[Tree], Tree]) -> Model:
+    """The model as a function of a ``part`` of its parameters, which ``merge`` makes whole; its statistics go along."""
+
+    def train_apply(params: Tree, x: jax.Array, *draw: Draw) -> tuple[jax.Array, Tree]:
+        whole = merge(params)
+        outputs, refreshed = model.train_apply(whole, x, *draw)  # type: ignore[misc]
+        statistics = statistic_leaves(model, whole, x)
+        if statistics is None:
+            return outputs, params
+        choose = lambda keep, new, old: new if keep else old
+        return outputs, jax.tree.map(choose, part(statistics), part(refreshed), params)
+
+    at = model._replace(apply=lambda params, x: model.apply(merge(params), x), statistics=None)
+    return at if model.train_apply is None else at._replace(train_apply=train_apply)
+
+
 def partly_personal(
     name: str, model: Model, split: Split, local: Solver, train: Train, moments: Callable[[Tree, Tree], Tree]
 ) -> Algorithm:
@@ -105,7 +120,7 @@ def partly_personal(
 
     def join(view: View, data: ClientData, key: Key) -> Client:
         client = start(view, data, key)
-        head = model_at(model, lambda beta: split.merge(view.value, beta))
+        head = of_part(model, lambda beta: split.merge(view.value, beta), split.personal)
         beta = local.solve(head, Task(view, data, key), client.beta, local.moments(client.beta)).params
         return client._replace(beta=beta)
 

@@ -20,8 +20,7 @@ import jax
 
 from majorant.core import Algorithm, Tree
 from majorant.math.checks import check_whole
-from majorant.methods.apfl import model_at
-from majorant.methods.fedper import Client, partly_personal, split_model
+from majorant.methods.fedper import Client, of_part, partly_personal, split_model
 from majorant.models.base import Model
 from majorant.solvers import Solver, Task, local_sgd
 
@@ -46,11 +45,11 @@ def fedrep(
 
     def train(task: Task, w: Tree, client: Client) -> tuple[Tree, Client, jax.Array]:
         beta, (of_head, of_body) = client.beta, client.moments
-        head = model_at(model, lambda beta: split.merge(w, beta))
+        head = of_part(model, lambda beta: split.merge(w, beta), split.personal)
         for turn in range(head_passes):
             own = task._replace(key=jax.random.fold_in(task.key, turn))
             beta, of_head, _ = local.solve(head, own, beta, of_head)
-        body = model_at(model, lambda w: split.merge(w, beta))
+        body = of_part(model, lambda w: split.merge(w, beta), split.shared)
         w, of_body, loss = local.solve(body, task, w, of_body)
         return w, Client(beta, (of_head, of_body)), loss
 
