@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUN_MAJORANT = $(BIN)/majorant
 
-.PHONY: demo test format check unit mutants coverage docs dist install install-dev benchmark clean
+.PHONY: demo test format check unit test-browser test-trackers mutants coverage docs dist install install-dev benchmark clean
 
 demo: $(VENV)/.installed  ## train FedEM, FedAvg and Local on the synthetic data and show the comparison
 	$(RUN_MAJORANT) compare fedem fedavg local --data synthetic
@@ -19,6 +19,9 @@ check: $(VENV)/.installed-dev
 
 unit: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+test-browser: $(VENV)/.installed-dev  ## reports in a real browser (Chromium must be installed; nothing else is needed)
+	$(BIN)/python -m pytest tests/browser
 
 coverage: $(VENV)/.installed-dev  ## which lines and branches the tests reach: a table, and pages in coverage/
 	$(BIN)/coverage erase
@@ -43,6 +46,10 @@ dist: $(VENV)/.installed-dev  ## wheel and source archive in dist/; the wheel ru
 format: $(VENV)/.installed-dev  ## put the code into the project's format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+test-trackers: $(VENV)/.installed-dev  ## MLflow and Weights & Biases against their own local stores; installs both
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[mlflow,wandb]"
+	$(BIN)/python -m pytest tests/app/test_outside_trackers.py
 
 mutants: $(VENV)/.installed-dev  ## plants bugs one at a time; MUTANTS='solvers.* padding' chooses some
 	$(BIN)/python tests/mutants/run.py $(MUTANTS)

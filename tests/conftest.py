@@ -38,6 +38,8 @@ jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 pytest_plugins = ["finished_run"]
 
 collect_ignore = [] if importlib.util.find_spec("torch") else ["models/test_torch_adapter.py"]
+if not (importlib.util.find_spec("mlflow") and importlib.util.find_spec("wandb")):
+    collect_ignore.append("app/test_outside_trackers.py")
 
 gc.set_threshold(50_000, 20)
 MAPS, MANY_MAPS = Path("/proc/self/maps"), 45_000

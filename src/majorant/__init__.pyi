@@ -8,6 +8,9 @@ from . import objectives as objectives
 from . import solvers as solvers
 from . import surrogates as surrogates
 from . import tradeoffs as tradeoffs
+from .app.export import export_model as export_model
+from .app.personal_model import load_model as load_model
+from .app.personal_model import save_model as save_model
 from .core import Algorithm as Algorithm
 from .core import Answer as Answer
 from .core import ClientData as ClientData

@@ -37,9 +37,9 @@ def test_resume_refuses_other_settings_and_damage(place, tmp_path):
 def test_settings_are_compared_with_the_checkpoint_not_with_a_file_that_people_edit(copied):
     config = copied / "config.toml"
     config.write_text(config.read_text().replace("rounds = 60", "rounds = 90"))
-    text = refused("run", "--resume", copied, "--config", config)
-    assert "rounds: 90 against 60" in text
-    assert "rounds: 90 against 60" in refused("run", "--resume", copied, "--rounds", "90")
+    for more in (["--config", config], ["--rounds", "90"]):  # the learning rate of this run falls over its 60 rounds
+        assert "cannot be extended to 90 rounds" in refused("run", "--resume", copied, *more)
+    assert "rounds: 30 against 60" in refused("run", "--resume", copied, "--rounds", "30")
     summary = (copied / "summary.json").read_text()
     invoke("run", "--resume", copied, "--rounds", "60")
     assert json.loads((copied / "summary.json").read_text())["rounds"] == json.loads(summary)["rounds"] == 60
@@ -47,6 +47,24 @@ def test_settings_are_compared_with_the_checkpoint_not_with_a_file_that_people_e
     config.unlink()
     invoke("run", "--resume", copied)
     assert "rounds = 60" in config.read_text()
+
+
+def test_more_rounds_extend_a_finished_run_bit_for_bit(tmp_path):
+    """A run of 5 rounds, extended to 8, is the run of 8 rounds; and a bound that was met is met still."""
+    flags = ["fedavg", "--data", "synthetic:clients=5,dimension=3", "--participation", "uniform:0.5"]
+    settings = ["--schedule", "constant", "--evaluate-every", "2", "--rounds"]
+    whole, part = tmp_path / "whole", tmp_path / "part"
+    invoke("run", *flags, *settings, "8", "--out", whole)
+    invoke("run", *flags, *settings, "5", "--out", part)
+    short = json.loads((part / "summary.json").read_text())
+    invoke("run", "--resume", part, "--rounds", "8")
+    for name in ("checkpoint", "model"):
+        assert (part / name / "arrays.safetensors").read_bytes() == (whole / name / "arrays.safetensors").read_bytes()
+    first, second = (json.loads((folder / "summary.json").read_text()) for folder in (whole, part))
+    assert {k: v for k, v in first.items() if k != "seconds"} == {k: v for k, v in second.items() if k != "seconds"}
+    assert first["rounds"] == 8 > short["rounds"]
+    assert "rounds = 8" in (part / "config.toml").read_text()
+    assert "rounds: 5 against 8" in refused("run", "--resume", part, "--rounds", "5")
 
 
 def test_a_run_whose_checkpoint_lost_its_manifest_does_not_begin_anew(copied):

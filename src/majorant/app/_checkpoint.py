@@ -10,10 +10,12 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
+from majorant.app import catalogue
 from majorant.app._fingerprint import data_digest, network_digest, settings_digest
 from majorant.app.build import Problem
 from majorant.app.config import RunConfig, load_config, make_config, to_toml
 from majorant.app.files import DamagedFile
+from majorant.app.names import parse_raw
 from majorant.app.records import Amount, Line, Record, Whole, checked
 from majorant.app.trees import MANIFEST, load_meta, load_tree, save_tree, tree_exists
 from majorant.engines.simulator import Snapshot
@@ -73,6 +75,39 @@ def started_with(folder: Path) -> RunConfig:
     return config
 
 
+def planned_rounds(folder: Path) -> int:
+    """The rounds that a checkpoint is on the way to."""
+    return int(tomllib.loads(read_meta(folder).config)["rounds"])
+
+
+def check_settings(folder: Path, started: RunConfig, wanted: RunConfig) -> None:
+    """A run goes on with the settings that it was started with, or with more rounds where that is all the same.
+
+    It is where nothing is laid out over the rounds: a longer run then begins with all rounds of the shorter one.
+    """
+    different = wanted.model_copy(update={"rounds": started.rounds}).differences(started)
+    longer = wanted.rounds > started.rounds
+    if different or wanted.rounds < started.rounds:
+        all_of_them = "; ".join(wanted.differences(started))
+        raise ValueError(
+            f"{folder} was started with another configuration ({all_of_them}): resume with the same settings, or with"
+            " more --rounds, or start a new run"
+        )
+    if longer and over_the_rounds(started):
+        raise ValueError(
+            f"{folder} cannot be extended to {wanted.rounds} rounds: its learning rate falls over {started.rounds}"
+            f" rounds ({started.local.schedule}), and would have been another one from the start. Runs with --schedule"
+            f" constant can; majorant run --config {folder / 'config.toml'} --rounds {wanted.rounds} trains anew"
+        )
+
+
+def over_the_rounds(config: RunConfig) -> bool:
+    """Whether something in a run depends on how many rounds are planned."""
+    uses_rate = catalogue.algorithms.takes(config.algorithm, "local") and config.objective is None
+    exact = parse_raw(config.local.optimizer)[0] in catalogue.exact_solvers
+    return uses_rate and not exact and parse_raw(config.local.schedule)[0] != "constant"
+
+
 class Checkpoint:
     """Saves the state of a run after evaluations, at most every so many seconds, and restores it."""
 
@@ -84,7 +119,7 @@ class Checkpoint:
             "data": data_digest(problem.data, problem.encoding),
             "network": network_digest(problem.federation),
         }
-        self.saved, self.last = 0, time.monotonic()
+        self.config, self.saved, self.last = config, 0, time.monotonic()
 
     def after(self, done: int, snapshot: Callable[[], Snapshot]) -> None:
         """Saves, where the last time is long enough ago."""
@@ -99,10 +134,10 @@ class Checkpoint:
             self.saved, self.last = done, time.monotonic()
 
     def restore(self, like: Snapshot) -> Snapshot:
-        """The saved state of a run with the same settings, data and network."""
+        """The saved state of a run with the same settings, data and network; it may be of fewer rounds."""
         meta = read_meta(self.folder)
+        check_settings(self.folder, make_config(tomllib.loads(meta.config)), self.config)
         for what, words in (
-            ("settings", "with other settings"),
             ("data", "on other data"),
             ("network", "on other links"),
         ):

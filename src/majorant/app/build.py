@@ -31,7 +31,7 @@ class Problem(NamedTuple):
     """A configuration, built."""
 
     data: FederatedData
-    model: Model
+    model: Model | None  # None for samples without labels
     algorithm: Algorithm
     exchange: dict[str, Any]  # who takes part, through which channel, who combines: as `simulate` takes them
     encoding: Encoding | None
@@ -45,10 +45,10 @@ class Problem(NamedTuple):
 
 def check_names(config: RunConfig) -> None:
     """Complains about unknown names and options before anything is loaded."""
-    from majorant.engines.stopping import parse_bounds
+    catalogue.algorithms.check(config.algorithm)
+    from majorant.engines.stopping import parse_bounds  # after a complaint about the name, which needs no JAX
 
     parse_bounds(config.until)
-    catalogue.algorithms.check(config.algorithm)
     catalogue.models.check(config.model)
     solves = catalogue.algorithms.takes(config.algorithm, "constants")
     if solves and config.objective is None:
@@ -75,7 +75,7 @@ def check_names(config: RunConfig) -> None:
     if (config.grid or config.halving) and not config.tune:
         raise ValueError(f"{'grid' if config.grid else 'halving'} goes with --tune: give both")
     if config.is_table:
-        config.check_roles()
+        config.check_roles(labelled=not catalogue.needs_no_labels(config.algorithm))
     else:
         catalogue.datasets.check(config.data)
         for name in OF_TABLES:
@@ -175,8 +175,10 @@ def in_precision(data: FederatedData, precision: str) -> FederatedData:
     return replace(data, **{name: part._replace(x=double(part.x), y=double(part.y)) for name, part in parts.items()})
 
 
-def build_algorithm(config: RunConfig, problem: Any, data: FederatedData | int) -> tuple[Model, Algorithm]:
+def build_algorithm(config: RunConfig, problem: Any, data: FederatedData | int) -> tuple[Model | None, Algorithm]:
     """Model and algorithm for a problem: data, or the spec that a saved model remembers, with the number of clients."""
+    if catalogue.needs_no_labels(config.algorithm):
+        return None, catalogue.algorithms.make(config.algorithm, problem)
     model = catalogue.models.make(config.model, problem)
     if config.precision == "mixed":
         model = low_precision(config, model)

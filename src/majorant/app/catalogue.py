@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from majorant.app.names import Registry
+from majorant.app.names import Registry, parse_raw
 
 if TYPE_CHECKING:
     from majorant.data.federated import FederatedData
@@ -44,6 +44,25 @@ for _name, _help in {
 }.items():
     algorithms.register(_name, f"majorant.methods:{_name}", _help)
 algorithms.register("l2sgd+", "majorant.methods:l2sgd_plus", "local SGD without loops, on the mixture objective")
+
+UNLABELLED = ("gaussian-mixture", "k-means", "dictionary", "factorization")  # by FedMM, on samples without labels
+for _name, _help in {
+    "gaussian-mixture": "a density of several Gaussians, without labels",
+    "k-means": "clusters, without labels",
+    "dictionary": "sparse codes on shared atoms, without labels",
+    "factorization": "few factors for all features, without labels",
+}.items():
+    algorithms.register(_name, f"majorant.app.unlabelled:{_name.replace('-', '_')}", _help)
+
+
+def needs_no_labels(algorithm: str) -> bool:
+    """Whether a method learns from samples without labels.
+
+    >>> needs_no_labels("k-means:clusters=3"), needs_no_labels("fedem")
+    (True, False)
+    """
+    return parse_raw(algorithm)[0] in UNLABELLED if algorithm else False
+
 
 objectives = Registry("objective", arguments=1)
 for _name, _help in {

@@ -7,11 +7,11 @@ is a run that did not finish; it can be resumed from its checkpoint.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from majorant.app._checkpoint import Checkpoint, lines_of, started_with
+from majorant.app._checkpoint import Checkpoint, check_settings, lines_of, started_with
 from majorant.app._text import csv_text
 from majorant.app.build import Problem, build
 from majorant.app.config import RunConfig, to_toml
@@ -20,6 +20,7 @@ from majorant.app.folders import check_folder, working_in
 from majorant.app.logs import append_jsonl
 from majorant.app.optimum import find_optimum
 from majorant.app.saved_model import model_meta
+from majorant.app.trackers import check_trackers, tracking
 from majorant.app.trees import save_tree, tree_exists
 from majorant.app.tuning import chosen_hyper
 from majorant.engines.options import Evaluation, Resources
@@ -38,17 +39,19 @@ def run_in_folder(
     resume: bool = False,
     on_evaluation: Told | None = None,
     on_tuning: Callable[[int, int, int], None] | None = None,
+    track: Sequence[str] = (),
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
 ) -> Run:
     """Trains a configuration and writes its run folder; ``resume`` goes on from the folder's checkpoint.
 
-    A problem that is given has its ``optimum``, where there is one. ``on_tuning`` is told of the rounds of tuning, as
-    `majorant.tune` tells them. A failure before the first checkpoint leaves no
-    folder behind; a later one leaves a run that can be resumed.
+    A problem that is given has its ``optimum``, where there is one. ``track`` names trackers of other projects that are
+    told of every evaluation (`trackers`), and ``on_tuning`` of the rounds of tuning, as `majorant.tune` tells them. A
+    failure before the first checkpoint leaves no folder behind; a later one leaves a run that can be resumed.
     """
+    check_trackers(track)
     check_folder(folder, resume=resume)
     if resume:
-        check_settings(folder, config)
+        check_settings(folder, started_with(folder), config)
     if problem is None:
         problem = build(config)
         problem = problem._replace(optimum=find_optimum(config, problem.data))
@@ -56,7 +59,15 @@ def run_in_folder(
     with config.arithmetic(), working_in(folder, keep, resume=resume):
         checkpoint = Checkpoint(folder, config, problem, checkpoint_seconds)
         hyper = chosen_hyper(config, problem, folder, on_tuning) if config.tune else None
-        run = train(config, problem, folder, checkpoint, hyper, go_on=resume and keep(), on_evaluation=on_evaluation)
+        with tracking(track, config, folder) as told:
+
+            def tell(records: list[dict[str, Any]]) -> None:
+                told(records)
+                if on_evaluation is not None:
+                    on_evaluation(records)
+
+            run = train(config, problem, folder, checkpoint, hyper, go_on=resume and keep(), on_evaluation=tell)
+        run.encoding, run.origin = problem.encoding, model_meta(config, problem.data, problem.encoding, config.seed)
         write_results(run, config, problem, folder)
     return run
 
@@ -69,13 +80,15 @@ def train(
     hyper: dict[str, float] | None,
     *,
     go_on: bool,
-    on_evaluation: Told | None,
+    on_evaluation: Told,
 ) -> Run:
     """Trains in a folder that is ours, from its checkpoint or from the beginning."""
     log = folder / "metrics.jsonl"
 
     def restored(like: Snapshot) -> Snapshot:
         taken = checkpoint.restore(like)
+        atomic_write_text(folder / "config.toml", to_toml(config))
+        (folder / "summary.json").unlink(missing_ok=True)  # a finished run that is extended is not finished
         atomic_write_text(log, "".join(f"{strict_json(line)}\n" for line in lines_of(taken)))
         return taken
 
@@ -83,11 +96,10 @@ def train(
         for record in records:
             append_jsonl(log, record)
         checkpoint.after(records[0]["round"], snapshot)
-        if on_evaluation is not None:
-            on_evaluation(records)
+        on_evaluation(records)
 
-    atomic_write_text(folder / "config.toml", to_toml(config))
     if not go_on:  # also a run that was stopped before its first checkpoint: it begins anew
+        atomic_write_text(folder / "config.toml", to_toml(config))
         log.unlink(missing_ok=True)
     run = simulate(
         problem.algorithm,
@@ -112,19 +124,9 @@ def train(
     return run
 
 
-def check_settings(folder: Path, config: RunConfig) -> None:
-    """A run is resumed with the settings that it was started with."""
-    different = config.differences(started_with(folder))
-    if different:
-        raise ValueError(
-            f"{folder} was started with another configuration ({'; '.join(different)}):"
-            " resume with the same settings, or start a new run"
-        )
-
-
 def write_results(run: Run, config: RunConfig, problem: Problem, folder: Path) -> None:
     """Summary, per-client table and models of a finished run (of its first seed, where there are several)."""
-    columns = run.scores[0].table(run.data.names, run.metric)
+    columns = run.clients
     rows = zip(*columns.values(), strict=True)
     atomic_write_text(folder / "clients.csv", csv_text([list(columns), *map(list, rows)]))
     deployment = run.deployment

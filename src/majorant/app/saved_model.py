@@ -24,6 +24,7 @@ from majorant.models.base import Spec
 
 if TYPE_CHECKING:
     from majorant.data.federated import FederatedData
+    from majorant.exchange.federation import Federation
 
 
 class ModelMeta(Record):
@@ -76,19 +77,35 @@ def load_deployment(folder: Path) -> tuple[Trained, Encoding | None]:
     manifest = place / MANIFEST
     meta = checked(ModelMeta, load_meta(place), manifest)
     encoding = read_encoding(meta, manifest)
-    try:
-        config = make_config(tomllib.loads(meta.config))
-    except ValueError as error:
-        raise DamagedFile(f"{manifest} has settings that this version does not know: {error}") from None
+    config = read_config(meta, manifest)
     spec, clients = Spec(tuple(meta.spec[0]), meta.spec[1]), meta.clients
     with config.arithmetic():
-        _, algorithm = build_algorithm(config, spec, clients)
-        # A saved model is used without its network: newcomers need to know how many nodes there are, no more.
-        federation = federated(algorithm, build_exchange(config, "ring"), np.arange(meta.nodes or clients))
-        start = lambda key: start_server(federation, 1, key, {}, jnp.int32(1))
-        server, _ = load_tree(place, jax.eval_shape(start, jax.random.key(0)))
+        federation = federation_of(config, meta)
+        server, _ = load_tree(place, server_shape(federation))
     classes, target = tuple(meta.classes), TargetScale(*meta.target_scale) if meta.target_scale else None
-    return Trained(federation, server, meta.seed, classes, spec.features, clients, target), encoding
+    more = (target, encoding, meta.model_dump())
+    return Trained(federation, server, meta.seed, classes, spec.features, clients, *more), encoding
+
+
+def read_config(meta: ModelMeta, manifest: Path) -> RunConfig:
+    """The settings that a model was trained with."""
+    try:
+        return make_config(tomllib.loads(meta.config))
+    except ValueError as error:
+        raise DamagedFile(f"{manifest} has settings that this version does not know: {error}") from None
+
+
+def federation_of(config: RunConfig, meta: ModelMeta) -> Federation:
+    """The method of a saved model among clients whose number alone is known."""
+    _, algorithm = build_algorithm(config, Spec(tuple(meta.spec[0]), meta.spec[1]), meta.clients)
+    # A saved model is used without its network: newcomers need to know how many nodes there are, no more.
+    return federated(algorithm, build_exchange(config, "ring"), np.arange(meta.nodes or meta.clients))
+
+
+def server_shape(federation: Federation) -> Any:
+    """The structure of a trained server."""
+    start = lambda key: start_server(federation, 1, key, {}, jnp.int32(1))
+    return jax.eval_shape(start, jax.random.key(0))
 
 
 def read_encoding(meta: ModelMeta, manifest: Path) -> Encoding | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, field_validator
 
 from majorant.app._flags import STRICT, Flag, Texts
+from majorant.app.catalogue import needs_no_labels
 
 TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".pq")
 Shares = Annotated[tuple[float, ...], Field(strict=False)]  # files have lists
@@ -28,7 +30,9 @@ class TableSettings(BaseModel):
         None, ge=0, lt=1, description="share of the clients kept away from training"
     )
     client_column: Annotated[str | None, Flag("Data")] = Field(None, description="the column that says whose a row is")
-    label_column: Annotated[str | None, Flag("Data")] = Field(None, description="the column that is predicted")
+    label_column: Annotated[str | None, Flag("Data")] = Field(
+        None, description="the column that is predicted; mixtures, clusters and factorizations need none"
+    )
     task: Annotated[Literal["auto", "classification", "regression"], Flag("Data")] = Field(
         "auto", description="what the label is; auto looks at its values"
     )
@@ -98,10 +102,10 @@ class TableSettings(BaseModel):
         }
         return options | {"dates": date_formats(self.dates), "unseen": self.unseen or 0.0, "seed": self.split_seed}
 
-    def check_roles(self) -> None:
-        """A table needs columns of clients and labels ; several files may be a client each."""
+    def check_roles(self, *, labelled: bool = True) -> None:
+        """A table needs columns of clients and, for most methods, labels; several files may be a client each."""
         several = any(character in self.data for character in "*?[")
-        for column in ("label_column",) if several else ("client_column", "label_column"):
+        for column in ["client_column"] * (not several) + ["label_column"] * labelled:
             if getattr(self, column) is None:
                 raise ValueError(f"a table needs {column}: give --{column.replace('_', '-')} NAME")
 
@@ -124,18 +128,41 @@ def date_formats(texts: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def check_table(flags: Mapping[str, Any], config: Path | None) -> None:
+def check_table(flags: Mapping[str, Any], config: Path | None, methods: Sequence[str | None] = ()) -> None:
     """Complains about a table that is not there or lacks a column, before JAX is loaded.
 
-    ``flags`` go over the settings in the file ``config``, where there is one.
+    ``flags`` go over the settings in the file ``config``, where there is one; ``methods`` may need no labels.
     """
-    about = None
+    about, labelled = None, True
     with contextlib.suppress(OSError, ValueError, RecursionError):  # complaints about settings come later, all together
         values = tomllib.loads(config.read_text(encoding="utf-8")) if config is not None else {}
         given = {name: value for name, value in (values | dict(flags)).items() if value is not None}
+        named = [method for method in methods if method] or [str(given.get("algorithm", ""))]
+        labelled = not all(needs_no_labels(method) for method in named)
         about = TableSettings.model_validate({k: v for k, v in given.items() if k in TableSettings.model_fields})
     if about is not None and about.is_table:
         from majorant.data.tabular import check_header
 
-        about.check_roles()
+        about.check_roles(labelled=labelled)
         check_header(about.data, **about.table_options())
+
+
+def check_later_table(folder: Path, data: Path, *, labelled: bool) -> None:
+    """Complains about columns that a table for a saved model lacks, before JAX is loaded; other troubles wait.
+
+    ``folder`` is a run or a personal model.
+    """
+    place = folder / "model" if (folder / "config.toml").exists() else folder
+    names: list[str] = []
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+        encoding = json.loads((place / "manifest.json").read_text(encoding="utf-8"))["meta"]["encoding"]
+        label = [encoding["label"]["name"]] if labelled and encoding["label"] else []
+        names = [column["name"] for column in encoding["columns"]] + label
+    if names and data.is_file() and data.name.lower().endswith(TABLES):
+        from majorant.data.tabular.problems import TableError, unknown_column
+        from majorant.data.tabular.reading import header_of
+
+        there = header_of(data)
+        problems = [unknown_column(name, there) for name in names if name not in there]
+        if problems:
+            raise TableError(str(data), problems)

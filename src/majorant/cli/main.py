@@ -12,6 +12,7 @@ from rich.table import Table
 from majorant.cli._failures import CLOSED, Commands
 from majorant.cli._streams import adapt_streams, let_go_of_output
 from majorant.cli.check import check
+from majorant.cli.keep import export, personalize, predict
 from majorant.cli.options import Figures, Json, Out
 from majorant.cli.pareto import number, pareto, write_page
 from majorant.cli.terminal import check_figures, console, errors, print_json, say, tell_runs
@@ -22,15 +23,18 @@ app = typer.Typer(
     cls=Commands,
     help="Personalized federated learning by surrogate optimization.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(check)
-app.command()(run)
-app.command()(compare)
-app.command()(tune)
-app.add_typer(pareto, name="pareto")
+LOOK, TRAIN, KEEP = "Look at data and names", "Train", "Keep models and results"
+app.command(rich_help_panel=LOOK)(check)
+app.command(rich_help_panel=TRAIN)(run)
+app.command(rich_help_panel=TRAIN)(compare)
+app.command(rich_help_panel=TRAIN)(tune)
+app.add_typer(pareto, name="pareto", rich_help_panel=TRAIN)
+app.command(rich_help_panel=KEEP)(personalize)
+app.command(rich_help_panel=KEEP)(predict)
+app.command(rich_help_panel=KEEP)(export)
 
 
 def show_version(wanted: bool) -> None:
@@ -51,7 +55,7 @@ def top(
     """Personalized federated learning by surrogate optimization."""
 
 
-@app.command("list")
+@app.command("list", rich_help_panel=LOOK)
 def list_names(
     kind: Annotated[
         str | None,
@@ -95,7 +99,7 @@ def list_experiments() -> None:
     console.print(table)
 
 
-@app.command()
+@app.command(rich_help_panel=KEEP)
 def runs(
     folder: Annotated[Path, typer.Argument(help="Where runs are.")] = Path("runs"),
     as_json: Json = False,
@@ -109,34 +113,7 @@ def runs(
     tell_runs(folder, found)
 
 
-@app.command()
-def personalize(
-    folder: Annotated[Path, typer.Argument(help="The run folder: runs/last.")],
-    data: Annotated[
-        Path,
-        typer.Option(
-            "--data", "-d", help="The new client's samples: CSV or Parquet as in training, or npz with x and y."
-        ),
-    ],
-    predict: Annotated[Path | None, typer.Option(help="Samples to predict with the new model.")] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Where predictions go as CSV (default: beside the run).")
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Give a model to a client that was not there at training, from its own samples alone."""
-    from majorant.app.personalize import personalize_from_files
-
-    result = personalize_from_files(folder, data, predict, out)
-    if as_json:
-        return print_json(result)
-    say(f"a personal model for {data} from {result['samples']} samples", wrap=False)
-    for name in ("mixture_weights", "fit", "predictions"):
-        if result.get(name) is not None:
-            say(f"  {name.replace('_', ' ')}: {result[name]}", wrap=False)
-
-
-@app.command()
+@app.command(rich_help_panel=TRAIN)
 def reproduce(
     experiment: Annotated[str, typer.Argument(help="The experiment's name (majorant list experiments).")],
     out: Out = None,
@@ -160,7 +137,7 @@ def reproduce(
     say(f"results in {folder}", wrap=False)
 
 
-@app.command()
+@app.command(rich_help_panel=KEEP)
 def report(
     folders: Annotated[list[Path], typer.Argument(help="Run folders, or the folder of a comparison or front.")],
     out: Annotated[
@@ -176,19 +153,15 @@ def report(
     check_file(target, b"<!doctype html", "a report page")
     if len(folders) == 1 and (folders[0] / "front.json").exists():
         page = write_page(folders[0], figures, target)
+        if page is None:
+            raise ValueError("the report of a front needs matplotlib: pip install 'majorant[report]'")
     else:
-        runs = [run for folder in folders for run in run_folders(folder)]
-        page = write_pages(runs, target.parent, figures, page=target.name)
-    if page is None:
-        raise ValueError("the report needs matplotlib: pip install 'majorant[report]'")
+        from majorant.app.report.comparison import runs_in
+
+        runs, labels = zip(*(run for folder in folders for run in runs_in(folder)), strict=True)
+        compared_in = folders[0] if len(folders) == 1 else runs[0]  # a run has no verdict
+        page = write_pages(list(runs), target.parent, figures, list(labels), target.name, compared_in)
     say(f"report: {page.resolve()}", wrap=False)
-
-
-def run_folders(folder: Path) -> list[Path]:
-    """The folder itself, or the runs inside it."""
-    if (folder / "summary.json").exists() or not folder.is_dir():
-        return [folder]
-    return sorted(path.parent for path in folder.glob("*/summary.json")) or [folder]
 
 
 def main() -> None:

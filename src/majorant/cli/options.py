@@ -38,6 +38,14 @@ Json = Annotated[
 Figures = Annotated[
     str | None, typer.Option(help="Also write the figures.", metavar="pdf|png|svg", rich_help_panel="Output")
 ]
+Track = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Also tell a tracker of every evaluation (repeatable).",
+        metavar="tensorboard|mlflow|wandb",
+        rich_help_panel="Output",
+    ),
+]
 METAVARS = {int: "INTEGER", float: "NUMBER", str: "TEXT"}
 
 
@@ -56,7 +64,13 @@ class Setting(NamedTuple):
         """The parameter that makes typer offer the flag; values are texts, and none means that it was not given."""
         given: Any = bool if self.kind is bool else list[str] if self.repeated else str
         shown = None if self.kind is bool else metavar(self.kind)
-        option = typer.Option(*self.flags, help=self.help, metavar=shown, rich_help_panel=self.panel)
+
+        def offered(incomplete: str) -> list[str]:
+            return completions(self.name, self.kind, incomplete)
+
+        option = typer.Option(
+            *self.flags, help=self.help, metavar=shown, rich_help_panel=self.panel, autocompletion=offered
+        )
         annotation = Annotated[given | None, option]
         return inspect.Parameter(self.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
@@ -107,6 +121,27 @@ def setting_of(name: str, field: FieldInfo, flag: Flag) -> Setting:
     shown = f" [dim]{escape(f'[default: {default}]')}[/]" if default else ""
     help_text = escape(words[0].upper() + words[1:]) + shown
     return Setting(name, entries if repeated else kind, repeated, names, flag.panel, help_text)
+
+
+def completions(name: str, kind: Any, incomplete: str) -> list[str]:
+    """What the shell offers for a setting that is being typed: names of the catalogue, or the words it takes."""
+    if get_origin(kind) is Literal:
+        known = list(get_args(kind))
+    else:
+        from majorant.app import catalogue as c
+
+        names: dict[str, Any] = {
+            "algorithm": c.algorithms, "data": c.datasets, "model": c.models, "objective": c.objectives,
+            "participation": c.participations, "channel": c.stages, "topology": c.topologies, "schedule": c.schedules,
+            "optimizer": [*c.optimizers, *c.exact_solvers], "criteria": c.criteria,
+        }  # fmt: skip
+        known = list(names.get(name, ()))
+    return [word for word in known if word.startswith(incomplete)]
+
+
+def method_names(incomplete: str) -> list[str]:
+    """The names of algorithms that begin with some letters."""
+    return completions("algorithm", str, incomplete)
 
 
 def metavar(kind: Any) -> str:

@@ -67,7 +67,7 @@ def tell_network(problem: Problem) -> None:
 def tell_where(folder: Path, report: Path | None) -> None:
     """Where a person finds what a run left."""
     say(f"run folder: {folder}", wrap=False)
-    missing = "no report: it needs matplotlib (pip install 'majorant[report]')"
+    missing = "no report: that of a front needs matplotlib (pip install 'majorant[report]')"
     say(missing if report is None else f"report: {report.resolve()}", wrap=False)
 
 
@@ -95,7 +95,7 @@ def comparison_table(summaries: dict[str, dict[str, Any]]) -> Table:
     title = (
         "test accuracy of each client's own model, in %"
         if metric == "accuracy"
-        else "test RMSE of each client's own model"
+        else f"test {'RMSE' if metric == 'rmse' else metric} of each client's own model"
     )
     table = Table(title=title, title_justify="left")
     unseen = any(f"unseen_{metric}" in s for s in summaries.values())
@@ -184,7 +184,7 @@ def tuning_table(record: dict[str, Any]) -> Table:
 
 def tell_runs(folder: Path, runs: Sequence[PastRun]) -> None:
     """Past runs, each a row of numbers that fits the screen and its folder below."""
-    from majorant.app.report.html import bytes_format
+    from majorant.app.report.words import bytes_format
 
     if not runs:
         return say(f"there are no runs in {folder}")
@@ -233,8 +233,11 @@ def note_of(lines: list[dict[str, Any]]) -> str:
     mean = lambda get: sum(get(line) for line in lines) / len(lines)
     if "test_accuracy" in lines[0]:
         note = f"test accuracy {100 * mean(lambda line: line['test_accuracy']['mean']):.1f} %"
-    else:
+    elif "test_rmse" in lines[0]:
         note = f"test RMSE {mean(lambda line: line['test_rmse']['mean']):.4g}"
+    else:
+        part = "test" if "test_objective" in lines[0] else "train"
+        note = f"{part} objective {mean(lambda line: line[f'{part}_objective']['mean']):.6g}"
     if "suboptimality" in lines[0]:
         note += f", F − F* {mean(lambda line: line['suboptimality']):.1e}"
     return note + (f", {lines[0]['rejected']} updates rejected" if lines[0]["rejected"] else "")

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import itertools
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from majorant.app.catalogue import needs_no_labels
 from majorant.app.config import RunConfig, load_config, make_config, to_toml, validated
 from majorant.app.table_settings import check_table
 from majorant.cli._failures import at_work_in
-from majorant.cli.options import Config, DryRun, Figures, Json, Out, with_settings
+from majorant.cli.options import Config, DryRun, Figures, Json, Out, Track, method_names, with_settings
 from majorant.cli.terminal import (
     check_figures,
     comparison_table,
@@ -33,17 +34,20 @@ from majorant.cli.terminal import (
 @with_settings(RunConfig)
 def run(
     settings: dict[str, Any],
-    algorithm: Annotated[str | None, typer.Argument(help="Algorithm, with options: fedem:components=3.")] = None,
+    algorithm: Annotated[
+        str | None, typer.Argument(help="Algorithm, with options: fedem:components=3.", autocompletion=method_names)
+    ] = None,
     config: Config = None,
     out: Out = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with this run folder.", rich_help_panel="Output")] = None,
     dry_run: DryRun = False,
     as_json: Json = False,
     figures: Figures = None,
+    track: Track = None,
 ) -> None:
     """Train one method and evaluate every client's own model."""
     if not dry_run:
-        check_table(settings, config)
+        check_table(settings, config, [algorithm])
     from majorant.app.build import build, check_names
 
     wanted = resolve(settings | ({"algorithm": algorithm} if algorithm else {}), config, resume)
@@ -53,8 +57,10 @@ def run(
     from majorant.app.execute import run_in_folder
     from majorant.app.files import read_json
     from majorant.app.folders import check_folder, new_folder, point_last_at
+    from majorant.app.trackers import check_trackers
 
     check_figures(figures)
+    check_trackers(track or ())
     if (given := resume or out) is not None:
         check_folder(given, resume=resume is not None)
     problem = build(wanted)
@@ -62,11 +68,12 @@ def run(
     if not as_json:
         tell_network(problem)
     folder = given or new_folder(Path("runs"), f"{wanted.algorithm}-{wanted.data}")
-    left = lambda: left_in(folder)
+    left = lambda: left_in(folder, wanted.rounds)
     with at_work_in(folder, left), progress([wanted.algorithm], wanted.rounds, quiet=as_json) as bars:
         told: Any = {
             "on_evaluation": functools.partial(bars.advance, 0),
             "on_tuning": functools.partial(bars.tuning, 0),
+            "track": track or (),
         }
         result = run_in_folder(wanted, folder, problem=problem, resume=resume is not None, **told)
         bars.finish(0, result.rounds)
@@ -120,16 +127,21 @@ def tune(
 @with_settings(RunConfig)
 def compare(
     settings: dict[str, Any],
-    algorithms: Annotated[list[str], typer.Argument(help="Two or more algorithms, each with options: fedavg:lr=0.03.")],
+    algorithms: Annotated[
+        list[str],
+        typer.Argument(help="Two or more algorithms, each with options: fedavg:lr=0.03.", autocompletion=method_names),
+    ],
     config: Config = None,
     out: Out = None,
     dry_run: DryRun = False,
     as_json: Json = False,
     figures: Figures = None,
+    track: Track = None,
 ) -> None:
     """Run several methods on the same data and seeds, and print a table of mean ± standard deviation over seeds."""
+    check_comparable(algorithms)
     if not dry_run:
-        check_table(settings, config)
+        check_table(settings, config, algorithms)
     from majorant.app.build import build, check_names, load_data
 
     wanted = [resolve(settings | {"algorithm": name}, config, None) for name in algorithms]
@@ -140,8 +152,10 @@ def compare(
     from majorant.app.execute import run_in_folder
     from majorant.app.files import read_json
     from majorant.app.folders import check_folder, new_folder, point_last_at, slug, working_in
+    from majorant.app.trackers import check_trackers
 
     check_figures(figures)
+    check_trackers(track or ())
     if out is not None:
         check_folder(out)
     shared, encoding = load_data(wanted[0])
@@ -160,6 +174,7 @@ def compare(
             told: Any = {
                 "on_evaluation": functools.partial(bars.advance, i),
                 "on_tuning": functools.partial(bars.tuning, i),
+                "track": track or (),
             }
             result = run_in_folder(each, folder / names[i], problem=problem._replace(optimum=optimum), **told)
             bars.finish(i, result.rounds)
@@ -177,16 +192,23 @@ def compare(
     tell_where(folder, report)
 
 
+def check_comparable(algorithms: list[str]) -> None:
+    """Methods with and without labels have no score in common."""
+    without = [name for name in algorithms if needs_no_labels(name)]
+    if without and len(without) < len(algorithms):
+        others = [name for name in algorithms if name not in without]
+        raise ValueError(f"{', '.join(without)} learn without labels, {', '.join(others)} with: compare them apart")
+
+
 def resolve(settings: dict[str, Any], config: Path | None, resume: Path | None) -> RunConfig:
     """The configuration that flags, a file, or a run to be resumed describe together."""
     if resume is not None:
-        from majorant.app._checkpoint import started_with
+        from majorant.app._checkpoint import check_settings, started_with
 
         started = started_with(resume)
         wanted = load_config(config, **settings) if config else validated(RunConfig, started.model_dump(), settings)
-        if different := wanted.differences(started):
-            raise ValueError(f"{resume} was started with another configuration: {'; '.join(different)}")
-        return started
+        check_settings(resume, started, wanted)
+        return wanted
     if config is None and "algorithm" not in settings:
         raise ValueError("name an algorithm (majorant list algorithms) or give --config FILE")
     return load_config(config, **settings) if config else make_config({}, **settings)
@@ -201,23 +223,32 @@ def distinct(names: list[str]) -> list[str]:
     return [n if (k := names[: i + 1].count(n)) == 1 else f"{n}-{k}" for i, n in enumerate(names)]
 
 
-def left_in(folder: Path) -> str:
-    """What is left of an interrupted run, in words."""
-    kept = (folder / "checkpoint").exists()
-    return f"majorant run --resume {folder} goes on with it" if kept else "it had no checkpoint yet: nothing is kept"
+def left_in(folder: Path, rounds: int) -> str:
+    """What is left of an interrupted run, with the command that goes on with it to its last round."""
+    if not (folder / "checkpoint").exists():
+        return "it had no checkpoint yet: nothing is kept"
+    from majorant.app._checkpoint import planned_rounds
+
+    more = f" --rounds {rounds}" if planned_rounds(folder) != rounds else ""
+    return f"majorant run --resume {shlex.quote(str(folder))}{more} goes on with it"
 
 
 def write_pages(
-    runs: list[Path], target: Path, figures: str | None, labels: list[str] | None = None, page: str = "report.html"
-) -> Path | None:
-    """The report page (None where matplotlib is not installed) and, if asked, the figures as files."""
-    if importlib.util.find_spec("matplotlib") is None:
-        return None
-    from majorant.app.report.figures import save_figures
+    runs: list[Path],
+    target: Path,
+    figures: str | None,
+    labels: list[str] | None = None,
+    page: str = "report.html",
+    compared_in: Path | None = None,
+) -> Path:
+    """The report page and, if asked, the figures as files; the verdict, if any, is in ``compared_in``."""
+    from majorant.app.report.comparison import load_comparison
     from majorant.app.report.html import write_report
     from majorant.app.report.record import load_run
 
     records = [load_run(run, label) for run, label in itertools.zip_longest(runs, labels or [])]
     if figures:
+        from majorant.app.report.figures import save_figures
+
         save_figures(records, target / "figures", figures)
-    return write_report(records, target / page)
+    return write_report(records, target / page, load_comparison(compared_in or target))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -10,6 +11,7 @@ import numpy as np
 
 from majorant.core import Algorithm, Server
 from majorant.data.federated import PARTS, FederatedData, aligned
+from majorant.data.tabular import Encoding
 from majorant.engines.deployment import PersonalModel, Trained, precision_of
 from majorant.engines.stopping import number_of
 from majorant.exchange.federation import Federation
@@ -94,6 +96,18 @@ class Summary(dict):
     __repr__ = __str__
 
 
+def flat_line(line: Mapping[str, Any]) -> dict[str, Any]:
+    """A line of the history without nested records.
+
+    >>> flat_line({"round": 1, "test_rmse": {"mean": 0.5}})
+    {'round': 1, 'test_rmse_mean': 0.5}
+    """
+    found: dict[str, Any] = {}
+    for name, value in line.items():
+        found |= {f"{name}_{k}": v for k, v in value.items()} if isinstance(value, Mapping) else {name: value}
+    return found
+
+
 def distance(summary: dict[str, Any]) -> str:
     """The objective at the end, and how far it is from its minimum, in words.
 
@@ -158,7 +172,10 @@ class Run:
         stopped: str | None = None,
         optimum: float | None = None,
         last: Snapshot | None = None,
+        encoding: Encoding | None = None,
+        origin: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
+        self.encoding, self.origin = encoding, origin  # of a table, and for models that are saved
         self.federation, self.data_sets, self.settings, self.histories = federation, data_sets, settings, histories
         self.scores, self.snapshot, self.seconds, self.communication = scores, snapshot, seconds, communication
         self.metric, self.rounds, self.stopped, self.optimum = metric, rounds, stopped, optimum
@@ -191,6 +208,8 @@ class Run:
             self.stopped,
             self.optimum,
             self.last,
+            self.encoding,
+            self.origin,
         )
 
     @property
@@ -207,6 +226,28 @@ class Run:
     def history(self) -> list[dict[str, Any]]:
         """The evaluations of the (first) run, oldest first."""
         return self.histories[0]
+
+    @property
+    def evaluations(self) -> dict[str, list[Any]]:
+        """The evaluations of all runs as columns, ``pandas.DataFrame(run.evaluations)``; nested numbers are flat.
+
+        A column such as ``test_accuracy_mean`` has None where a line says nothing.
+        """
+        lines = [flat_line(line) for lines in self.histories for line in lines]
+        names = dict.fromkeys(name for line in lines for name in line)
+        return {name: [line.get(name) for line in lines] for name in names}
+
+    @property
+    def clients(self) -> dict[str, Any]:
+        """A column per fact about the (first) run's clients, as in ``clients.csv``: ``pandas.DataFrame(run.clients)``.
+
+        >>> import majorant as mj
+        >>> data = mj.data.synthetic_mixture(clients=3, dimension=2, seed=0)
+        >>> run = mj.simulate(mj.local(mj.models.linear(data)), data, rounds=1)
+        >>> list(run.clients)
+        ['name', 'unseen', 'train_samples', 'test_samples', 'train_accuracy', 'test_accuracy']
+        """
+        return self.scores[0].table(self.data.names, self.metric)
 
     @property
     def server(self) -> Server:
@@ -261,7 +302,8 @@ class Run:
         """The (first) run's server, ready to give models to clients."""
         features, seed = self.data.spec.features, self.settings[0]["seed"]
         scale, clients = self.data.target_scale, self.data.clients
-        return Trained(self.federation, self.server, seed, self.data.classes, features, clients, scale)
+        more = (scale, self.encoding, {"clients": clients, "seed": seed} | dict(self.origin))
+        return Trained(self.federation, self.server, seed, self.data.classes, features, clients, *more)
 
     def model(self, client: int | str) -> PersonalModel:
         """The model of one of the data's clients, by index or name."""
@@ -272,11 +314,13 @@ class Run:
             raise ValueError(f"there is no client {client!r}: names are {', '.join(self.data.names[:10])}, …")
         index = self.data.names.index(client) if isinstance(client, str) else range(self.data.clients)[client]
         x, y = self.data.train.client(index)
+        trained = self.deployment
+        trained = trained._replace(origin=dict(trained.origin) | {"client": self.data.names[index], "samples": len(x)})
         if self.data.unseen[index]:
-            return self.deployment.personalize(x, self.data.label_values(y), index)
+            return trained.personalize(x, self.data.label_values(y), index)
         position = int((~self.data.unseen[:index]).sum())
         state = jax.tree.map(lambda a: a[0, position], self.snapshot.clients)
-        return self.deployment.known(state, x, y, index)
+        return trained.known(state, x, y, index)
 
     def personalize(self, new: tuple[np.ndarray, Any] | FederatedData) -> Any:
         """A model for a client that was not there at training, from its own samples alone.

@@ -17,14 +17,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from majorant.app.files import atomic_write_bytes, make_folder
-from majorant.app.report.record import RunRecord
+from majorant.app.report.chart import COLOURS
+from majorant.app.report.limits import curve_limits
+from majorant.app.report.record import RunRecord, amount
+from majorant.app.report.strips import density
+from majorant.app.report.words import Metric, byte_unit, metric
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 INK, FAINT, PAPER = "#1f2328", "#d0d7de", "#fefefe"  # the page replaces these three in its dark theme
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C8C8C")
 LINES, MARKERS = ("-", "--", "-.", ":"), ("o", "s", "^", "D", "v", "P", "X")
 GAP = "\u2003\u2003"  # wide spaces that browsers keep
 STYLE: Any = {
@@ -83,8 +86,13 @@ def convergence(records: Sequence[RunRecord], against: str = "rounds") -> Figure
         if len(values) > 1:
             low, high = np.nanmin(values, axis=0), np.nanmax(values, axis=0)
             axes.fill_between(x, low, high, color=look["color"], alpha=0.15, linewidth=0)
+    means = [np.nanmean(values, axis=0) for _, _, values in series]
+    limits = curve_limits(means, metric_of(records))
+    if limits.beyond:  # one that went astray must not flatten the others
+        room = 0.05 * (limits.high - limits.low)
+        axes.set_ylim(limits.low - room, limits.high + room)
     axes.set_xlabel("Rounds" if against == "rounds" else f"Bytes sent and received, all clients ({name})")
-    axes.set_ylabel(f"Test {metric_name(records)}, mean over clients")
+    axes.set_ylabel(f"Test {metric_of(records).words}, mean over clients")
     percent(axes.yaxis, records)
     legend(figure, lines, records)
     return figure
@@ -155,7 +163,7 @@ def distribution(records: Sequence[RunRecord]) -> Figure:
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
     axes.grid(visible=False, axis="y")
-    words = [f"Test {metric_name(records)} of each client", "◆ mean", f"❙ {decile_name(records)}"]
+    words = [f"Test {metric_of(records).words} of each client", "◆ mean", f"❙ {metric_of(records).tail}"]
     axes.set_xlabel(GAP.join(words + ["○ unseen"] * any(record.unseen.any() for record in records)))
     percent(axes.xaxis, records)
     return figure
@@ -235,17 +243,28 @@ def draw_all(records: Sequence[RunRecord]) -> dict[str, Figure]:
         drawn["distribution"] = distribution(records)
     mixed = [record for record in records if record.mixture.size]
     drawn |= {f"mixture-{place}" if len(mixed) > 1 else "mixture": mixture(r) for place, r in enumerate(mixed, 1)}
-    from majorant.app.report.diagnosis import measured, rates
-    from majorant.app.report.graph_picture import networks_of
-    from majorant.app.report.objective_curves import drawable, objective_curves
-
-    if drawable(records):
-        drawn["objective"] = objective_curves(records)
-    if measured(records):
-        drawn["rates"] = rates(records)
-    drawn |= networks_of(records)
+    drawn |= draw_diagnostics(records)
     if any(record.summary.get("communication") or record.summary.get("seconds") for record in records):
         drawn["costs"] = costs(records)
+    return drawn
+
+
+def draw_diagnostics(records: Sequence[RunRecord]) -> dict[str, Figure]:
+    """The figures of objectives, rates and networks that the records have data for."""
+    from majorant.app.report.diagnosis import measured, rates
+
+    drawn: dict[str, Figure] = {}
+    if any(record.solves for record in records):
+        from majorant.app.report.objective_curves import drawable, objective_curves
+
+        if drawable(records):
+            drawn["objective"] = objective_curves(records)
+    if measured(records):
+        drawn["rates"] = rates(records)
+    if any("network" in record.summary for record in records):
+        from majorant.app.report.graph_picture import networks_of
+
+        drawn |= networks_of(records)
     return drawn
 
 
@@ -294,45 +313,15 @@ def shown(label: str, most: int = 24) -> str:
     return label if len(label) <= most else label[: most - 1] + "…"
 
 
-def metric_name(records: Sequence[RunRecord]) -> str:
-    """The metric in words."""
-    return {"rmse": "RMSE"}.get(records[0].metric, records[0].metric) if records else "metric"
-
-
-def decile_name(records: Sequence[RunRecord]) -> str:
-    """What the tail is called: the worst tenth is at the bottom for a gain and at the top for a loss."""
-    return "bottom decile" if not records or records[0].higher_is_better else "worst decile"
+def metric_of(records: Sequence[RunRecord]) -> Metric:
+    """The metric that the runs are judged by."""
+    return metric(records[0].metric if records else "accuracy")
 
 
 def percent(axis: Any, records: Sequence[RunRecord]) -> None:
-    """Accuracies as percentages."""
-    if records and records[0].metric == "accuracy":
+    """Shares as percentages."""
+    if metric_of(records).percent:
         axis.set_major_formatter(lambda value, _: f"{100 * value:.3g} %")
-
-
-def amount(costs: dict[str, Any], key: str) -> float:
-    """A cost, 0 where it was not counted."""
-    value = costs.get(key)
-    return float(value) if isinstance(value, int | float) else 0.0
-
-
-def byte_unit(most: float) -> tuple[float, str]:
-    """The unit in which an amount of bytes is easy to read.
-
-    >>> byte_unit(3.2e6)
-    (1000000.0, 'MB')
-    """
-    return next(((s, n) for s, n in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")) if most >= s), (1.0, "B"))
-
-
-def density(values: np.ndarray, low: float, high: float, bins: int = 256) -> tuple[np.ndarray, np.ndarray]:
-    """A smoothed histogram scaled to height 1, reflected at the ends so that no mass leaks out."""
-    counts, edges = np.histogram(values, bins=bins, range=(low, high))
-    width = max(1.0, 0.9 * values.std() * max(len(values), 1) ** -0.2 / (high - low) * bins) if len(values) else 1.0
-    offsets = np.arange(-bins + 1, bins)
-    kernel = np.exp(-0.5 * (offsets / width) ** 2)
-    smooth = np.convolve(np.concatenate([counts[::-1], counts, counts[::-1]]), kernel, mode="same")[bins : 2 * bins]
-    return (edges[1:] + edges[:-1]) / 2, smooth / (smooth.max() or 1)
 
 
 def cloud(values: np.ndarray, most: int = 400) -> tuple[np.ndarray, np.ndarray]:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from majorant.app.report.figures import INK, byte_unit, canvas, in_style, legend, style_of
+from majorant.app.report.figures import INK, canvas, in_style, legend, style_of
 from majorant.app.report.record import RunRecord
+from majorant.app.report.words import byte_unit
 from majorant.engines.stopping import number_of
 
 if TYPE_CHECKING:

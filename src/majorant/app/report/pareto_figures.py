@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from majorant.app.front_record import FrontRecord
-from majorant.app.report.figures import COLOURS, FAINT, INK, PAPER, canvas, in_style, shown, style_of
+from majorant.app.report.chart import COLOURS
+from majorant.app.report.figures import FAINT, INK, PAPER, canvas, in_style, shown, style_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

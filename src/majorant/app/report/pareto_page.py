@@ -11,8 +11,12 @@ from majorant.app._text import html_text as escape
 from majorant.app.config import read_settings
 from majorant.app.files import atomic_write_bytes, atomic_write_text, make_folder
 from majorant.app.front_record import FrontRecord, read_front
+from majorant.app.report.chart import figure
+from majorant.app.report.conclusion import block
 from majorant.app.report.figures import render
-from majorant.app.report.html import STYLE, flat, inline_svg
+from majorant.app.report.html import inline_svg
+from majorant.app.report.labels import flat
+from majorant.app.report.page import framed, shell
 from majorant.app.report.pareto_figures import draw_front
 
 CAPTIONS = {
@@ -23,11 +27,7 @@ CAPTIONS = {
     "path": "What the models are worth on samples that they were not trained on, against λ. The choice by validation"
     " does not look at the test samples.",
 }
-MORE_STYLE = """
-tr:is(.diverged, .dominated) :is(td, th) { color: var(--muted); } tr.picked { background: var(--wash); }
-td.role { text-align: left; white-space: normal; } thead th { white-space: normal; vertical-align: bottom; }
-code { font-family: ui-monospace, Menlo, monospace; overflow-wrap: anywhere; }
-"""
+FOOTER = "Made with Majorant. The same numbers are in front.json, every point's model in models/."
 
 
 def write_front_report(folder: Path, path: Path, figures: str | None = None) -> Path:
@@ -36,15 +36,15 @@ def write_front_report(folder: Path, path: Path, figures: str | None = None) -> 
     settings = read_settings(folder / "config.toml") if (folder / "config.toml").exists() else {}
     drawn = draw_front(record)
     atomic_write_text(path, page(record, settings, folder, drawn))
-    for name, figure in drawn.items() if figures else ():
+    for name, drawing in drawn.items() if figures else ():
         make_folder(path.parent / "figures")
-        atomic_write_bytes(path.parent / "figures" / f"{name}.{figures}", render(figure, str(figures)))
+        atomic_write_bytes(path.parent / "figures" / f"{name}.{figures}", render(drawing, str(figures)))
     return path
 
 
 def page(record: FrontRecord, settings: dict[str, Any], folder: Path, drawn: dict[str, Any]) -> str:
     """The report as HTML."""
-    title = escape(f"Trade-offs on {record.dataset.partition(':')[0]}: {', '.join(record.names)}")
+    title = f"Trade-offs on {record.dataset.partition(':')[0]}: {', '.join(record.names)}"
     about = (
         f"{record.clients} clients · {record.rounds} rounds · seed {record.seed} · {len(record.points)} models,"
         f" {len(record.on_front)} of them on the front · data {record.dataset} · {record.seconds:.1f} s"
@@ -52,34 +52,23 @@ def page(record: FrontRecord, settings: dict[str, Any], folder: Path, drawn: dic
     several = "Numbers are those of the points." if len(record.preferences) > 1 else "Numbers beside points are λ."
     numbers = several if len(record.names) < 4 else "The colour of a line is λ, the number before it the point's."
     loss = "the worst agent's training loss" if record.by_worst else "the agents' mean training loss"
-    half = ' class="half"' if len(record.names) == 2 else ""  # a plane is as wide as the path of a single criterion
     blocks = "".join(
-        f'<figure id="{name}"{half}><div class="plot">{with_titles(record, figure, name)}</div>'
-        f"<figcaption>{escape(CAPTIONS[name].format(numbers=numbers, loss=loss))}</figcaption></figure>"
-        for name, figure in drawn.items()
+        figure(
+            name,
+            f'<div class="plot">{with_titles(record, drawing, name)}</div>',
+            CAPTIONS[name].format(numbers=numbers, loss=loss),
+        )
+        for name, drawing in drawn.items()
     )
     rows = "".join(f"<dt>{escape(key)}</dt><dd>{escape(value)}</dd>" for key, value in flat(settings))
+    side_by_side = ' class="pair"' if len(record.names) == 2 else ""  # a plane is as wide as the path beside it
     command = escape(f"majorant pareto pick {folder} --point N")
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>{STYLE}{MORE_STYLE}</style>
-</head>
-<body>
-<main>
-<header><h1>{title}</h1><p class="about">{escape(about)}</p></header>
-<section><h2>Points</h2>{table(record)}<p>{escape(conclusion(record))}</p>
-<p>To deploy another point: <code>{command}</code></p></section>
-<section><h2>Figures</h2><div class="figures">{blocks}</div></section>
-<section><h2>Configuration</h2><details><summary>settings</summary><dl>{rows}</dl></details></section>
-<footer>Made with Majorant. The same numbers are in front.json, every point's model in models/.</footer>
-</main>
-</body>
-</html>
-"""
+    body = f"""<header><h1>{escape(title)}</h1><p class="about">{escape(about)}</p></header>
+{block(sentences(record), "")}
+<section><h2>Figures</h2><div{side_by_side}>{blocks}</div></section>
+<section><h2>Points</h2>{table(record)}<p>To deploy another point: <code>{command}</code></p></section>
+<section><h2>Configuration</h2><details><summary>settings</summary><dl>{rows}</dl></details></section>"""
+    return shell(title, body, {"columns": [], "charts": {}}, FOOTER)
 
 
 def columns(record: FrontRecord) -> dict[str, list[str]]:
@@ -115,13 +104,14 @@ def columns(record: FrontRecord) -> dict[str, list[str]]:
 def table(record: FrontRecord) -> str:
     """A row for every point."""
     cells = columns(record)
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in ["Point", "", *cells])
+    head = '<th scope="col" class="count">Point</th>'
+    head += "".join(f'<th scope="col">{escape(name)}</th>' for name in ["", *cells])
     rows = []
     for place in range(len(record.points)):
         roles = record.roles(place)
         kind = " ".join(role for role in roles if role in ("diverged", "dominated", "picked"))
         numbers = "".join(f"<td>{escape(texts[place])}</td>" for texts in cells.values())
-        role = f'<td class="role">{escape(", ".join(roles))}</td>'
+        role = f'<td class="text">{escape(", ".join(roles))}</td>'
         rows.append(f'<tr class="{kind}"><th scope="row">{place}</th>{role}{numbers}</tr>')
     note = (
         "Loss and criteria are on the training samples or of the parameters; accuracy and macro F1 (for regression the"
@@ -130,31 +120,26 @@ def table(record: FrontRecord) -> str:
         " where it was asked for, compares the weighted sum with its minimum over all samples in one place. Gaps of"
         " decisions are the largest differences between groups in the share of public samples that get the label."
     )
-    body = f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
-    return f'{body}<p class="note">{note}</p>'
+    return f'{framed(head, rows)}<p class="note">{note}</p>'
 
 
-def conclusion(record: FrontRecord) -> str:
+def sentences(record: FrontRecord) -> list[str]:
     """Which points stand out, and how good the front is."""
     name = lambda place: f"point {place} (λ = {record.points[place].weight:.4g})"
-    words = [f"The knee is {name(record.knee)}"]
+    found = [f"Deployed is {name(record.picked)}, by {record.picked_by}.", f"The knee is {name(record.knee)}."]
     if record.best_validation is not None:
-        words.append(f"the best on validation samples is {name(record.best_validation)}")
-    words.append(f"{name(record.picked)} is deployed, by {record.picked_by}")
-    text = "; ".join(words) + "."
-    if math.isfinite(record.hypervolume):
-        text += f" The front's hypervolume is {record.hypervolume:.4g}."
-    if math.isfinite(record.spread):
-        text += f" Its spread is {record.spread:.3g}; 0 would be even."
+        found[1] += f" The best on validation samples is {name(record.best_validation)}."
+    measures = [f"The front's hypervolume is {record.hypervolume:.4g}."] if math.isfinite(record.hypervolume) else []
+    measures += [f"Its spread is {record.spread:.3g}; 0 would be even."] if math.isfinite(record.spread) else []
     if any(scale != 1 for scale in record.scales.values()):
         each = ", ".join(f"{scale:.3g} · {name.replace('_', ' ')}" for name, scale in record.scales.items())
-        text += f" λ weighs {each} against the loss."
-    return text
+        measures.append(f"λ weighs {each} against the loss.")
+    return [*found, " ".join(measures)] if measures else found
 
 
-def with_titles(record: FrontRecord, figure: Any, name: str) -> str:
+def with_titles(record: FrontRecord, drawing: Any, name: str) -> str:
     """The figure for the page; a browser shows a point's numbers where the mouse is over it."""
-    svg, cells = inline_svg(render(figure, "svg", text=True).decode(), name), columns(record)
+    svg, cells = inline_svg(render(drawing, "svg", text=True).decode(), name), columns(record)
 
     def titled(match: re.Match[str]) -> str:
         place = int(match[1])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,8 @@ from majorant.app.config import read_settings
 from majorant.app.files import DamagedFile, read_json
 from majorant.app.logs import read_jsonl
 from majorant.app.records import Line, Summary, checked
-
-LOWER_IS_BETTER = ("rmse", "objective", "loss")
+from majorant.app.report.components import Components, read_model
+from majorant.app.report.words import metric
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,17 @@ class RunRecord:
     summary: dict[str, Any] = field(default_factory=dict)
     history: list[dict[str, Any]] = field(default_factory=list)
     clients: dict[str, np.ndarray] = field(default_factory=dict)
+    classes: int = 0  # of the labels; 0 where they are not known, and for regression
+    components: Components | None = None  # of a mixture
+
+    def relabelled(self, label: str) -> RunRecord:
+        """The same run under another name."""
+        return replace(self, label=label)
+
+    @property
+    def alone(self) -> bool:
+        """Whether every client trained alone."""
+        return str(self.config.get("algorithm", self.summary.get("algorithm", ""))).partition(":")[0].lower() == "local"
 
     @property
     def metric(self) -> str:
@@ -48,7 +59,7 @@ class RunRecord:
     @property
     def higher_is_better(self) -> bool:
         """Whether the metric is a gain (accuracy) rather than a loss (rmse, objective)."""
-        return self.metric not in LOWER_IS_BETTER
+        return metric(self.metric).higher_is_better
 
     def score(self, part: str, statistic: str, line: dict[str, Any] | None = None) -> float:
         """A statistic ("mean", "bottom_decile", "std") of a part ("test", "unseen") in the summary, or in a line of the
@@ -102,6 +113,12 @@ def number(value: Any) -> float:
     return float(value) if isinstance(value, int | float) else float("nan")
 
 
+def amount(costs: dict[str, Any], key: str) -> float:
+    """A cost, 0 where it was not counted."""
+    value = costs.get(key)
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
 def load_run(folder: str | Path, label: str | None = None) -> RunRecord:
     """Reads a run folder: ``config.toml``, ``summary.json``, ``metrics.jsonl``, and ``clients.csv`` if there is one.
 
@@ -128,7 +145,9 @@ def load_run(folder: str | Path, label: str | None = None) -> RunRecord:
     if clients and summary.get("clients") not in (None, len(clients["name"])):
         raise DamagedFile(f"{folder / 'clients.csv'} does not have a row for every client of summary.json")
     label = label or str(summary.get("algorithm") or folder.name)
-    return RunRecord(label, config, summary, history, clients)
+    record = RunRecord(label, config, summary, history, clients)
+    classes, components = read_model(folder / "model", record.mixture.shape[1])
+    return replace(record, classes=classes, components=components)
 
 
 def read_columns(path: Path) -> dict[str, np.ndarray]:

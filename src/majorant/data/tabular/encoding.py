@@ -126,7 +126,7 @@ class Encoding(Record):
     """
 
     columns: tuple[Annotated[ColumnRecord, Field(discriminator="kind")], ...] = Field(min_length=1)
-    label: LabelRecord
+    label: LabelRecord | None  # None for a table without labels
     client_column: str | None  # None where each file is a client
     missing: Literal["impute", "drop", "refuse"] = "impute"
     missing_values: tuple[str, ...] = ()  # texts that mark a missing value in every column
@@ -136,7 +136,7 @@ class Encoding(Record):
     def distinct(self) -> Encoding:
         """Every column once."""
         names = [column.name for column in self.columns]
-        if len({*names, self.label.name}) <= len(names):
+        if len({*names, self.label_column}) <= len(names):
             raise ValueError("a column stands twice")
         return self
 
@@ -148,22 +148,22 @@ class Encoding(Record):
     @property
     def classes(self) -> tuple[Any, ...]:
         """Label values in the order of their codes; empty for regression."""
-        return self.label.classes
+        return self.label.classes if self.label else ()
 
     @property
     def target_scale(self) -> TargetScale | None:
         """What was done to regression targets."""
-        return self.label.target
+        return self.label.target if self.label else None
 
     @property
     def task(self) -> str:
-        """ "classification" or "regression"."""
-        return "classification" if self.classes else "regression"
+        """ "classification", "regression", or "none" for a table without labels."""
+        return "classification" if self.classes else "regression" if self.label else "none"
 
     @property
-    def label_column(self) -> str:
+    def label_column(self) -> str | None:
         """The column that is predicted."""
-        return self.label.name
+        return self.label.name if self.label else None
 
     def __getitem__(self, name: str) -> Any:
         """The record of a feature column."""

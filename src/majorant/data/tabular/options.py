@@ -22,7 +22,7 @@ class TableOptions:
     """The options of `from_table`, checked."""
 
     client_column: str | None = None
-    label_column: str
+    label_column: str | None = None  # None: a table without labels
     task: str = "auto"
     drop: Sequence[str] | str = ()
     categorical: Sequence[str] | str = ()

@@ -104,7 +104,7 @@ def check_roles(found: Survey) -> None:
     options, known = found.options, found.source.names
     found.problems += unknown_columns(options, known)
     both = {options.client_column, options.label_column} & {*listed(options.drop, known)}
-    if options.client_column == options.label_column or both:
+    if (options.label_column is not None and options.client_column == options.label_column) or both:
         fix = "name another one"
         found.trouble("the client column, the label column and the dropped columns must be different columns", fix)
     if options.client_column is None and not found.source.files:
@@ -157,6 +157,9 @@ def look_at_features(found: Survey) -> None:
 def look_at_label(found: Survey) -> None:
     """The codes of classes, or the targets of regression."""
     name, task = found.options.label_column, found.options.task
+    if name is None:
+        found.codes = np.zeros(found.source.table.num_rows, np.float32)
+        return
     if name not in found.source.names:
         return
     asked = name in listed(found.options.categorical, found.source.names)

@@ -23,7 +23,7 @@ def from_table(
     source: Any,
     *,
     client_column: str | None = None,
-    label_column: str,
+    label_column: str | None = None,
     task: str = "auto",
     drop: Sequence[str] | str = (),
     categorical: Sequence[str] | str = (),
@@ -51,7 +51,8 @@ def from_table(
 
     ``split`` are the shares of train, validation and test: at random, in the order of ``time_column``, or in whole
     groups of ``group_column``; ``split_column`` names the part of every row instead. Targets of regression are brought
-    to mean 0 and scale 1 if ``scale_target``; models predict in original units.
+    to mean 0 and scale 1 if ``scale_target``; models predict in original units. Without a ``label_column`` all labels
+    are 0: for mixtures, clusters and factorizations.
 
     Returns the data and the encoding, which ``encode_table`` needs for another file. Raises `TableError`, with all
     problems of the table, and warns with `TableNotice` of what its owner should know.
@@ -83,7 +84,6 @@ def prepare(source: Source, options: TableOptions) -> tuple[Survey, Encoding | N
     if found.problems:
         return found, None
     assert found.owner is not None
-    assert found.label is not None
     assert found.codes is not None
     rows = found.learning_rows
     owner = found.owner[rows]
@@ -95,11 +95,13 @@ def prepare(source: Source, options: TableOptions) -> tuple[Survey, Encoding | N
                 " are kept, the others pooled"
             )
     target = None
-    if not found.classes and options.scale_target:
+    if found.label is not None and not found.classes and options.scale_target:
         mean, scale = mean_and_scale(found.codes[rows], owner)
         target = TargetScale(mean, scale or 1.0)
-    kind: Any = found.label.kind
-    label = LabelRecord(name=found.label.name, kind=kind, classes=found.classes, target=target)
+    label = None
+    if found.label is not None:
+        kind: Any = found.label.kind
+        label = LabelRecord(name=found.label.name, kind=kind, classes=found.classes, target=target)
     marks = options.missing_values
     encoding = Encoding(
         columns=columns,
@@ -158,17 +160,18 @@ class Encoded(NamedTuple):
 
 def encode_rows(table: Source, encoding: Encoding, *, require_labels: bool) -> Encoded:
     """`encode_table`, of a table that is read."""
-    labelled = require_labels or encoding.label_column in table.names
-    needed = [*(column.name for column in encoding.columns), *[encoding.label_column] * labelled]
+    labels = [encoding.label] if encoding.label and (require_labels or encoding.label.name in table.names) else []
+    labelled = bool(labels)
+    needed = [column.name for column in (*encoding.columns, *labels)]
     problems = [unknown_column(name, table.names) for name in needed if name not in table.names]
     if problems:
         raise TableError(table.where, problems)
     if table.table.num_rows == 0:  # a client may join before it has samples
         none = label_values(np.zeros(0, np.int32 if encoding.classes else np.float64), encoding.classes)
         x = np.zeros((0, len(encoding.features)), np.float32)
-        return Encoded(x, none if labelled else None, np.zeros(0, np.int64), [])
+        return Encoded(x, none if labelled or require_labels else None, np.zeros(0, np.int64), [])
     columns: list[Column] = []
-    for record in [*encoding.columns, *[encoding.label] * labelled]:
+    for record in (*encoding.columns, *labels):
         column = read_as(table, record, encoding.missing_values)
         (problems if isinstance(column, Problem) else columns).append(column)  # type: ignore[arg-type]
     if problems:
@@ -180,7 +183,9 @@ def encode_rows(table: Source, encoding: Encoding, *, require_labels: bool) -> E
         left = table.table.num_rows - len(rows)
         notes.append(f"{left} of {table.table.num_rows} rows have missing values and are left out")
     x = features_of(encoding, [column.take(rows) for column in columns], table, rows)
-    y = None if label is None else labels_of(encoding.label, label.take(rows), table)
+    y = labels_of(labels[0], label.take(rows), table) if label is not None else None
+    if encoding.label is None and require_labels:
+        y = np.zeros(len(rows), np.float32)
     return Encoded(x, y, rows, notes)
 
 

@@ -1,0 +1,160 @@
+"""Models that people keep: saved, read back, scored, and told apart from training alone."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from types import SimpleNamespace
+
+import jax
+import numpy as np
+import pytest
+
+import majorant as mj
+from commands import invoke, read, refused, write_visits
+from majorant.app import worth as worth_module
+from majorant.app.worth import compared, dealt
+from majorant.engines.deployment import PersonalModel
+from majorant.methods.fedem import Mixture
+
+
+@pytest.fixture(scope="module")
+def kept(place, tmp_path_factory):
+    """A newcomer's model in a folder, and what the command said of it."""
+    folder = tmp_path_factory.mktemp("kept")
+    write_visits(folder / "new.csv", range(9, 10), seed=1)
+    write_visits(folder / "later.csv", range(9, 10), seed=2, labels=False)
+    save = folder / "model"
+    said = json.loads(invoke("personalize", place / "run", "--data", folder / "new.csv", "--save", save, "--json"))
+    return folder, said
+
+
+def test_a_personal_model_is_scored_beside_training_alone_and_the_shared_model(kept, place):
+    """The hospital is of one of the two kinds that training knows; the shared model has no part in its folds."""
+    folder, said = kept
+    found = said["out_of_sample"]
+    assert (said["client"], said["samples"], found["folds"]) == ("h9", 40, 5)
+    assert found["personal"] > 0.9
+    assert found["shared"] == pytest.approx(mj.load_model(place / "run").score(folder / "new.csv"))
+    assert found["trivial"] == pytest.approx(0.5, abs=0.2)
+    assert found["trivial"] < found["alone"] <= 1
+    assert found["gain"] == pytest.approx(found["personal"] - found["alone"], abs=1e-12)
+
+
+def test_predictions_of_a_saved_model_are_those_of_the_model(kept, place, tmp_path):
+    folder, said = kept
+    model = mj.load_model(said["model"])
+    invoke("predict", said["model"], "--data", folder / "later.csv", "--out", tmp_path / "p.csv")
+    rows = read(tmp_path / "p.csv")
+    assert list(rows[0]) == ["prediction", "p_sick", "p_well"]
+    assert [row["prediction"] for row in rows] == model.predict(folder / "later.csv").tolist()
+    shares = np.array([[float(row["p_sick"]), float(row["p_well"])] for row in rows])
+    np.testing.assert_allclose(shares, model.predict_proba(folder / "later.csv"), rtol=1e-5)
+    assert 0.9 < model.score(folder / "new.csv") <= 1
+    assert "client 'h9' by fedem: 4 features, 2 classes, mixture weights" in repr(model)
+    shared = mj.load_model(place / "run")  # what a run gives to a client without samples
+    assert shared.mixture_weights.tolist() == [0.5, 0.5]
+
+
+@pytest.mark.filterwarnings("always::majorant.data.TableNotice")
+def test_new_rows_are_read_as_training_read_them(kept, tmp_path):
+    """An unknown category is 0 in all features and told of; a column that is missing is an error that names it."""
+    _, said = kept
+    rows = {"hospital": "h9", "age": 40, "dose": 3.5}
+    table = tmp_path / "odd.csv"
+    table.write_text("ward,age,dose,note\nz,40,3.5,x\na,40,3.5,y\n")
+    text = invoke("predict", said["model"], "--data", table, "--out", tmp_path / "p.csv")
+    assert "'ward' has categories that training did not know ('z')" in " ".join(text.split())
+    model = mj.load_model(said["model"])
+    x = np.zeros((1, 4))
+    for place, name in enumerate(("age", "dose")):
+        column = model.encoding[name]
+        x[0, place] = (rows[name] - column.mean) / column.scale
+    assert float(read(tmp_path / "p.csv")[0]["p_sick"]) == pytest.approx(float(model.predict_proba(x)[0, 0]), rel=1e-4)
+    table.write_text("ward,age\na,40\n")
+    assert "it has no column 'dose'" in refused("predict", said["model"], "--data", table)
+
+
+def test_two_clients_of_one_file_are_not_pooled(place, tmp_path):
+    table = write_visits(tmp_path / "two.csv", range(9, 11), seed=3)
+    assert "rows of several clients (h9, h10)" in refused("personalize", place / "run", "--data", table)
+    assert "did you mean 'h10'" in refused("personalize", place / "run", "--data", table, "--client", "h100")
+    run = shutil.copytree(place / "run", tmp_path / "run")
+    weights = {}
+    for name in ("h9", "h10"):
+        said = json.loads(invoke("personalize", run, "--data", table, "--client", name, "--folds", "0", "--json"))
+        assert (said["samples"], said["model"]) == (40, str(run / "personal" / name))
+        weights[name] = said["mixture_weights"]
+    assert np.argmax(weights["h9"]) != np.argmax(weights["h10"])
+    text = invoke("predict", run / "personal" / "h9", "--data", table, "--out", tmp_path / "p.csv")
+    assert "has rows of h10" in text
+
+
+def test_a_model_is_not_written_over_something_else(place, kept, tmp_path):
+    folder, _ = kept
+    run = shutil.copytree(place / "run", tmp_path / "run")
+    flags = ["personalize", run, "--data", folder / "new.csv", "--folds", "0", "--save"]
+    for target in (run / "model", run / "checkpoint", run):
+        assert "among the run's own files" in refused(*flags, target)
+    shutil.copytree(run / "model", tmp_path / "other")
+    assert "something else than a personal model" in refused(*flags, tmp_path / "other")
+    assert "is not a personal model" in refused("predict", tmp_path / "other", "--data", folder / "new.csv")
+
+
+def test_a_model_made_in_python_is_read_back_with_its_method(tmp_path):
+    algorithm = mj.fedem(mj.models.linear(mj.models.base.Spec((3,), 2)), components=2)
+    theta = algorithm.server.init(jax.random.key(0)).value
+    model = PersonalModel(algorithm, Mixture(theta, np.array([0.25, 0.75], np.float32)), ("no", "yes"), (3,))
+    model.save(tmp_path / "m")
+    with pytest.raises(ValueError, match="give the method that made it"):
+        mj.load_model(tmp_path / "m")
+    with pytest.raises(ValueError, match="is a model of fedem, not of fedavg"):
+        mj.load_model(tmp_path / "m", mj.fedavg(mj.models.linear(mj.models.base.Spec((3,), 2))))
+    again = mj.load_model(tmp_path / "m", algorithm)
+    x = np.random.default_rng(0).normal(size=(5, 3))
+    np.testing.assert_array_equal(again.predict_proba(x), model.predict_proba(x))
+    assert again.score(x, model.predict(x)) == 1
+    with pytest.raises(ValueError, match="was not trained on a table"):
+        again.predict("new.csv")
+
+
+class Memory:
+    """A method that learns its samples by heart, and says -1 of all others."""
+
+    classes, target_scale, features = (), None, (1,)
+    federation = SimpleNamespace(algorithm=SimpleNamespace(deployment=SimpleNamespace(losses=None)))
+
+    def personalize(self, x, y, room):
+        known = dict(zip(x[:, 0].tolist(), y.tolist(), strict=True))
+        return SimpleNamespace(predict=lambda x: np.array([known.get(v, -1.0) for v in x[:, 0].tolist()]))
+
+
+def test_samples_are_predicted_by_models_that_have_not_seen_them(monkeypatch):
+    x, y = np.arange(12.0)[:, None], np.arange(12.0)
+    nothing = SimpleNamespace(predict=lambda x: np.zeros(len(x)))
+    monkeypatch.setattr(worth_module, "shared_model", lambda trained: nothing)
+    monkeypatch.setattr(worth_module, "alone", lambda trained, x, y, parts: np.zeros(len(y)))
+    found = worth_module.worth(Memory(), x, y, 4)
+    assert found["personal"] == pytest.approx(np.sqrt(np.mean((y + 1) ** 2)))  # nothing was known
+    assert found["shared"] == found["alone"] == pytest.approx(np.sqrt(np.mean(y**2)))
+    assert found["trivial"] > np.std(y)  # means of the other folds are no better than the mean of all
+    assert found["gain"] == pytest.approx(found["alone"] - found["personal"])
+    assert worth_module.worth(Memory(), x[:1], y[:1]) is None
+
+
+def test_folds_have_about_the_same_labels():
+    codes = np.repeat([0, 1], [20, 10])
+    fold = dealt(codes, 5)
+    assert np.bincount(fold).tolist() == [6] * 5
+    assert np.bincount(fold[codes == 1]).tolist() == [2] * 5
+
+
+def test_the_gain_in_rmse_and_its_standard_error():
+    """Against the definition: a difference of roots, and by simulation the spread of it."""
+    rng = np.random.default_rng(0)
+    draw = lambda n: {"personal": rng.normal(0, 1, n) ** 2, "alone": rng.normal(0, 2, n) ** 2}
+    found = compared(draw(4000), classes=False)
+    assert found["gain"] == pytest.approx(1, abs=0.1)
+    spread = np.std([compared(draw(200), classes=False)["gain"] for _ in range(300)])
+    stated = np.mean([compared(draw(200), classes=False)["standard_error"] for _ in range(50)])
+    assert stated == pytest.approx(spread, rel=0.2)
