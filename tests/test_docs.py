@@ -160,7 +160,7 @@ def check_command(words: list[str]) -> None:
     if words[0] == "pareto":
         return check_pareto(context, values)
     if words[0] in ("run", "compare") and not values["config"] and not values.get("resume"):
-        names = values.pop("algorithms", None) or [values["algorithm"]]
+        names = values.pop("algorithms", None) or [values.get("algorithm", "local")]
         flags = given_settings(settings_of(RunConfig), values)
         for name in names:
             check_names(resolve(flags | ({"algorithm": name} if name else {}), None, None))

@@ -11,6 +11,7 @@ from . import tradeoffs as tradeoffs
 from .app.export import export_model as export_model
 from .app.personal_model import load_model as load_model
 from .app.personal_model import save_model as save_model
+from .app.verdict import judge as judge
 from .core import Algorithm as Algorithm
 from .core import Answer as Answer
 from .core import ClientData as ClientData

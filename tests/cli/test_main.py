@@ -126,8 +126,6 @@ def test_lists_name_everything():
     ("name", "words"),
     [
         ("fedem/j4-clusters", "clusters recovered"),
-        ("fedem/j1-decentralized", "ring"),
-        ("fedem/rates", "consensus"),
         ("unified/personalization", "traditional"),
     ],
 )

@@ -162,6 +162,14 @@ def load_data(config: RunConfig) -> tuple[FederatedData, Encoding | None]:
     return in_precision(data, config.precision), None
 
 
+def splits_of(config: RunConfig, data: FederatedData) -> FederatedData | list[FederatedData]:
+    """What the seeds of a run train on: of a table that is split at random, each on another split."""
+    told = (config.time_column, config.together_column, config.split_column)
+    if config.seeds == 1 or not config.is_table or config.objective is not None or any(told):
+        return data
+    return [data, *(data.redrawn(config.split_seed + seed) for seed in range(1, config.seeds))]
+
+
 def in_precision(data: FederatedData, precision: str) -> FederatedData:
     """The data with its floating-point numbers in double precision, where that is asked for."""
     import numpy as np

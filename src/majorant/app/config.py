@@ -89,7 +89,9 @@ class RunConfig(TableSettings):
         False, description="tune by successive halving: a third of the values is trained on, and so on"
     )
     seed: Annotated[int, Flag("Training")] = Field(0, ge=0, lt=1 << 32, description="first seed of the training")
-    seeds: Annotated[Count, Flag("Training")] = Field(1, description="number of seeds, run side by side in one program")
+    seeds: Annotated[Count, Flag("Training")] = Field(
+        1, description="number of seeds, side by side in one program; of a table each has another split"
+    )
     participation: Annotated[str, Flag("Exchange")] = Field(
         "full", description="who takes part in a round: full, uniform:0.2, bernoulli:0.2 or cyclic:0.2"
     )

@@ -13,7 +13,7 @@ from typing import Any
 
 from majorant.app._checkpoint import Checkpoint, check_settings, lines_of, started_with
 from majorant.app._text import csv_text
-from majorant.app.build import Problem, build
+from majorant.app.build import Problem, build, splits_of
 from majorant.app.config import RunConfig, to_toml
 from majorant.app.files import atomic_write_text, strict_json
 from majorant.app.folders import check_folder, working_in
@@ -77,7 +77,7 @@ def train(
     problem: Problem,
     folder: Path,
     checkpoint: Checkpoint,
-    hyper: dict[str, float] | None,
+    hyper: dict[str, Any] | None,
     *,
     go_on: bool,
     on_evaluation: Told,
@@ -103,7 +103,7 @@ def train(
         log.unlink(missing_ok=True)
     run = simulate(
         problem.algorithm,
-        problem.data,
+        splits_of(config, problem.data),
         rounds=config.rounds,
         seed=config.seed,
         seeds=config.seeds,

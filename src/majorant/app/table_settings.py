@@ -58,11 +58,14 @@ class TableSettings(BaseModel):
     time_column: Annotated[str | None, Flag("Data")] = Field(
         None, description="split in the order of this column, the last rows for test"
     )
-    group_column: Annotated[str | None, Flag("Data")] = Field(
-        None, description="split in whole groups of this column: rows of a patient stay together"
+    together_column: Annotated[str | None, Flag("Data")] = Field(
+        None, description="rows with the same value in this column stay in one part: those of a patient"
     )
     split_column: Annotated[str | None, Flag("Data")] = Field(
         None, description="the column that says train, validation or test"
+    )
+    group_column: Annotated[str | None, Flag("Data")] = Field(
+        None, description="compare: scores by the groups in this column, and the gaps between them"
     )
     scale_target: Annotated[bool, Flag("Data")] = Field(
         True, description="train on targets of mean 0 and scale 1; predictions and RMSE are in original units"
@@ -97,9 +100,8 @@ class TableSettings(BaseModel):
 
     def table_options(self) -> dict[str, Any]:
         """The options of `from_table`."""
-        options = {
-            name: getattr(self, name) for name in TableSettings.model_fields if name not in ("data", "split_seed")
-        }
+        apart = ("data", "split_seed", "group_column")
+        options = {name: getattr(self, name) for name in TableSettings.model_fields if name not in apart}
         return options | {"dates": date_formats(self.dates), "unseen": self.unseen or 0.0, "seed": self.split_seed}
 
     def check_roles(self, *, labelled: bool = True) -> None:
@@ -144,7 +146,7 @@ def check_table(flags: Mapping[str, Any], config: Path | None, methods: Sequence
         from majorant.data.tabular import check_header
 
         about.check_roles(labelled=labelled)
-        check_header(about.data, **about.table_options())
+        check_header(about.data, [about.group_column] if about.group_column else [], **about.table_options())
 
 
 def check_later_table(folder: Path, data: Path, *, labelled: bool) -> None:

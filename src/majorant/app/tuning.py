@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from majorant.app.build import Problem, parse_grid
+from majorant.app.build import Problem, parse_grid, splits_of
 from majorant.app.config import RunConfig
 from majorant.app.files import atomic_write_text, read_json, strict_json
 from majorant.app.records import Record, Whole, checked
@@ -29,7 +29,7 @@ class TuningRecord(Record):
     """``tuning.json``."""
 
     metric: str
-    best: Annotated[dict[str, float], Field(min_length=1)]
+    best: Annotated[dict[str, float | list[float]], Field(min_length=1)]  # a list: for each seed, with its own split
     halving: bool
     seeds: Whole
     trials: list[dict[str, float | None]]
@@ -73,14 +73,27 @@ def tune_config(config: RunConfig, problem: Problem, report: Callable[[int, int,
 
 def chosen_hyper(
     config: RunConfig, problem: Problem, folder: Path, report: Callable[[int, int, int], None] | None
-) -> dict[str, float]:
+) -> dict[str, Any]:
     """What ``tuning.json`` says, or what tuning finds: it writes the file."""
     place = folder / "tuning.json"
     if place.is_file():  # a run that is resumed
         return dict(checked(TuningRecord, read_json(place), place).best)
-    found = tune_config(config, problem, report)
-    write_tuning(place, found, config)
-    return found.best
+    splits = splits_of(config, problem.data)
+    if not isinstance(splits, list):
+        found = tune_config(config, problem, report)
+        write_tuning(place, found, config)
+        return dict(found.best)
+    each = [  # each split on its own: rows that test in one of them may validate in another
+        tune_config(config.model_copy(update={"seed": config.seed + i, "seeds": 1}), problem._replace(data=one), report)
+        for i, one in enumerate(splits)
+    ]
+    record = tuning_record(each[0], config)
+    record["best"] = {name: [one.best[name] for one in each] for name in each[0].best}
+    record["trials"] = [
+        trial | {"split": i} for i, one in enumerate(each) for trial in tuning_record(one, config)["trials"]
+    ]
+    atomic_write_text(place, strict_json(record, indent=2) + "\n")
+    return dict(record["best"])
 
 
 def write_tuning(place: Path, found: Tuning, config: RunConfig) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """What a person sees when something goes wrong: one line on the error stream, and an exit code that says of which kind.
 
-Complaints about input, files and folders end with 2. Anything else was not foreseen: its details go to a file, and the
-line says which; the exit code is 70. ``MAJORANT_DEBUG=1`` shows the details on the terminal as well.
+Complaints about input, files and folders end with 2, a comparison in which a method diverged with 3. Anything else was
+not foreseen: its details go to a file, and the line says which; the exit code is 70. ``MAJORANT_DEBUG=1`` shows the
+details on the terminal as well.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from majorant.app.files import atomic_write_text, explain_os_error
 from majorant.cli._streams import let_go_of_output
 from majorant.cli.terminal import complain, warn
 
-CLOSED, INTERRUPTED, WRONG, UNFORESEEN = 141, 130, 2, 70
+CLOSED, INTERRUPTED, WRONG, DIVERGED, UNFORESEEN = 141, 130, 2, 3, 70
 ClickException: type[BaseException] = typer.BadParameter.__mro__[2]  # wherever this version of typer keeps click
 
 

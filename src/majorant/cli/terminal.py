@@ -12,6 +12,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -86,49 +87,44 @@ def looking_for_minimum(config: Any, data: Any, *, quiet: bool) -> float | None:
         return find_optimum(config, data)
 
 
-def comparison_table(summaries: dict[str, dict[str, Any]]) -> Table:
-    """Methods side by side; ± is the standard deviation over seeds."""
+def comparison_table(summaries: dict[str, dict[str, Any]], record: dict[str, Any] | None) -> Table:
+    """Methods side by side, in 80 columns; with several seeds ± is the standard deviation over them.
+
+    ``record`` is the comparison's own summary, where there is one: its headline score is shown.
+    """
+    from majorant.app.wording import shown, title
     from majorant.engines.run import megabytes
 
-    metric = next(iter(summaries.values()))["metric"]
-    factor, digits = (100, 1) if metric == "accuracy" else (1, 3)
-    title = (
-        "test accuracy of each client's own model, in %"
-        if metric == "accuracy"
-        else f"test {'RMSE' if metric == 'rmse' else metric} of each client's own model"
+    metric = record["metric"] if record else next(iter(summaries.values()))["metric"]
+    worst = "bottom decile" if record is None or record["higher_is_better"] else "worst decile"
+    unseen = any(name.startswith("unseen_") for s in summaries.values() for name in s)
+    table = Table(
+        title=f"test {title(metric)} of each client's own model{', in %' if shown(0, metric) == '0.0 %' else ''}",
+        title_justify="left",
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
     )
-    table = Table(title=title, title_justify="left")
-    unseen = any(f"unseen_{metric}" in s for s in summaries.values())
-    worst = "bottom decile" if metric == "accuracy" else "worst decile"
-    for name in (
-        "method",
-        "mean",
-        worst,
-        "std over clients",
-        *(["unseen clients"] if unseen else []),
-        "sent",
-        "seconds",
-    ):
-        table.add_column(name, justify="left" if name == "method" else "right")
+    columns = ["method", "mean", *["95 % interval"] * (record is not None), worst, *["unseen"] * unseen, "sent", "s"]
+    for name in columns:
+        left = name == "method"
+        table.add_column(name, justify="left" if left else "right", overflow="fold", no_wrap=not left)
+    number = lambda value: shown(value, metric, unit=False)
     for label, s in summaries.items():
-        show = lambda key, part, s=s: (
-            f"{factor * (s[key][part] if s[key][part] is not None else float('nan')):.{digits}f}"
-        )
-        test = f"test_{metric}"
-        spread = s[test].get("std_over_runs")
-        mean = show(test, "mean") + (f" ± {factor * spread:.{digits + 1}f}" if spread is not None else "")
-        new = [show(f"unseen_{metric}", "mean") if f"unseen_{metric}" in s else "–"] if unseen else []
+        score = s.get(f"test_{s['metric']}", {})
+        own = record["methods"][label] if record else {"mean": score.get("mean"), "diverged": []}
+        spread = own.get("std_over_splits", score.get("std_over_runs"))
+        if own["diverged"]:
+            cells = [f"diverged on {len(own['diverged'])}", "–", "–"]
+        else:
+            mean = number(own["mean"]) + (f" ± {number(spread)}" if spread is not None else "")
+            decile = number(own["bottom_decile"] if record else score.get("bottom_decile"))
+            within = " – ".join(map(number, own["interval"])) if record and own["interval"] else "–"
+            cells = [mean, within, decile]
+        cells = cells if record else [cells[0], cells[2]]
+        new = s.get(f"unseen_{s['metric']}", {}).get("mean")
+        cells += [shown(new, s["metric"], unit=False)] if unseen else []
         sent = megabytes(s["communication"]["bytes_up"] + s["communication"]["bytes_down"])
-        seconds = s["seconds"]
-        table.add_row(
-            Text(neutral(label)),
-            mean,
-            show(test, "bottom_decile"),
-            show(test, "std"),
-            *new,
-            sent,
-            f"{sum(seconds.values()):.1f}",
-        )
+        table.add_row(Text(neutral(label)), *cells, sent, f"{sum(s['seconds'].values()):.1f}")
     return table
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import shlex
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +14,7 @@ import typer
 from majorant.app.catalogue import needs_no_labels
 from majorant.app.config import RunConfig, load_config, make_config, to_toml, validated
 from majorant.app.table_settings import check_table
-from majorant.cli._failures import at_work_in
+from majorant.cli._failures import DIVERGED, at_work_in
 from majorant.cli.options import Config, DryRun, Figures, Json, Out, Track, method_names, with_settings
 from majorant.cli.terminal import (
     check_figures,
@@ -28,6 +29,7 @@ from majorant.cli.terminal import (
     tell_tuned,
     tell_where,
     tuning_table,
+    warn,
 )
 
 
@@ -128,9 +130,13 @@ def tune(
 def compare(
     settings: dict[str, Any],
     algorithms: Annotated[
-        list[str],
-        typer.Argument(help="Two or more algorithms, each with options: fedavg:lr=0.03.", autocompletion=method_names),
-    ],
+        list[str] | None,
+        typer.Argument(
+            help="Algorithms, each with options: local fedavg:lr=0.03; by default local, fedavg, fedavg+, fedem, "
+            "pfedme and clustered.",
+            autocompletion=method_names,
+        ),
+    ] = None,
     config: Config = None,
     out: Out = None,
     dry_run: DryRun = False,
@@ -138,12 +144,14 @@ def compare(
     figures: Figures = None,
     track: Track = None,
 ) -> None:
-    """Run several methods on the same data and seeds, and print a table of mean ± standard deviation over seeds."""
-    check_comparable(algorithms)
+    """Run several methods on the same data, and say whether collaboration is worth it, by which and for whom."""
+    check_comparable(algorithms or [])
     if not dry_run:
-        check_table(settings, config, algorithms)
+        check_table(settings, config, algorithms or ())
     from majorant.app.build import build, check_names, load_data
+    from majorant.app.comparing import METHODS, group_values, write_verdict
 
+    algorithms = algorithms or list(METHODS)
     wanted = [resolve(settings | {"algorithm": name}, config, None) for name in algorithms]
     for each in wanted:
         check_names(each)
@@ -153,11 +161,13 @@ def compare(
     from majorant.app.files import read_json
     from majorant.app.folders import check_folder, new_folder, point_last_at, slug, working_in
     from majorant.app.trackers import check_trackers
+    from majorant.engines.simulator import Diverged
 
     check_figures(figures)
     check_trackers(track or ())
     if out is not None:
         check_folder(out)
+    groups = group_values(wanted[0])
     shared, encoding = load_data(wanted[0])
     problems = [build(each, shared)._replace(encoding=encoding) for each in wanted]
     algorithms, names = distinct(algorithms), distinct([slug(name) for name in algorithms])
@@ -165,6 +175,7 @@ def compare(
     folder = out or new_folder(Path("runs"), f"compare-{wanted[0].data}")
     kept = lambda: any(path.is_dir() for path in folder.iterdir())
     left = lambda: f"what was trained is in {folder}" if folder.exists() else "nothing is kept"
+    runs: dict[str, Any] = {}
     with (
         at_work_in(folder, left),
         working_in(folder, kept),
@@ -176,20 +187,36 @@ def compare(
                 "on_tuning": functools.partial(bars.tuning, i),
                 "track": track or (),
             }
-            result = run_in_folder(each, folder / names[i], problem=problem._replace(optimum=optimum), **told)
-            bars.finish(i, result.rounds)
+            try:
+                result = run_in_folder(each, folder / names[i], problem=problem._replace(optimum=optimum), **told)
+            except Diverged as error:
+                warn(str(error))
+                result = None
+            runs[algorithms[i]] = result
+            bars.finish(i, result.rounds if result else 0)
+        if not any(runs.values()):
+            raise Diverged("every method diverged: lower the learning rate, for example --lr 0.01")
+        folders = dict(zip(algorithms, names, strict=True))
+        record = write_verdict(folder, runs, folders, groups)
     point_last_at(folder)
-    report = write_pages([folder / name for name in names], folder, figures, labels=algorithms)
-    summaries = {a: read_json(folder / n / "summary.json") for a, n in zip(algorithms, names, strict=True)}
+    finished = [name for name, result in runs.items() if result is not None]
+    report = write_pages([folder / folders[name] for name in finished], folder, figures, labels=finished)
+    summaries = {name: read_json(folder / folders[name] / "summary.json") for name in finished}
     if as_json:
-        return print_json(summaries)
-    say(shared.describe())
-    tell_network(problems[0])
-    console.print(comparison_table(summaries))
-    tell_tuned(summaries)
-    if (measured := objective_table(summaries)) is not None:
-        console.print(measured)
-    tell_where(folder, report)
+        print_json(summaries | (record or {}))
+    else:
+        say(shared.describe())
+        tell_network(problems[0])
+        console.print(comparison_table(summaries, record))
+        tell_tuned(summaries)
+        if (measured := objective_table(summaries)) is not None:
+            console.print(measured)
+        for sentence in record["verdict"]["sentences"] if record else []:
+            say(sentence)
+        tell_where(folder, report)
+    if len(finished) < len(runs) or (record and record["verdict"]["diverged"]):
+        sys.stdout.flush()
+        raise typer.Exit(DIVERGED)
 
 
 def check_comparable(algorithms: list[str]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from majorant.data.checks import PARTS, check, check_owners, plain_array
+from majorant.data.checks import PARTS, check, check_owners, check_seed, plain_array
 from majorant.data.labels import TargetScale, encode_labels, label_codes, label_values, tidy
 from majorant.data.splitting import concatenated_ranges, draw_unseen, offsets_of, split_rows
 
@@ -27,6 +27,7 @@ class Ragged(NamedTuple):
     x: np.ndarray  # (N, ...)
     y: np.ndarray  # (N,)
     offsets: np.ndarray  # (clients + 1,)
+    rows: np.ndarray | None = None  # (N,) which row of a table or of given arrays a sample was, where that is known
 
     @property
     def sizes(self) -> np.ndarray:
@@ -41,7 +42,8 @@ class Ragged(NamedTuple):
     def take(self, clients: np.ndarray) -> Ragged:
         """The samples of some clients, in the given order."""
         rows = concatenated_ranges(self.offsets[:-1][clients], self.sizes[clients])
-        return Ragged(self.x[rows], self.y[rows], offsets_of(self.sizes[clients]))
+        known = None if self.rows is None else self.rows[rows]
+        return Ragged(self.x[rows], self.y[rows], offsets_of(self.sizes[clients]), known)
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,8 @@ class FederatedData:
         labels, classes = encode_labels(y, task)
         names, owner = np.unique(check_owners(clients), return_inverse=True)
         train, validation, test = (
-            Ragged(tidy(x[rows]), labels[rows], offsets) for rows, offsets in split_rows(owner, names, split, seed)
+            Ragged(tidy(x[rows]), labels[rows], offsets, rows)
+            for rows, offsets in split_rows(owner, names, split, seed)
         )
         unseen = np.zeros(len(names), bool)
         return cls(train, validation, test, unseen, tuple(str(n) for n in names), classes, name)
@@ -130,6 +133,30 @@ class FederatedData:
     def with_unseen(self, fraction: float, *, seed: int = 0) -> FederatedData:
         """Marks a random fraction of the clients as unseen: they take no part in training and join afterwards."""
         return replace(self, unseen=draw_unseen(self.clients, fraction, seed))
+
+    def redrawn(self, seed: int) -> FederatedData:
+        """The same samples in another random split into training and test parts, which keep their sizes.
+
+        Validation parts stay as they are: what is chosen on them is tested on other samples, in all splits. Features
+        and targets stay as they were encoded.
+
+        >>> data = FederatedData.from_arrays(np.eye(10), np.arange(10) % 2, clients=np.arange(10) // 5)
+        >>> other = data.redrawn(1)
+        >>> sorted(other.train.rows) == sorted(data.train.rows), other.validation is data.validation
+        (False, True)
+        """
+        parts = (self.train, self.test)
+        owner = np.concatenate([np.repeat(np.arange(self.clients), part.sizes) for part in parts])
+        order = np.lexsort((np.random.default_rng(check_seed(seed)).random(len(owner)), owner))
+        first = offsets_of(self.train.sizes + self.test.sizes)[:-1]
+        together = lambda name: np.concatenate([getattr(part, name) for part in parts])
+        x, y = together("x"), together("y")
+        known = np.arange(len(owner)) if any(part.rows is None for part in parts) else together("rows")
+        begins = (first, first + self.train.sizes)
+        chosen = [order[concatenated_ranges(begin, part.sizes)] for begin, part in zip(begins, parts, strict=True)]
+        drawn = lambda rows, part: Ragged(x[rows], y[rows], part.offsets, known[rows])
+        train, test = map(drawn, chosen, parts)
+        return replace(self, train=train, test=test)
 
     def take(self, clients: np.ndarray) -> FederatedData:
         """Some of the clients, in the given order (indices or a mask)."""

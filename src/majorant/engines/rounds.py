@@ -377,6 +377,18 @@ def admit(federation: Federation, server: Server, run_key: Key, data: ClientData
     return select(all_finite((answer.value, answer.weight)), late, server), held
 
 
+def deployed_model(federation: Federation, view: View, key: Key, state: Tree, train: ClientData, unseen: bool) -> Tree:
+    """The model that a client would deploy between two rounds."""
+    algorithm, exchange = federation.algorithm, federation.exchange
+    key = client_key(key, train.id)
+    if unseen:
+        view = exchange.newcomer(algorithm, view, jax.random.fold_in(key, 0))
+        state = algorithm.join(view, train, key)
+    else:
+        view = exchange.seen(algorithm, view, train.slot)
+    return algorithm.deploy(view, state, train, key)
+
+
 def evaluate_client(
     federation: Federation,
     classes: int,
@@ -389,15 +401,8 @@ def evaluate_client(
     unseen: bool,
 ) -> dict[str, jax.Array]:
     """A client's scores with the model it would deploy; an unseen client first joins, with its own training samples."""
-    algorithm, exchange = federation.algorithm, federation.exchange
-    key = client_key(key, train.id)
-    if unseen:
-        view = exchange.newcomer(algorithm, view, jax.random.fold_in(key, 0))
-        state = algorithm.join(view, train, key)
-    else:
-        view = exchange.seen(algorithm, view, train.slot)
-    deployment = algorithm.deployment
-    model = algorithm.deploy(view, state, train, key)
+    deployment = federation.algorithm.deployment
+    model = deployed_model(federation, view, key, state, train, unseen)
     scores = {}
     for part, data in {"train": train, "validation": validation, "test": test}.items():
         if data.y.shape[0] == 0:  # the data has no such part

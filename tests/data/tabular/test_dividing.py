@@ -40,13 +40,13 @@ def test_split_by_time(path):
 
 
 def test_split_by_groups(path):
-    data, encoding = from_table(path, **OPTIONS, group_column="pupil", drop="fold,day")
+    data, encoding = from_table(path, **OPTIONS, together_column="pupil", drop="fold,day")
     assert encoding.features == ("dose",)
     for client in range(2):
         pupils = [set(rows_of(getattr(data, part), client) % 10) for part in PARTS]
         assert sum(map(len, pupils)) == len(set.union(*pupils)) == 5
     with pytest.raises(TableError, match="client 'a' has 1 groups, too few"):
-        from_table(path, **OPTIONS, group_column="site", drop="fold,day,pupil")
+        from_table(path, **OPTIONS, together_column="site", drop="fold,day,pupil")
 
 
 def test_split_as_a_column_says(path, tmp_path):

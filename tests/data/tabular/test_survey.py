@@ -33,7 +33,11 @@ def spoiled(name, values):
         (visits(), {"missing": "guess"}, "missing must be one of impute, drop, refuse, got 'guess'"),
         (visits(), {"max_categories": 1}, "max_categories must be at least 2"),
         (visits(), {"dates": {"age": "dd/mm"}}, "must be like %d/%m/%Y"),
-        (visits(), {"time_column": "age", "group_column": "sex"}, "time_column and group_column are different ways"),
+        (
+            visits(),
+            {"time_column": "age", "together_column": "sex"},
+            "time_column and together_column are different ways",
+        ),
         (visits(), {"time_column": "sex"}, "time column 'sex' holds neither dates nor numbers"),
         (visits(), {"split_column": "sex"}, "split column 'sex' has the values 'f', 'm', 'x': it may say train, valid"),
         (

@@ -67,8 +67,8 @@ def parts_of(found: Survey, rows: np.ndarray, owner: np.ndarray) -> Parts | None
     options, names = found.options, found.names
     if options.split_column is not None:
         return told_parts(found, rows, owner)
-    if options.group_column is not None:
-        group = found.text_column(options.group_column, "group")
+    if options.together_column is not None:
+        group = found.text_column(options.together_column, "together")
         if group is None:
             return None
         groups = len(group.levels)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from majorant.data.tabular.encoding import CategoryColumn, DateColumn, Encoding, NumberColumn
 from majorant.data.tabular.options import TableOptions, unknown_columns
-from majorant.data.tabular.problems import Problem, TableError
+from majorant.data.tabular.problems import Problem, TableError, unknown_column
 from majorant.data.tabular.reading import header_of, paths_of, read_source
 from majorant.data.tabular.survey import Survey
 from majorant.data.tabular.table import prepare
@@ -87,11 +88,16 @@ def inspect_table(source: Any, **options: Any) -> TableReport:
     )
 
 
-def check_header(source: Any, **options: Any) -> None:
-    """Refuses files that lack a column which the options name, without reading more than their beginnings."""
+def check_header(source: Any, also: Sequence[str] = (), **options: Any) -> None:
+    """Refuses files that lack a column which the options name, without reading more than their beginnings.
+
+    ``also`` are further columns that must be there.
+    """
     settings = TableOptions(**options)
     for path in paths_of(source):
-        problems = unknown_columns(settings, header_of(path))
+        header = header_of(path)
+        problems = unknown_columns(settings, header)
+        problems += [unknown_column(name, header) for name in also if name not in header]
         if problems:
             raise TableError(str(path), problems)
 
@@ -123,7 +129,7 @@ def column_reports(found: Survey, encoding: Encoding | None) -> list[ColumnRepor
     roles = {
         options.client_column: "client",
         options.label_column: "label",
-        options.group_column: "group",
+        options.together_column: "unit",
         options.split_column: "split",
     }
     reports = []

@@ -33,7 +33,7 @@ class TableOptions:
     min_samples: int = 0
     split: Sequence[float] = (0.6, 0.2, 0.2)
     time_column: str | None = None
-    group_column: str | None = None
+    together_column: str | None = None
     split_column: str | None = None
     scale_target: bool = True
     unseen: float = 0.0
@@ -59,7 +59,7 @@ class TableOptions:
     @property
     def splitting(self) -> list[str]:
         """The columns that the split goes by, by the names of their options."""
-        return [name for name in ("time_column", "group_column", "split_column") if getattr(self, name) is not None]
+        return [name for name in ("time_column", "together_column", "split_column") if getattr(self, name) is not None]
 
     def named(self, columns: Sequence[str]) -> list[str]:
         """All columns that are spoken of."""

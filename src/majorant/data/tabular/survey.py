@@ -134,7 +134,7 @@ def look_at_features(found: Survey) -> None:
     """The kinds of all columns without another role."""
     options, source = found.options, found.source
     drop, categorical = (listed(each, source.names) for each in (options.drop, options.categorical))
-    taken = {options.client_column, options.label_column, options.group_column, options.split_column}
+    taken = {options.client_column, options.label_column, options.together_column, options.split_column}
     found.left_out |= dict.fromkeys(drop, "dropped, as asked")
     for name in source.names:
         if name in taken or name in drop:

@@ -34,7 +34,7 @@ def from_table(
     min_samples: int = 0,
     split: Sequence[float] = (0.6, 0.2, 0.2),
     time_column: str | None = None,
-    group_column: str | None = None,
+    together_column: str | None = None,
     split_column: str | None = None,
     scale_target: bool = True,
     unseen: float = 0.0,
@@ -49,10 +49,10 @@ def from_table(
     (leaves rows out) or "refuse"; ``missing_values`` are further texts that mark a missing value. Of more than
     ``max_categories`` categories the rare ones are pooled. Clients with fewer than ``min_samples`` rows are left out.
 
-    ``split`` are the shares of train, validation and test: at random, in the order of ``time_column``, or in whole
-    groups of ``group_column``; ``split_column`` names the part of every row instead. Targets of regression are brought
-    to mean 0 and scale 1 if ``scale_target``; models predict in original units. Without a ``label_column`` all labels
-    are 0: for mixtures, clusters and factorizations.
+    ``split`` are the shares of train, validation and test: at random, in the order of ``time_column``, or so that rows
+    with the same value in ``together_column`` stay together; ``split_column`` names the part of every row instead.
+    Targets of regression are brought to mean 0 and scale 1 if ``scale_target``; models predict in original units.
+    Without a ``label_column`` all labels are 0: for mixtures, clusters and factorizations.
 
     Returns the data and the encoding, which ``encode_table`` needs for another file. Raises `TableError`, with all
     problems of the table, and warns with `TableNotice` of what its owner should know.
@@ -123,7 +123,7 @@ def federated(found: Survey, encoding: Encoding) -> FederatedData:
 
     def part(rows: np.ndarray, offsets: np.ndarray) -> Ragged:
         columns = [column.take(rows) for column in found.columns]
-        return Ragged(features_of(encoding, columns, found.source, rows), y[rows], offsets)
+        return Ragged(features_of(encoding, columns, found.source, rows), y[rows], offsets, rows)
 
     train, validation, test = (part(*each) for each in found.parts)
     title = found.source.title

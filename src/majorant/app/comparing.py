@@ -1,0 +1,59 @@
+"""Comparisons in folders: a run folder per method, and ``summary.json`` with the verdict on all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from majorant.app.config import RunConfig
+from majorant.app.files import atomic_write_text, strict_json
+
+if TYPE_CHECKING:
+    from majorant.engines.run import Run
+
+METHODS = ("local", "fedavg", "fedavg+", "fedem", "pfedme", "clustered")  # where none are named
+MANY_GROUPS = 20
+
+
+def group_values(config: RunConfig) -> tuple[str, np.ndarray] | None:
+    """The column whose groups are compared, with the values of all rows of the table; None where none is asked for."""
+    if config.group_column is None:
+        return None
+    from majorant.data.tabular.reading import read_source
+    from majorant.data.tabular.table import names_in
+
+    values = names_in(read_source(config.data), config.group_column, "group")
+    if (groups := len(np.unique(values))) > MANY_GROUPS:
+        raise ValueError(
+            f"group_column {config.group_column!r} has {groups} different values, and groups to compare are at most"
+            f" {MANY_GROUPS}: make a column with fewer; rows that belong together in a split are those of"
+            " together_column"
+        )
+    return config.group_column, values
+
+
+def write_verdict(
+    folder: Path,
+    runs: Mapping[str, Run | None],
+    folders: Mapping[str, str],
+    groups: tuple[str, np.ndarray] | None = None,
+) -> dict[str, Any] | None:
+    """Judges the runs of a comparison, writes ``summary.json`` and returns its record.
+
+    ``folders`` are the names of the run folders; a run that is None diverged as a whole. Runs without predictions, of
+    problems without labels, have no verdict: None.
+    """
+    finished = [run for run in runs.values() if run is not None]
+    if any(run.metric == "objective" for run in finished) or not len(finished[0].data.test.y):
+        return None
+    from majorant.app.verdict import judge
+
+    record = judge(runs, groups)
+    for name, about in record["methods"].items():
+        about["folder"] = folders[name]
+    text = strict_json(record, indent=2)
+    atomic_write_text(folder / "summary.json", text + "\n")
+    return record

@@ -1,0 +1,432 @@
+"""The verdict of a comparison: is collaboration worth it, by which method, for whom, and how sure is that?
+
+Everything follows from what the methods' personal models predict for the test rows of the clients that trained. Each
+method is paired with training alone on the same rows (`metrics.intervals`). The best method is the one with the best
+score on the validation rows, which are not those that it is judged by; where there are none, it is chosen on the test
+rows, and its interval is widened for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from majorant.app.wording import sentences
+from majorant.engines.predictions import predictions
+from majorant.engines.run import Run
+from majorant.metrics.headline import BOUNDED, Headline, Parts, all_scores, choose_headline, parts_of
+from majorant.metrics.intervals import (
+    LEAST_ROWS,
+    Design,
+    Estimate,
+    Paired,
+    by_client,
+    discoveries,
+    overall,
+    rows_tested,
+)
+from majorant.metrics.scores import bottom_decile
+
+ALONE = "local"
+TRIVIAL = "the trivial model"
+GROSS = 100  # a training error (squared) so many times that of the mean of all targets is divergence
+
+
+@dataclass
+class Rows:
+    """The test or validation rows of the clients that trained, in one split."""
+
+    y: np.ndarray
+    owner: np.ndarray
+    rows: np.ndarray
+    predicted: dict[str, np.ndarray] = field(default_factory=dict)  # of each method
+
+    def kept(self, mask: np.ndarray) -> Rows:
+        """Some of them."""
+        predicted = {name: p[mask] for name, p in self.predicted.items()}
+        return Rows(self.y[mask], self.owner[mask], self.rows[mask], predicted)
+
+
+@dataclass
+class Comparison:
+    """What the runs of several methods on the same data say, ready to be judged."""
+
+    names: tuple[str, ...]  # of the clients that trained
+    classes: int
+    sizes: dict[str, np.ndarray]  # (clients,) training and test rows
+    headline: Headline
+    design: Design
+    test: list[Rows]  # of each split
+    validation: list[Rows]
+    diverged: dict[str, np.ndarray]  # method: (clients,)
+    megabytes: dict[str, float]
+    seconds: dict[str, float]
+
+    @property
+    def methods(self) -> list[str]:
+        """Those that left models."""
+        return [name for name in self.diverged if name in self.test[0].predicted]
+
+
+def compared(runs: Mapping[str, Run | None]) -> Comparison:
+    """Collects what runs predict; None is a method whose training diverged as a whole."""
+    finished = {name: run for name, run in runs.items() if run is not None}
+    if not finished:
+        raise ValueError("there are no finished runs to compare")
+    first = next(iter(finished.values()))
+    sets, seen = first.data_sets, ~first.data.unseen
+    parts = ("validation", "test") if len(first.data.validation.y) else ("test",)
+    rows = {part: [rows_of(data, part) for data in sets] for part in parts}
+    diverged = {name: np.ones(int(seen.sum()), bool) for name in runs}
+    for name, run in finished.items():
+        refuse_other_data(name, run, first)
+        diverged[name] = np.zeros(int(seen.sum()), bool)
+        for split, found in enumerate(predictions(run, parts)):
+            diverged[name] |= diverged_clients(run, split)[seen]
+            for part in parts:
+                trained = np.repeat(seen, getattr(sets[split], part).sizes)
+                predicted = found[part][trained]
+                here = rows[part][split]
+                wrong = ~np.isfinite(predicted.reshape(len(predicted), -1)).all(axis=1)
+                diverged[name][here.owner[wrong]] = True
+                here.predicted[name] = np.nan_to_num(predicted, nan=0.0, posinf=1e30, neginf=-1e30)
+    for split, data in enumerate(sets):
+        for part in parts:
+            rows[part][split].predicted[TRIVIAL] = trivial_predictions(data, rows[part][split].owner)
+    redrawn = len(sets) > 1 and any(each is not sets[0] for each in sets)
+    train, test = (float(len(getattr(first.data, part).y)) for part in ("train", "test"))
+    labels = first.data.train.y[np.repeat(seen, first.data.train.sizes)]
+    sent = lambda run: sum(run.communication[0][key] for key in ("bytes_up", "bytes_down")) / 1e6
+    return Comparison(
+        names=tuple(name for name, in_training in zip(first.data.names, seen, strict=True) if in_training),
+        classes=len(first.data.classes),
+        sizes={part: getattr(first.data, part).sizes[seen] for part in ("train", "test")},
+        headline=choose_headline(labels, len(first.data.classes)),
+        design=Design(train / (train + test), test / (train + test), redrawn),
+        test=rows["test"],
+        validation=rows.get("validation", []),
+        diverged=diverged,
+        megabytes={name: sent(run) for name, run in finished.items()},
+        seconds={name: float(sum(run.seconds.values())) for name, run in finished.items()},
+    )
+
+
+def refuse_other_data(name: str, run: Run, first: Run) -> None:
+    """Runs that are compared saw the same rows."""
+    same = len(run) == len(first) and all(
+        one is two or (np.array_equal(one.test.y, two.test.y) and np.array_equal(one.test.x, two.test.x))
+        for one, two in zip(run.data_sets, first.data_sets, strict=True)
+    )
+    if not same:
+        raise ValueError(f"{name} ran on other data or other splits: compare runs on the same")
+
+
+def rows_of(data: Any, part: str) -> Rows:
+    """The rows of a part without predictions; clients are numbered among those that trained."""
+    ragged, seen = getattr(data, part), ~data.unseen
+    owner = np.repeat(np.arange(data.clients), ragged.sizes)
+    mask = seen[owner]
+    y = ragged.y[mask] if data.classes else np.asarray(data.label_values(ragged.y[mask]), np.float64)
+    numbers = len(data.train.y) + np.arange(len(owner)) if ragged.rows is None else ragged.rows  # as `redrawn` counts
+    return Rows(y, (np.cumsum(seen) - 1)[owner[mask]], numbers[mask])
+
+
+def trivial_predictions(data: Any, owner: np.ndarray) -> np.ndarray:
+    """What each client would predict without features: the shares of its training labels, or their mean."""
+    found: list[Any] = []
+    for client in np.flatnonzero(~data.unseen):
+        y = data.train.client(int(client))[1]
+        y = data.train.y if len(y) == 0 else y
+        if data.classes:
+            found.append(np.bincount(y, minlength=len(data.classes)) / len(y))
+        else:
+            found.append(np.mean(np.asarray(data.label_values(y), np.float64)))
+    return np.array(found)[owner]
+
+
+def diverged_clients(run: Run, split: int) -> np.ndarray:
+    """Clients whose training loss is not finite or, in regression, beyond all that is reasonable."""
+    loss = run.scores[split].values.get("train_loss")
+    data = run.data_sets[split]
+    if loss is None:
+        return np.zeros(data.clients, bool)
+    wrong = ~np.isfinite(loss)
+    if not data.classes:  # half squared errors, in the units of training
+        y = data.train.y.astype(np.float64)
+        owner = np.repeat(np.arange(data.clients), data.train.sizes)
+        count = np.maximum(data.train.sizes, 1)
+        away = np.bincount(owner, (y - y.mean()) ** 2, minlength=data.clients) / count
+        wrong |= 2 * np.nan_to_num(loss, nan=np.inf) > GROSS * (away + y.var())
+    return wrong & (data.train.sizes > 0)
+
+
+@dataclass
+class Judge:
+    """Judges a comparison: scores, gains and intervals, each computed once."""
+
+    about: Comparison
+    parts: dict[str, list[Parts]] = field(default_factory=dict)  # of test rows, a list over splits
+
+    def __post_init__(self) -> None:
+        clients = len(self.about.names)
+        for name in [*self.about.methods, TRIVIAL]:
+            self.parts[name] = [
+                parts_of(self.about.headline.name, r.y, r.predicted[name], r.owner, clients) for r in self.about.test
+            ]
+
+    @property
+    def sign(self) -> int:
+        """1 where larger scores are better."""
+        return 1 if self.about.headline.higher_is_better else -1
+
+    @property
+    def bounded(self) -> bool:
+        """Whether scores lie between 0 and 1."""
+        return self.about.headline.name in BOUNDED
+
+    def clean(self, name: str) -> bool:
+        """Whether a method diverged on no client."""
+        return not self.about.diverged.get(name, np.zeros(1, bool)).any()
+
+    def score(self, name: str) -> float:
+        """The mean over splits of the score of all clients."""
+        return float(np.mean([part.value for part in self.parts[name]]))
+
+    def client_scores(self, name: str) -> np.ndarray:
+        """The mean over splits of each client's score, NaN where it is never defined."""
+        each = np.stack([part.clients for part in self.parts[name]])
+        defined = (~np.isnan(each)).sum(axis=0)
+        return np.where(defined > 0, np.nansum(each, axis=0) / np.maximum(defined, 1), np.nan)
+
+    def paired(self, name: str, over: str | None, without: np.ndarray | None = None) -> list[Paired]:
+        """A method's gain over another, or its own score (``over`` None), in each split, ``without`` some clients."""
+        if without is not None and without.any():
+            kept = [r.kept(~without[r.owner]) for r in self.about.test]
+            names = [name] if over is None else [name, over]
+            clients = len(self.about.names)
+            found = {
+                n: [parts_of(self.about.headline.name, r.y, r.predicted[n], r.owner, clients) for r in kept]
+                for n in names
+            }
+        else:
+            kept, found = self.about.test, self.parts
+        pairs = []
+        for split, rows in enumerate(kept):
+            mine = found[name][split]
+            if over is not None:
+                mine = mine.over(found[over][split], self.sign)
+            rare = rarer_class(rows.y, rows.owner, len(self.about.names)) if self.about.headline.name == "auc" else None
+            pairs.append(Paired(mine.value, mine.clients, rows.rows, rows.owner, mine.whole, mine.own, rare))
+        return pairs
+
+    def gain(self, name: str, over: str | None, without: np.ndarray | None = None) -> Estimate:
+        """The gain of all clients together, with its error."""
+        return overall(self.paired(name, over, without), self.about.design, bounded=self.bounded)
+
+    def chosen(self, candidates: Sequence[str]) -> str | None:
+        """The method with the best score on validation rows; on test rows where there are none."""
+        rows = self.about.validation or self.about.test
+        clients, metric = len(self.about.names), self.about.headline.name
+        scores = {
+            name: self.sign * np.mean([parts_of(metric, r.y, r.predicted[name], r.owner, clients).value for r in rows])
+            for name in candidates
+        }
+        known = {name: value for name, value in scores.items() if not np.isnan(value)}
+        return max(known, key=known.__getitem__) if known else None
+
+    def level(self, candidates: int) -> float:
+        """The level of the best method's interval: 95 %, and more where it was chosen on the same rows."""
+        return 0.95 if self.about.validation else 1 - 0.05 / max(1, candidates)
+
+
+class Judgement(dict[str, Any]):
+    """The record of a comparison, which prints the verdict in words."""
+
+    def __str__(self) -> str:
+        return "\n".join(self["verdict"]["sentences"])
+
+    __repr__ = __str__
+
+
+def judge(runs: Mapping[str, Run | None], groups: tuple[str, np.ndarray] | None = None) -> Judgement:
+    """The verdict on runs of several methods on the same data, one of them ``local``: who gains, by which, how sure?
+
+    Runs on several splits, ``simulate(algorithm, [data, data.redrawn(1), …])``, are judged on all of them. ``groups``
+    is a column for fairness: its name, and the values of all rows of the table. The result is the record that the
+    command line writes as ``summary.json``, and prints the conclusion.
+
+    >>> import majorant as mj
+    >>> data = mj.data.synthetic_mixture(clients=4, dimension=3, seed=0)
+    >>> model = mj.models.linear(data)
+    >>> found = judge({m.name: mj.simulate(m, data, rounds=2) for m in (mj.local(model), mj.fedavg(model))})
+    >>> found["verdict"]["best"], found["verdict"]["over"], found["metric"]
+    ('fedavg', 'local', 'accuracy')
+    """
+    return judged(compared(runs), groups)
+
+
+def judged(about: Comparison, groups: tuple[str, np.ndarray] | None = None) -> Judgement:
+    """The record of a comparison."""
+    found = Judge(about)
+    alone = next((name for name in about.methods if name.partition(":")[0] == ALONE), None)
+    candidates = [name for name in about.methods if name != alone and found.clean(name)]
+    best = found.chosen(candidates)
+    record = Judgement(
+        metric=about.headline.name,
+        why=about.headline.why,
+        higher_is_better=about.headline.higher_is_better,
+        splits=len(about.test),
+        redrawn=about.design.redrawn,
+    )
+    clients = client_records(found, best, alone, len(candidates))
+    small = [each["name"] for each in clients if each.pop("small")]
+    record["methods"] = {name: method_record(found, name, small, groups) for name in about.methods}
+    record["clients"] = clients
+    record["verdict"] = verdict_of(found, best, alone, candidates, clients, small)
+    record["verdict"]["sentences"] = sentences(record)
+    return record
+
+
+def method_record(
+    found: Judge, name: str, small: Sequence[str], groups: tuple[str, np.ndarray] | None
+) -> dict[str, Any]:
+    """The numbers of one method."""
+    about, each = found.about, found.client_scores(name)
+    enough = ~np.isin(np.array(about.names, object), np.array([*small, None], object)) & ~np.isnan(each)
+    clean = found.clean(name)
+    low, high = found.gain(name, None).interval()
+    if found.bounded:
+        low, high = np.clip([low, high], 0, 1)
+    scores = [all_scores(r.y, r.predicted[name], r.owner, about.classes) for r in about.test]
+    value = found.score(name)
+    record: dict[str, Any] = {
+        "mean": value if clean else None,
+        "interval": [float(low), float(high)] if clean and not np.isnan(low) else None,
+        "std_over_splits": float(np.std([p.value for p in found.parts[name]], ddof=1)) if len(about.test) > 1 else None,
+        "bottom_decile": bottom_decile(each[enough], larger_is_better=found.sign > 0) if clean else None,
+        "std": float(np.nanstd(each)) if clean else None,
+        "scores": {k: float(np.mean([s[k] for s in scores])) if clean else None for k in scores[0]},
+        "diverged": names_where(about, about.diverged[name]),
+        "megabytes": about.megabytes[name],
+        "seconds": about.seconds[name],
+    }
+    if groups is not None:
+        record["gaps"] = gaps(found, name, groups)
+    return record
+
+
+def gaps(found: Judge, name: str, groups: tuple[str, np.ndarray]) -> dict[str, Any]:
+    """The score of a method on the rows of each group, and the gap between the best and the worst of them."""
+    about, (column, values) = found.about, groups
+    clients, metric = len(about.names), about.headline.name
+    each: dict[str, Any] = {}
+    for value in np.unique(values):
+        kept = [r.kept(values[r.rows] == value) for r in about.test]
+        count = len(np.unique(np.concatenate([r.rows for r in kept])))
+        scores = [parts_of(metric, r.y, r.predicted[name], r.owner, clients).value for r in kept if len(r.y)]
+        defined = [score for score in scores if not np.isnan(score)]
+        each[str(value)] = {"rows": count, "score": float(np.mean(defined)) if defined and count else None}
+    known = [g["score"] for g in each.values() if g["score"] is not None and g["rows"] >= LEAST_ROWS]
+    return {"column": column, "groups": each, "gap": max(known) - min(known) if len(known) > 1 else None}
+
+
+def client_records(found: Judge, best: str | None, alone: str | None, candidates: int) -> list[dict[str, Any]]:
+    """What each client has of the comparison."""
+    about, nothing = found.about, np.full(len(found.about.names), np.nan)
+    scores = {name: found.client_scores(name) for name in [*about.methods, TRIVIAL]}
+    small = rows_tested(found.paired(TRIVIAL, None)) < LEAST_ROWS
+    gain, low, high = nothing, nothing, nothing
+    certain = np.zeros(len(nothing), bool)
+    broken = np.zeros(len(nothing), bool)
+    if best is not None and alone is not None:
+        broken = about.diverged[best] | about.diverged[alone]
+        estimate = by_client(found.paired(best, alone), about.design, bounded=found.bounded)
+        p = np.where(small | broken, np.nan, estimate.p_value())
+        certain, level = discoveries(p, 1 - found.level(candidates))
+        gain, (low, high) = np.where(broken, np.nan, estimate.gain), estimate.interval(level)
+    records = []
+    for c, name in enumerate(about.names):
+        known = not (np.isnan(gain[c]) or np.isnan(low[c]))
+        word = "gains" if certain[c] and gain[c] > 0 else "loses" if certain[c] else "unclear"
+        records.append(
+            {
+                "name": name,
+                "train": int(about.sizes["train"][c]),
+                "test": int(about.sizes["test"][c]),
+                "scores": {m: finite(scores[m][c]) if not about.diverged[m][c] else None for m in about.methods},
+                "trivial": finite(scores[TRIVIAL][c]),
+                "gain": finite(gain[c]),
+                "interval": [float(low[c]), float(high[c])] if known and not small[c] else None,
+                "verdict": "diverged" if broken[c] else word,
+                "small": bool(small[c]),
+            }
+        )
+    return records
+
+
+def verdict_of(
+    found: Judge,
+    best: str | None,
+    alone: str | None,
+    candidates: Sequence[str],
+    clients: list[dict[str, Any]],
+    small: list[str],
+) -> dict[str, Any]:
+    """The conclusion in numbers."""
+    about = found.about
+    named = lambda word: [each["name"] for each in clients if each["verdict"] == word]
+    record: dict[str, Any] = {"best": best, "over": alone, "worth_it": "unclear", "gain": None, "interval": None}
+    trivial = trivial_record(found, [*candidates, *([alone] if alone and found.clean(alone) else [])])
+    if best is not None and alone is not None:
+        estimate = found.gain(best, alone, without=about.diverged[alone])
+        if not np.isnan(estimate.gain):
+            low, high = (float(each) for each in estimate.interval(found.level(len(candidates))))
+            yes = low > 0 and trivial["beaten"]
+            record |= {"gain": float(estimate.gain), "interval": [low, high]}
+            record["worth_it"] = "yes" if yes else "no" if high < 0 else "unclear"
+    return record | {
+        "gain_clients": named("gains"),
+        "lose_clients": named("loses"),
+        "unclear_clients": len(named("unclear")),
+        "trivial": trivial,
+        "small_clients": small,
+        "diverged": {name: names_where(about, mask) for name, mask in about.diverged.items() if mask.any()},
+        "megabytes": about.megabytes.get(best) if best is not None else None,
+        "chosen_on": "validation" if about.validation else "test",
+        "level": 0.95,
+    }
+
+
+def trivial_record(found: Judge, candidates: Sequence[str]) -> dict[str, Any]:
+    """How far the best of all methods, training alone included, is above the model that knows no features."""
+    name = "majority class" if found.about.classes else "mean of the training targets"
+    record: dict[str, Any] = {"name": name, "score": finite(found.score(TRIVIAL)), "beaten": False}
+    best = found.chosen(candidates)
+    if best is None:
+        return record | {"by": None, "gain": None, "interval": None}
+    estimate = found.gain(best, TRIVIAL)
+    low, high = (float(each) for each in estimate.interval(found.level(len(candidates))))
+    return record | {"beaten": low > 0, "by": best, "gain": finite(estimate.gain), "interval": [low, high]}
+
+
+def rarer_class(y: np.ndarray, owner: np.ndarray, clients: int) -> np.ndarray:
+    """Which rows are of the class that is rarer at their client.
+
+    >>> rarer_class(np.array([0, 0, 1, 1, 1, 0]), np.array([0, 0, 0, 1, 1, 1]), 2).tolist()
+    [False, False, True, False, False, True]
+    """
+    ones, count = np.bincount(owner, y, minlength=clients), np.bincount(owner, minlength=clients)
+    return (y == 1) == (2 * ones <= count)[owner]
+
+
+def names_where(about: Comparison, mask: np.ndarray) -> list[str]:
+    """The names of some clients."""
+    return [name for name, chosen in zip(about.names, mask, strict=True) if chosen]
+
+
+def finite(value: Any) -> float | None:
+    """A number, None where it is none."""
+    return float(value) if np.isfinite(value) else None

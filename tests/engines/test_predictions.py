@@ -1,0 +1,36 @@
+"""What clients' models predict for their samples: the scores of a run follow from it."""
+
+import numpy as np
+import pytest
+
+import majorant as mj
+from majorant.engines import population
+from majorant.engines.predictions import predictions
+
+
+def ragged():
+    """Clients of very different sizes, one of them unseen."""
+    rng = np.random.default_rng(0)
+    owner = np.repeat(np.arange(6), [6, 8, 9, 60, 70, 10])
+    x = rng.normal(size=(len(owner), 3))
+    y = (x[:, 0] * np.where(owner % 2, 1, -1) + 0.3 * rng.normal(size=len(owner)) > 0).astype(int)
+    return mj.FederatedData.from_arrays(x, y, owner).with_unseen(0.2)
+
+
+@pytest.mark.parametrize("kind", ["fedem", "gossip"])
+def test_scores_follow_from_predictions(kind, monkeypatch):
+    monkeypatch.setattr(population, "LEAST_SAVED", 0)  # several buckets
+    data = ragged()
+    model = mj.models.linear(data)
+    algorithm = mj.fedem(model, components=2) if kind == "fedem" else mj.fedavg(model)
+    exchange = {"exchange": mj.gossip(mj.topology.ring())} if kind == "gossip" else {}
+    run = mj.simulate(algorithm, [data, data.redrawn(1)], rounds=3, **exchange)
+    for one, found, scores in zip(run.data_sets, predictions(run), run.scores, strict=True):
+        for part in ("validation", "test"):
+            samples, p = getattr(one, part), found[part]
+            right = np.where(np.isnan(p).any(axis=1), np.nan, p.argmax(axis=1) == samples.y)
+            each = [
+                right[begin:end].mean() for begin, end in zip(samples.offsets[:-1], samples.offsets[1:], strict=True)
+            ]
+            assert np.isnan(each).tolist() == one.unseen.tolist()
+            np.testing.assert_allclose(np.array(each)[~one.unseen], scores.values[f"{part}_score"][~one.unseen])

@@ -1,0 +1,94 @@
+"""Intervals of gains: against formulas of one sample, and their coverage where the truth is known."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import binom, ttest_1samp
+
+from majorant.metrics.intervals import Design, Paired, by_client, discoveries, overall, rows_tested
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+ONCE = Design(0.6, 0.2, redrawn=False)
+
+
+def pair(values, owner, rows=None, clients=None):
+    """A gain that is the mean of values."""
+    clients = clients or owner.max() + 1
+    count = np.bincount(owner, minlength=clients)
+    each = np.bincount(owner, values, minlength=clients) / count
+    rows = np.arange(len(values)) if rows is None else rows
+    return Paired(values.mean(), each, rows, owner, values / len(values), values / count[owner])
+
+
+def test_one_client_and_one_split_have_students_interval():
+    values = np.random.default_rng(0).normal(0.3, 1, 12)
+    one = pair(values, np.zeros(12, int))
+    expected = ttest_1samp(values, 0)
+    for found in (overall([one], ONCE, bounded=False), by_client([one], ONCE, bounded=False)):
+        assert np.ravel(found.p_value())[0] == pytest.approx(expected.pvalue)
+        assert np.ravel(found.interval()) == pytest.approx(list(expected.confidence_interval()))
+
+
+def test_differences_between_clients_are_no_noise_and_clients_of_a_row_or_two_are():
+    rng = np.random.default_rng(0)
+    owner = np.repeat([0, 1], 50)
+    noise = rng.normal(0, 0.1, 100)
+    apart, alike = (overall([pair(noise + shift * owner, owner)], ONCE, bounded=False) for shift in (10, 0))
+    assert apart.error == pytest.approx(alike.error)
+    tiny = np.arange(100) // 2
+    assert overall([pair(noise, tiny)], ONCE, bounded=False).error == pytest.approx(0.01, rel=0.2)
+
+
+def test_a_row_that_is_tested_again_is_no_new_row():
+    values, owner = np.random.default_rng(0).normal(size=30), np.arange(30) % 3
+    once, again = pair(values, owner), pair(values, owner)
+    two = overall([once, again], ONCE, bounded=False)
+    assert two.error == pytest.approx(overall([once], ONCE, bounded=False).error)
+    fresh = overall([once, pair(values, owner, rows=np.arange(30, 60))], ONCE, bounded=False)
+    assert fresh.error == pytest.approx(two.error / np.sqrt(2))
+    assert rows_tested([once, again]).tolist() == [10, 10, 10]
+
+
+def test_splits_that_disagree_widen_the_interval_by_what_they_share():
+    values, owner = np.random.default_rng(0).normal(0, 0.01, 60), np.zeros(60, int)
+    splits = [pair(values + shift, owner) for shift in (-1, 0, 1)]
+    seeds = overall(splits, Design(0.6, 0.2, redrawn=False), bounded=False)
+    redrawn = overall(splits, Design(0.6, 0.2, redrawn=True), bounded=False)
+    spread = 2 / 8  # squares of −1, 0 and 1, over two degrees of freedom and the guess's six
+    assert seeds.error == pytest.approx(np.sqrt(spread / 3), rel=0.01)
+    assert redrawn.error == pytest.approx(np.sqrt(spread * (1 / 3 + 1.5)), rel=0.01)
+    assert redrawn.freedom == pytest.approx(8, rel=0.01)
+
+
+def test_agreement_of_all_rows_is_not_certainty():
+    same = pair(np.zeros(6), np.zeros(6, int))
+    low, high = overall([same], ONCE, bounded=True).interval()
+    assert low < -0.3
+    assert high > 0.3
+    won = by_client([pair(np.ones(6), np.zeros(6, int))], ONCE, bounded=True)
+    assert won.p_value()[0] < 0.05
+
+
+def test_discoveries_are_benjamini_and_hochbergs():
+    p = np.array([0.01, 0.04, 0.03, 0.5, np.nan])
+    found, level = discoveries(p)
+    assert found.tolist() == [True, False, False, False, False]  # 0.03 > 2/4 · 0.05
+    assert level == pytest.approx(1 - 0.05 / 4)
+    assert discoveries(np.full(4, 0.04))[0].all()  # the largest is within 4/4 · 0.05
+    assert not discoveries(np.full(3, np.nan))[0].any()
+
+
+@pytest.mark.parametrize(("metric", "splits"), [("accuracy", 1), ("rmse", 3)])
+def test_intervals_cover_what_is_known(metric, splits):
+    """A small version of the benchmark: the counts of tables are those of a coverage of 95 %, or a little beside it."""
+    from benchmarks.verdict_coverage import coverage
+
+    tables = 100
+    found = coverage(metric, 10, 40, splits, tables, differ=0.4)
+    assert binom.ppf(0.001, tables, 0.93) <= tables * found.whole
+    assert found.clients > 0.9
+    assert found.wrongly_named < 0.05
+    assert found.length < {"accuracy": 0.18, "rmse": 0.5}[metric]
