@@ -32,6 +32,7 @@ PAGE_OF = (  # where a method's name is not its page's
     {"fedavg+": "fedavg-plus", "clustered": "clustered-fl"}
     | dict.fromkeys(SOLVERS, "unified-solvers")
     | dict.fromkeys(("afl", "q-ffl", "fedmgda+"), "fair")
+    | dict.fromkeys(("fedper", "fedrep", "fedbn"), "personal-layers")
     | {"gaussian-mixture": "mixtures"}
     | dict.fromkeys(("k-means", "dictionary"), "factorization")
 )

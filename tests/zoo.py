@@ -74,6 +74,10 @@ ZOO: dict[str, Entry] = {
         exchange=lambda: mj.gossip(mj.topology.ring()),
     ),
     "local": Entry(lambda model, local: mj.local(model, local=local)),
+    "ditto": Entry(lambda model, local: mj.ditto(model, mu=0.5, local=local), ("mu", 0.5, 2.0)),
+    "fedper": Entry(lambda model, local: methods.fedper(model, personal=["0.bias"], local=local)),
+    "fedrep": Entry(lambda model, local: methods.fedrep(model, personal=["0.bias"], local=local)),
+    "scaffold": Entry(lambda model, local: methods.scaffold(model, local=local), sends_points=False, forgets=False),
     "clustered": Entry(
         lambda model, local: mj.clustered(
             model, clients=len(SIZES), local=local, tolerance_mean=0.15, tolerance_max=0.01

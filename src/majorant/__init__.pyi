@@ -29,6 +29,7 @@ from .data import FederatedData as FederatedData
 from .engines import Evaluation as Evaluation
 from .engines import Resources as Resources
 from .engines import simulate as simulate
+from .engines import tune as tune
 from .exchange import chain as chain
 from .exchange import channel as channel
 from .exchange import gossip as gossip
@@ -38,6 +39,7 @@ from .exchange import topology as topology
 from .math import steps as steps
 from .methods import apfl as apfl
 from .methods import clustered as clustered
+from .methods import ditto as ditto
 from .methods import fedavg as fedavg
 from .methods import fedavg_plus as fedavg_plus
 from .methods import fedem as fedem

@@ -65,7 +65,7 @@ def test_the_points_of_a_front_are_even() -> None:
         ({"data": "x" * 500, "rounds": "y" * 500}, "^.{0,120}$"),
         ({"round": 3}, "there is no setting 'round'; did you mean 'rounds'?"),
         ({"lr": 3}, r"there is no setting 'lr'; did you mean '\[local\] lr'"),
-        ({"algorithm": "fedavg:lr=1_0"}, "option 'lr' of algorithm 'fedavg' must be a number, got '1_0': numbers are"),
+        ({"algorithm": "fedavg:lr=1_0"}, "option 'lr' of algorithm 'fedavg' must be a number or none, got '1_0'"),
         ({"algorithm": "fedavg:steps=1.5"}, "option 'steps' of algorithm 'fedavg' must be a whole number"),
         ({"algorithm": "fedavg:lr=1,lr=2"}, "^option 'lr' is given twice"),
     ],

@@ -41,6 +41,20 @@ def test_an_unforeseen_error_is_one_line_and_a_file(tmp_path, monkeypatch):
     assert "in broken" in log.read_text()
 
 
+def test_a_failed_download_says_so(tmp_path, monkeypatch):
+    """And not that the run folder cannot be used."""
+    monkeypatch.setenv("MAJORANT_DATA", str(tmp_path))
+
+    def unreachable(*args: object, **kwargs: object) -> None:
+        raise OSError(101, "Network is unreachable")
+
+    monkeypatch.setattr("pooch.retrieve", unreachable)
+    words = refused("run", "fedavg", "--data", "mnist", "--rounds", "1")
+    assert "nor could it be downloaded" in words
+    assert "put the published files under" in words
+    assert "run folder" not in words
+
+
 def test_the_details_lie_in_the_run_folder_where_there_is_one(copied, monkeypatch):
     monkeypatch.setattr("majorant.app.execute.simulate", broken)
     text = " ".join(invoke("run", "--resume", copied, code=70).split())

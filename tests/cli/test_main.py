@@ -132,6 +132,7 @@ def test_lists_name_everything():
 def test_quick_experiments_run(name, words, tmp_path):
     text = invoke("reproduce", name, "--quick", "--seeds", "1", "--out", tmp_path / "e")
     assert words in text
+    assert "its numbers are NOT comparable" in " ".join(text.split())
     assert json.loads((tmp_path / "e" / "results.json").read_text())["quick"] is True
     assert "did you mean" in refused("reproduce", "fedem/table2", "--out", tmp_path / "f")
     assert not (tmp_path / "f").exists()

@@ -62,20 +62,24 @@ def test_the_numbers_are_those_of_the_points(made):
 
 
 def test_points_are_compared_with_a_centralized_solve(made):
-    """A separate minimisation of F over the pooled samples, for one point: gradient descent in NumPy."""
+    """A separate minimisation of F over the pooled samples, for one point: gradient descent in NumPy.
+
+    λ is that of the criterion in units of the loss.
+    """
     from majorant.app.catalogue import datasets
 
-    point = json.loads((made / "front.json").read_text())["points"][-1]
+    record = json.loads((made / "front.json").read_text())
+    point, scale = record["points"][-1], record["scales"]["squared_norm"]
     data, lam = datasets.make(DATA, seed=0), point["lambda"]
     x = np.concatenate([data.train.x, np.ones((len(data.train.x), 1))], axis=1).astype(float)
     each = np.repeat(1 / data.train.sizes / data.clients, data.train.sizes)
     theta = np.zeros(x.shape[1])
     for _ in range(3000):
         said = 1 / (1 + np.exp(-x @ theta))
-        theta -= 0.5 * ((1 - lam) * x.T @ (each * (said - data.train.y)) + lam * theta)
+        theta -= 0.5 * ((1 - lam) * x.T @ (each * (said - data.train.y)) + lam * scale * theta)
     loss = each @ np.logaddexp(0, np.where(data.train.y == 1, -1, 1) * (x @ theta))
-    least = (1 - lam) * loss + lam * (theta @ theta) / 2
-    reached = (1 - lam) * point["loss"] + lam * point["criteria"]["squared_norm"]
+    least = (1 - lam) * loss + lam * scale * (theta @ theta) / 2
+    reached = (1 - lam) * point["loss"] + lam * scale * point["criteria"]["squared_norm"]
     assert 0 <= point["centralized_gap"] < 1e-3
     assert reached / least - 1 == pytest.approx(point["centralized_gap"], abs=1e-6)
 
@@ -325,6 +329,7 @@ def test_several_weights_of_the_criteria_make_one_front(tmp_path, monkeypatch):
     each = ["--criteria-weights", "0.5,0.5", "--criteria-weights", "0.2,0.8"]
     text = invoke("pareto", "--data", DATA, *flags, *each, *SMALL, "--out", tmp_path / "front")
     record = read_front(tmp_path / "front")
+    assert "spread –" in text  # two points
     assert [point.dominated for point in record.points] == [False, True, False]
     assert record.preferences == [(0.5, 0.5), (0.2, 0.8)]
     assert [point.point for point in record.path((0.2, 0.8))] == [0, 2]

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import sklearn
 from sklearn.base import clone
-from sklearn.linear_model import LogisticRegression
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.model_selection import GridSearchCV, GroupKFold, KFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -18,12 +19,16 @@ import zoo
 from majorant.engines import programs
 from majorant.estimators import FedEMClassifier, FedEMRegressor, mixture_training
 from majorant.estimators.base import encode_groups
-from majorant.estimators.step_size import stable_step
+from majorant.solvers.smoothness import stable_step
 
 CLIENTS, ROWS = 12, 60
 KINDS = np.array([[2.0, -1.0, 0.5], [-2.0, 1.0, 0.5]])  # what is true of one kind is nearly the opposite of the other
 
 
+FEW_ROUNDS = pytest.mark.filterwarnings("ignore:FedEMRegressor has not converged")
+
+
+@FEW_ROUNDS
 @pytest.mark.parametrize("estimator", [FedEMClassifier(), FedEMRegressor()], ids=lambda e: type(e).__name__)
 def test_scikit_learns_own_checks(estimator):
     checks = check_estimator(estimator, on_skip=None)
@@ -72,10 +77,12 @@ def test_padded_programs_give_the_simulators_numbers():
     close(estimator.personalize(X[new], y[new]).mixture_weights_[0], expected, atol=1e-3)
 
 
+@FEW_ROUNDS
 def test_without_groups_a_mixture_is_trained_centrally():
     """With all rows in one batch, a round is an E-step, the new weights, and a gradient step on each component."""
     X, y, _ = problem("value")[0]
-    first, second = (FedEMRegressor(2, max_iter=k, batch_size=None, random_state=1).fit(X, y) for k in (1, 2))
+    options = {"batch_size": None, "noise": 1.0, "random_state": 1}
+    first, second = (FedEMRegressor(2, max_iter=k, **options).fit(X, y) for k in (1, 2))
     w, b, (pi,) = first.component_coef_[:, 0], first.component_intercept_[:, 0], first.mixture_weights_
     gap = X @ w.T + b - y[:, None]  # (n, M)
     joint = pi * np.exp(-0.5 * gap**2 + 0.5 * (gap**2).min(axis=1, keepdims=True))
@@ -88,6 +95,7 @@ def test_without_groups_a_mixture_is_trained_centrally():
     np.testing.assert_array_equal(second.predict(X), second.predict(X, groups=np.zeros(len(X))))
 
 
+@FEW_ROUNDS
 def test_large_data_goes_through_the_simulator(monkeypatch):
     """With the same result; what counts as large is made small here."""
     X, y, names = problem("value")[0]
@@ -130,6 +138,36 @@ def test_regression_with_groups():
     found = estimator.component_coef_[:, 0] / 3
     found = found[np.argsort(-found[:, 0])]
     np.testing.assert_allclose(found, KINDS, atol=0.2)
+
+
+def test_targets_may_have_any_unit():
+    """One component is scikit-learn's linear regression, in the units of y; without scaling R² was negative.
+
+    Several components in another unit of y are the same components in that unit.
+    """
+    (X, y, names), _ = problem("value")
+    y = 4000 + 500 * (X @ [2.0, -1.0, 0.5]) + 20 * y
+    truth = LinearRegression().fit(X, y)
+    one = FedEMRegressor(1, batch_size=None, random_state=0).fit(X, y)
+    assert one.score(X, y) == pytest.approx(truth.score(X, y), abs=1e-4)
+    np.testing.assert_allclose(one.component_coef_[0, 0], truth.coef_, rtol=0.01)
+    np.testing.assert_allclose(one.predict(X), Ridge(1e-3).fit(X, y).predict(X), atol=0.01 * y.std())
+    small, large = (FedEMRegressor(2, max_iter=30, random_state=0).fit(X, k * y, names) for k in (1, 1000))
+    np.testing.assert_allclose(large.predict(X, names), 1000 * small.predict(X, names), rtol=1e-3)
+    np.testing.assert_allclose(large.mixture_weights_, small.mixture_weights_, atol=1e-2)
+    np.testing.assert_allclose(
+        large.personalize(X[:40], 1000 * y[:40]).mixture_weights_,
+        small.personalize(X[:40], y[:40]).mixture_weights_,
+        atol=0.05,
+    )
+    assert large.noise_ == pytest.approx(1000 * small.noise_)
+
+
+def test_fits_that_have_not_converged_are_told():
+    X = problem("value")[0][0]
+    skewed = X * [1.0, 1.0, 1000.0]  # the step suits the third feature, and the others hardly move
+    with pytest.warns(ConvergenceWarning, match="has not converged after 20 rounds: .* variance. Standardise"):
+        FedEMRegressor(1, max_iter=20, random_state=0).fit(skewed, X @ [2.0, -1.0, 0.5])
 
 
 def test_unknown_groups_use_the_average_of_the_weights():
@@ -182,6 +220,7 @@ def test_three_classes():
     np.testing.assert_allclose((likely / (likely @ pi)[:, None]).mean(axis=0), 1, atol=1e-3)
 
 
+@FEW_ROUNDS
 def test_the_automatic_step_follows_the_scale():
     X, y, names = problem()[0]
     order = np.argsort(names, kind="stable")

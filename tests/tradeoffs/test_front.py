@@ -21,8 +21,10 @@ from majorant.tradeoffs import criteria
 from majorant.tradeoffs import front as front_module
 from majorant.tradeoffs.chebyshev import State
 from majorant.tradeoffs.choice import held_out
+from majorant.tradeoffs.dominance import front_of
 from majorant.tradeoffs.front import Front, between
 from majorant.tradeoffs.judge import WORST, Judge, Point, Setting
+from majorant.tradeoffs.scaling import as_is, scaled_to_loss
 
 DATA = zoo.training()
 MODEL = mj.models.linear(DATA)
@@ -139,6 +141,7 @@ def test_the_knee_and_the_spread():
         (lambda: mj.pareto_front(DATA, MODEL, criteria.l1()), "in this order, got FederatedData and Model"),
         (lambda: mj.pareto_front(MODEL, DATA, criteria.criterion(lambda p: jnp.nan)), "is nan at the initial"),
         (lambda: mj.pareto_front(MODEL, DATA, criteria.l1(), refine=-1), "refine"),
+        (lambda: mj.pareto_front(MODEL, DATA, criteria.l1(), scale="norm"), "scale must be one of loss, none"),
         (lambda: mj.pareto_front(MODEL, DATA, [criteria.l1()] * 2, criteria_weights=[0.5, 0.1]), "sum to 1"),
         (lambda: mj.pareto_front(MODEL, DATA, TWO, criteria_weights=[[0.5, 0.5], [1.0]]), "2 criteria but 1 weights"),
         (lambda: mj.pareto_front(MODEL, DATA, TWO, criteria_weights=[]), "is empty"),
@@ -163,7 +166,7 @@ def test_a_front_of_models(monkeypatch):
     """
     calls = []
     monkeypatch.setattr(front_module, "simulate", lambda *a, **k: calls.append(k) or mj.simulate(*a, **k))
-    options = {"rounds": 120, "local": ONE_STEP, "ramp": 0.3}
+    options = {"rounds": 120, "local": ONE_STEP, "ramp": 0.3, "scale": "none"}
     front = mj.pareto_front(MODEL, DATA, criteria.squared_norm(), weights=[0.9, 0.1, 0.3], refine=3, **options)
     assert len(front) == 6
     assert not front.dominated
@@ -202,7 +205,7 @@ def test_several_weights_of_the_criteria_are_one_program_and_the_fronts_of_each(
     """
     calls = []
     monkeypatch.setattr(front_module, "simulate", lambda *a, **k: calls.append(k) or mj.simulate(*a, **k))
-    options = {"weights": [0, 0.05, 0.3], "rounds": 10, "refine": 2, "local": ONE_STEP}
+    options = {"weights": [0, 0.05, 0.3], "rounds": 10, "refine": 2, "local": ONE_STEP, "scale": "none"}
     vectors = [(0.8, 0.2), (0.1, 0.9)]
     together = mj.pareto_front(MODEL, DATA, TWO, criteria_weights=vectors, **options)
     assert [len(call["seeds"]) for call in calls] == [5, 4]
@@ -220,7 +223,8 @@ def test_several_weights_of_the_criteria_are_one_program_and_the_fronts_of_each(
 
 def test_preferences_reach_the_middle_of_a_concave_front_which_weighted_sums_do_not():
     model, data, other = two_bumps()
-    options = {"weights": [0.4, 0.6], "rounds": 500, "local": mj.local_sgd(0.05, steps=1, batch_size=None)}
+    local = mj.local_sgd(0.05, steps=1, batch_size=None)
+    options = {"weights": [0.4, 0.6], "rounds": 500, "local": local, "scale": "none"}
     bent = mj.pareto_front(model, data, other, scalarization="chebyshev", **options)
     for point in bent:  # (1 − λ) f₁ = λ f₂, but for the smoothing
         np.testing.assert_allclose(point.values, on_front(preferred(1 - point.weight)), atol=0.03)
@@ -303,6 +307,49 @@ def test_what_is_deployed_and_held_out():
     assert held.accuracy == pytest.approx(float((MODEL.predict(params, x).argmax(axis=1) == y).mean()))
 
 
+def test_models_that_are_the_same_are_one_point_of_the_front():
+    """As where every λ gives the zero model: a front of two points, whose spread is not known."""
+    values = [[0.1, 4.0], [0.7, 0.0], [0.7, 0.0], [0.9, 0.0], [0.7, 0.0]]
+    assert front_of(values).tolist() == [True, True, False, False, False]
+    front = small_front()
+    assert np.isfinite(front.spread())
+    assert np.isnan(Front(MODEL, front.points[:2], ()).spread())
+
+
+def test_scales_make_the_knee_of_a_convex_front_half_way():
+    """On loss = (1 − s)², S = s²: of the chord from (S, loss) = (1, 0) to (0, 1) the slope is −1, so c = 1.
+
+    In other units of S the same λ train the same model: (1 − λ) (1 − s)² + λ c k s² is least at s = 1 − λ.
+    """
+    point = lambda loss, value: small_front()[0]._replace(loss=loss, criteria={"l1": value})
+    for unit in (1.0, 500.0):
+        (scale,) = scaled_to_loss(point(1.0, 7.0), point(0.0, unit))
+        assert scale * unit == pytest.approx(1.0)
+        for weight in (0.2, 0.5, 0.8):
+            used = as_is(Setting(weight, (1.0,)), (scale,)).weight
+            least = (1 - used) / (1 - used + used * unit)
+            assert least == pytest.approx(1 - weight)
+    assert scaled_to_loss(point(1.0, 7.0), point(2.0, 3.0)) == (1.0,)  # the loss did not fall
+    assert scaled_to_loss(point(1.0, 7.0), point(0.5, 0.0)) == (1.0,)  # the criterion is met
+    assert scaled_to_loss(point(1.0, 7.0), point(np.nan, np.inf)) == (1.0,)
+    assert as_is(Setting(0.0, (0.5, 0.5)), (3.0, 4.0)) == Setting(0.0, (0.5, 0.5))
+
+
+def test_a_front_does_not_depend_on_the_units_of_a_criterion(monkeypatch):
+    """Nor does λ = 0 train twice; with criteria as they are, the larger unit leaves nothing but zeros."""
+    calls = []
+    monkeypatch.setattr(front_module, "simulate", lambda *a, **k: calls.append(k) or mj.simulate(*a, **k))
+    options = {"weights": [0.0, 0.1, 0.3], "rounds": 40, "local": ONE_STEP}
+    one, other = (mj.pareto_front(MODEL, DATA, criteria.l1(unit), **options) for unit in (1.0, 200.0))
+    assert [len(call["seeds"]) for call in calls] == [1, 2] * 2
+    assert [p.weight for p in one] == [p.weight for p in other] == [0.0, 0.1, 0.3]
+    assert one.scales[0] == pytest.approx(200 * other.scales[0], rel=1e-4)
+    assert calls[3]["hyper"]["lambda"][0] < 0.01
+    for a, b in zip(one, other, strict=True):
+        jax.tree.map(lambda p, q: np.testing.assert_allclose(p, q, atol=1e-4), a.params, b.params)
+        assert a.norm > 0
+
+
 def test_new_weights_go_into_the_widest_gaps():
     """Normalised, the gaps are 0.79 and 0.66: the first, the second, then a half of the first."""
     points = small_front().points
@@ -338,6 +385,13 @@ def test_models_that_diverged_are_named():
     stiff, local = mj.criteria.squared_norm(1000.0), mj.local_sgd(0.1, steps=1, batch_size=None)
     with pytest.warns(front_module.DivergedWarning, match=r"diverged for λ = 0\.5, 0\.8: lower"):
         front = mj.pareto_front(
-            mj.models.linear(data), data, stiff, weights=[0.0, 0.5, 0.8], rounds=60, ramp=0.0, local=local
+            mj.models.linear(data),
+            data,
+            stiff,
+            weights=[0.0, 0.5, 0.8],
+            rounds=60,
+            ramp=0.0,
+            scale="none",
+            local=local,
         )
     assert [point.weight for point in front.dominated] == [0.5, 0.8]

@@ -149,8 +149,9 @@ class Checkpoint:
 
 
 def states_of(snapshot: Snapshot) -> dict[str, Any]:
-    """What server and clients hold, and what the channel keeps on clients."""
-    return {"server": snapshot.server, "clients": snapshot.clients, "memory": snapshot.memory}
+    """What server and clients hold, what the channel keeps on clients, and with patience the best of these so far."""
+    found = {"server": snapshot.server, "clients": snapshot.clients, "memory": snapshot.memory}
+    return found | ({"best": snapshot.best} if snapshot.best else {})
 
 
 def lines_of(snapshot: Snapshot) -> list[dict[str, Any]]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from majorant.app import catalogue
+from majorant.app._kinds import fit
 from majorant.app.config import LocalConfig, RunConfig
 from majorant.app.names import parse
 from majorant.app.table_settings import OF_TABLES
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
     from majorant.exchange.federation import Federation
     from majorant.models.base import Model
     from majorant.solvers import Solver
+
+
+USUAL_RATE = 0.1  # the FedEM authors'
 
 
 class Problem(NamedTuple):
@@ -66,6 +71,9 @@ def check_names(config: RunConfig) -> None:
     elif config.scaling != "sizes":
         raise ValueError("scaling is about peers: give --topology as well")
     local_solver(config.local)
+    parse_grid(config.grid)
+    if (config.grid or config.halving) and not config.tune:
+        raise ValueError(f"{'grid' if config.grid else 'halving'} goes with --tune: give both")
     if config.is_table:
         config.check_roles(labelled=not catalogue.needs_no_labels(config.algorithm))
     else:
@@ -75,8 +83,52 @@ def check_names(config: RunConfig) -> None:
                 raise ValueError(f"{name} goes with a CSV or Parquet file, not with the data set {config.data!r}")
 
 
-def local_solver(local: LocalConfig) -> Solver:
-    """What a client does between two communications."""
+def parse_grid(texts: Sequence[str]) -> dict[str, list[float]]:
+    """The values of hyperparameters to choose from.
+
+    >>> parse_grid(["lr=0.01,0.1", "mu=1"])
+    {'lr': [0.01, 0.1], 'mu': [1.0]}
+    """
+    found: dict[str, list[float]] = {}
+    for text in texts:
+        name, equals, values = text.partition("=")
+        name = name.strip().replace("-", "_")
+        try:
+            if not name or not equals or name in found:
+                raise ValueError
+            found[name] = [fit(value.strip(), float) for value in values.split(",")]
+        except ValueError:
+            raise ValueError(f"--grid takes a name, once, and numbers: lr=0.01,0.1; got {text!r}") from None
+    return found
+
+
+def safe_rate(local: LocalConfig, model: Model, data: FederatedData | int) -> float:
+    """The learning rate as given; else 0.1, or as much less as a linear model's data is steep.
+
+    With momentum μ, steps of (1 + μ)/L are half of what is stable, L being the smoothness of the steepest client's
+    loss in minibatches of the size (`solvers.smoothness`).
+    """
+    from majorant.solvers.smoothness import CURVATURES, stable_step
+
+    if local.lr is not None or not model.convex or isinstance(data, int) or local.optimizer != "sgd":
+        return USUAL_RATE if local.lr is None else local.lr
+    if model.loss.name not in CURVATURES or not data.train.sizes[~data.unseen].sum():
+        return USUAL_RATE
+    train = data.train.take((~data.unseen).nonzero()[0])
+    step = stable_step(train, CURVATURES[model.loss.name], local.batch_size or None)
+    rate = (1 + local.momentum) * step
+    if rate >= USUAL_RATE:
+        return USUAL_RATE
+    warnings.warn(
+        f"some clients' samples are so steep that the usual learning rate {USUAL_RATE:g} may diverge: {rate:.2g} is "
+        "used; --lr gives another, --tune chooses one",
+        stacklevel=2,
+    )
+    return rate
+
+
+def local_solver(local: LocalConfig, lr: float | None = None) -> Solver:
+    """What a client does between two communications; ``lr`` is for settings that leave the learning rate open."""
     from majorant.math.checks import check_range
     from majorant.solvers import local_optax, local_sgd
 
@@ -89,12 +141,13 @@ def local_solver(local: LocalConfig) -> Solver:
         "keep_moments": local.keep_moments,
         "clip": local.clip,
     }
-    check_range("lr", local.lr, above=0)
+    lr = (lr or USUAL_RATE) if local.lr is None else local.lr
+    check_range("lr", lr, above=0)
     if parse(local.optimizer)[0] in catalogue.exact_solvers:
         return catalogue.exact_solvers.make(local.optimizer)
     if parse(local.optimizer)[0] == "sgd":
-        return local_sgd(local.lr, momentum=local.momentum, weight_decay=local.weight_decay, **plan)
-    return local_optax(catalogue.optimizers.make(local.optimizer, local.lr), **plan)
+        return local_sgd(lr, momentum=local.momentum, weight_decay=local.weight_decay, **plan)
+    return local_optax(catalogue.optimizers.make(local.optimizer, lr), **plan)
 
 
 def load_data(config: RunConfig) -> tuple[FederatedData, Encoding | None]:
@@ -139,9 +192,8 @@ def build_algorithm(config: RunConfig, problem: Any, data: FederatedData | int) 
         model = low_precision(config, model)
     clients = data if isinstance(data, int) else data.clients
     if config.objective is None:
-        return model, catalogue.algorithms.make(
-            config.algorithm, model, local=local_solver(config.local), clients=clients
-        )
+        local = local_solver(config.local, safe_rate(config.local, model, data))
+        return model, catalogue.algorithms.make(config.algorithm, model, local=local, clients=clients)
     objective = catalogue.objectives.make(
         config.objective, blank_data(problem, data) if isinstance(data, int) else data
     )

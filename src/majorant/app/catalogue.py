@@ -22,6 +22,13 @@ algorithms.register("local", "majorant.methods:local", "every client alone; noth
 algorithms.register("clustered", "majorant.methods:clustered", "clients split into clusters, a model for each")
 algorithms.register("pfedme", "majorant.methods:pfedme", "personal models drawn towards a shared one")
 algorithms.register("apfl", "majorant.methods:apfl", "each client mixes a personal and the shared model")
+algorithms.register("ditto", "majorant.methods:ditto", "FedAvg, and personal models near the shared one")
+algorithms.register("fedper", "majorant.methods:fedper", "shared layers, and a personal last one")
+algorithms.register("fedrep", "majorant.methods:fedrep", "a shared representation and personal heads, trained in turn")
+algorithms.register("fedbn", "majorant.methods:fedbn", "one model, but for normalisation layers, which are personal")
+algorithms.register(
+    "scaffold", "majorant.methods:scaffold", "FedAvg whose clients' steps are corrected for their drift"
+)
 algorithms.register("mocha", "majorant.methods:mocha", "linear models with a learned relation between clients")
 algorithms.register("afl", "majorant.tradeoffs:afl", "one model, as good as can be for the worst client")
 algorithms.register("q-ffl", "majorant.methods:q_ffl", "one model, clients with larger losses count more")

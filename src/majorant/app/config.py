@@ -30,7 +30,9 @@ class LocalConfig(BaseModel):
 
     model_config = STRICT
 
-    lr: Annotated[float, Flag("Training")] = Field(0.1, description="learning rate of the clients")
+    lr: Annotated[float | None, Flag("Training", default="0.1, less for linear models where the data is steep")] = (
+        Field(None, description="learning rate of the clients")
+    )
     epochs: Annotated[Count | None, Flag("Training", default="1")] = Field(
         None, description="passes over a client's samples in a round"
     )
@@ -73,6 +75,18 @@ class RunConfig(TableSettings):
     rounds: Annotated[Count, Flag("Training", "-r")] = Field(200, description="communication rounds, at most")
     until: Annotated[Texts, Flag("Training")] = Field(
         (), description="bound that stops a run early: 'gradient_norm < 1e-6'; one of several is enough"
+    )
+    patience: Annotated[Count | None, Flag("Training", default="all rounds")] = Field(
+        None, description="stop after so many evaluations without a better one on validation samples; keep the best"
+    )
+    tune: Annotated[bool, Flag("Training")] = Field(
+        False, description="choose hyperparameters on validation samples first, then train with them"
+    )
+    grid: Annotated[Texts, Flag("Training", default="lr and the method's own")] = Field(
+        (), description="values to choose from: lr=0.01,0.1,1"
+    )
+    halving: Annotated[bool, Flag("Training")] = Field(
+        False, description="tune by successive halving: a third of the values is trained on, and so on"
     )
     seed: Annotated[int, Flag("Training")] = Field(0, ge=0, lt=1 << 32, description="first seed of the training")
     seeds: Annotated[Count, Flag("Training")] = Field(
@@ -146,7 +160,7 @@ class RunConfig(TableSettings):
             raise ValueError("compression is called channel now: give channel alone")
         return rest | {"channel": values["compression"]}
 
-    @field_validator("until", "channel", mode="before")
+    @field_validator("until", "channel", "grid", mode="before")
     @classmethod
     def one_or_several(cls, value: Any) -> Any:
         """A single text stands for a list of one."""

@@ -22,6 +22,7 @@ from majorant.app.optimum import find_optimum
 from majorant.app.saved_model import model_meta
 from majorant.app.trackers import check_trackers, tracking
 from majorant.app.trees import save_tree, tree_exists
+from majorant.app.tuning import chosen_hyper
 from majorant.engines.options import Evaluation, Resources
 from majorant.engines.run import Run
 from majorant.engines.simulator import Snapshot, simulate
@@ -37,14 +38,15 @@ def run_in_folder(
     problem: Problem | None = None,
     resume: bool = False,
     on_evaluation: Told | None = None,
+    on_tuning: Callable[[int, int, int], None] | None = None,
     track: Sequence[str] = (),
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
 ) -> Run:
     """Trains a configuration and writes its run folder; ``resume`` goes on from the folder's checkpoint.
 
     A problem that is given has its ``optimum``, where there is one. ``track`` names trackers of other projects that are
-    told of every evaluation (`trackers`). A failure before the first checkpoint leaves no
-    folder behind; a later one leaves a run that can be resumed.
+    told of every evaluation (`trackers`), and ``on_tuning`` of the rounds of tuning, as `majorant.tune` tells them. A
+    failure before the first checkpoint leaves no folder behind; a later one leaves a run that can be resumed.
     """
     check_trackers(track)
     check_folder(folder, resume=resume)
@@ -56,6 +58,7 @@ def run_in_folder(
     keep = lambda: tree_exists(folder / "checkpoint")
     with config.arithmetic(), working_in(folder, keep, resume=resume):
         checkpoint = Checkpoint(folder, config, problem, checkpoint_seconds)
+        hyper = chosen_hyper(config, problem, folder, on_tuning) if config.tune else None
         with tracking(track, config, folder) as told:
 
             def tell(records: list[dict[str, Any]]) -> None:
@@ -63,7 +66,7 @@ def run_in_folder(
                 if on_evaluation is not None:
                     on_evaluation(records)
 
-            run = train(config, problem, folder, checkpoint, go_on=resume and keep(), on_evaluation=tell)
+            run = train(config, problem, folder, checkpoint, hyper, go_on=resume and keep(), on_evaluation=tell)
         run.encoding, run.origin = problem.encoding, model_meta(config, problem.data, problem.encoding, config.seed)
         write_results(run, config, problem, folder)
     return run
@@ -74,6 +77,7 @@ def train(
     problem: Problem,
     folder: Path,
     checkpoint: Checkpoint,
+    hyper: dict[str, Any] | None,
     *,
     go_on: bool,
     on_evaluation: Told,
@@ -103,18 +107,20 @@ def train(
         rounds=config.rounds,
         seed=config.seed,
         seeds=config.seeds,
+        hyper=hyper,
         **problem.exchange,
         evaluation=Evaluation(
             every=config.evaluate_every,
             diagnostics=config.measures,
             until=config.until,
             optimum=problem.optimum,
+            patience=config.patience,
             report=evaluated,
         ),
         resources=Resources(clients=config.clients, memory_budget=config.memory_budget),
         resume=restored if go_on else None,
     )
-    checkpoint.save(run.rounds, run.snapshot)
+    checkpoint.save(run.rounds, run.last)
     return run
 
 

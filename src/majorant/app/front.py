@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from majorant.app import catalogue
-from majorant.app.build import build_algorithm, build_exchange, federated, load_data
+from majorant.app.build import build_algorithm, build_exchange, federated, load_data, local_solver, safe_rate
 from majorant.app.config import to_toml
 from majorant.app.files import atomic_write_text
 from majorant.app.folders import working_in
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from majorant.data.tabular import Encoding
     from majorant.exchange.participation import Participation
     from majorant.models.base import Model
+    from majorant.solvers import Solver
     from majorant.tradeoffs.choice import Held
     from majorant.tradeoffs.criteria import Criterion
     from majorant.tradeoffs.front import Front
@@ -41,6 +42,7 @@ class FrontProblem(NamedTuple):
     criteria: list[Criterion]
     participation: Participation
     encoding: Encoding | None
+    local: Solver
 
 
 def build_front(config: FrontConfig) -> FrontProblem:
@@ -59,12 +61,14 @@ def build_front(config: FrontConfig) -> FrontProblem:
         step = step_for(criteria) if config.step == "auto" else config.step
         if config.scalarization == "weighted-sum" and step == "implicit" and not plain:
             raise ValueError("implicit steps (l1, group-lasso) need --optimizer sgd and --momentum 0")
-        scalarized(config.scalarization, model, data, criteria, config.preferences[0], **config.method)
+        local = local_solver(config.local, safe_rate(config.local, model, data))
+        scalarized(config.scalarization, model, data, criteria, config.preferences[0], local=local, **config.method)
         if config.centralized:
             check_convex(model, coordinate(criteria, step=step_for(criteria)))
         if config.choose == "validation" and not data.validation.sizes[~data.unseen].sum():
             raise ValueError(f"{config.data} has no validation samples to choose by: --choose knee")
-    return FrontProblem(data, model, criteria, catalogue.participations.make(config.participation), encoding)
+    taking_part = catalogue.participations.make(config.participation)
+    return FrontProblem(data, model, criteria, taking_part, encoding, local)
 
 
 def front_in_folder(
@@ -99,38 +103,47 @@ def find_and_save(
             refine=config.refine,
             criteria_weights=config.preferences,
             scalarization=config.scalarization,
+            scale=config.scale,
             seed=config.seed,
             participation=problem.participation,
             on_progress=on_progress,
+            local=problem.local,
             **config.method,
         )
     order = config.preferences
     found = sorted(
         [*front.points, *front.dominated], key=lambda point: (order.index(point.criteria_weights), point.weight)
     )
-    gaps = centralized_gaps(problem, found, config.agents) if config.centralized else [float("nan")] * len(found)
+    gaps = [float("nan")] * len(found)
+    if config.centralized:
+        gaps = centralized_gaps(problem, found, config.agents, front.scales)
     held = held_out(problem.model, problem.data, found)
     tested = [score.loss for score in held_out(problem.model, problem.data, found, "test", unseen=True)]
-    record = describe(config, problem, found, held, gaps, tested)
+    record = describe(config, problem, found, held, gaps, tested, front.scales)
     record = record.model_copy(update={"seconds": time.monotonic() - began})
     save_models(config, problem, found, folder)
     return deploy(folder, record, record.picked, record.picked_by)
 
 
-def centralized_gaps(problem: FrontProblem, points: Sequence[Point], agents: str) -> list[float]:
+def centralized_gaps(
+    problem: FrontProblem, points: Sequence[Point], agents: str, scales: Sequence[float]
+) -> list[float]:
     """F/F* − 1 of every point, F* by a solve with all samples in one place; NaN where F* is near 0 or F not finite."""
     from majorant.tradeoffs.centralized import agreement
     from majorant.tradeoffs.criteria import coordinate
     from majorant.tradeoffs.front import step_for
+    from majorant.tradeoffs.judge import Setting
+    from majorant.tradeoffs.scaling import as_is
 
     sound = [place for place, point in enumerate(points) if np.isfinite(point.values).all()]
+    weighed = [as_is(Setting(points[place].weight, points[place].criteria_weights), scales) for place in sound]
     found = agreement(
         problem.model,
         problem.data,
         coordinate(problem.criteria, step=step_for(problem.criteria)),
-        [points[place].weight for place in sound],
+        [setting.weight for setting in weighed],
         [points[place].params for place in sound],
-        criteria_weights=[points[place].criteria_weights for place in sound],
+        criteria_weights=[setting.criteria_weights for setting in weighed],
         agents=agents,
     )
     gaps = dict(zip(sound, [each.gap if each.relative else float("nan") for each in found], strict=True))
@@ -144,13 +157,14 @@ def describe(
     held: Sequence[Held],
     gaps: Sequence[float],
     tested: Sequence[float],
+    scales: Sequence[float],
 ) -> FrontRecord:
     """Points in numbers, and the one that is chosen: by validation, or the knee."""
     from majorant.tradeoffs.choice import best_of
-    from majorant.tradeoffs.dominance import knee, nondominated
+    from majorant.tradeoffs.dominance import front_of, knee
     from majorant.tradeoffs.front import Front
 
-    kept = nondominated([point.values for point in points])
+    kept = front_of([point.values for point in points])
     places = np.flatnonzero(kept).tolist()
     front = Front(problem.model, tuple(points[place] for place in places), ())
     middle = places[knee(front.values)]
@@ -185,7 +199,8 @@ def describe(
         picked_by="knee" if by_knee else "best validation",
         hypervolume=volume,
         hypervolume_reference=reference,
-        spread=front.spread() if len(front) > 2 else float("nan"),
+        spread=front.spread(),
+        scales=dict(zip(points[0].criteria, scales, strict=False)),
         seconds=0.0,
     )
 

@@ -9,11 +9,11 @@ from pydantic import Field
 
 from majorant.app import catalogue
 from majorant.app._flags import Count, Flag, Texts
-from majorant.app.build import check_names, local_solver
+from majorant.app.build import check_names
 from majorant.app.config import LocalConfig, RunConfig, read_settings, validated
 
-NOT_FOR_FRONTS = ("objective", "until", "seeds", "channel", "topology", "scaling", "diagnostics", "reference",
-                  "evaluate_every", "clients", "memory_budget")  # fmt: skip
+NOT_FOR_FRONTS = ("objective", "until", "patience", "tune", "grid", "halving", "seeds", "channel", "topology",
+                  "scaling", "diagnostics", "reference", "evaluate_every", "clients", "memory_budget")  # fmt: skip
 Numbers = Annotated[tuple[float, ...], Field(strict=False)]  # files have lists
 OF_SUMS = ("step", "agents")  # settings of one scalarization only
 OF_CHEBYSHEV = ("mirror_rate", "memory", "output", "criteria_lr")
@@ -52,6 +52,9 @@ class FrontConfig(RunConfig):
     )
     criteria_weights: Annotated[tuple[Numbers, ...], Flag("Front", default="equal"), Field(strict=False)] = Field(
         (), description="shares of several criteria, all λ for each: 0.8,0.2"
+    )
+    scale: Annotated[Literal["loss", "none"], Flag("Front")] = Field(
+        "loss", description="loss: criteria count in units of the loss, so that λ from 0 to 0.9 suit; none: as they are"
     )
     ramp: Annotated[float | None, Flag("Front", default="0.25")] = Field(
         None, ge=0, lt=1, description="share of the rounds over which λ rises from 0 to its value"
@@ -98,10 +101,10 @@ class FrontConfig(RunConfig):
 
     @property
     def method(self) -> dict[str, Any]:
-        """What goes to `pareto_front` about the method, beside the scalarization."""
+        """What goes to `pareto_front` about the method, beside the scalarization and the local solver."""
         names = OF_SUMS if self.scalarization == "weighted-sum" else OF_CHEBYSHEV
         given = {name: getattr(self, name) for name in ("ramp", *names)}
-        return {"local": local_solver(self.local)} | {k: v for k, v in given.items() if v not in (None, "auto")}
+        return {k: v for k, v in given.items() if v not in (None, "auto")}
 
     @property
     def as_run(self) -> RunConfig:

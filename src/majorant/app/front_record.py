@@ -81,6 +81,7 @@ class FrontRecord(Record):
     hypervolume: Number
     hypervolume_reference: list[float]
     spread: Number
+    scales: dict[str, Number] = Field({})  # of the criteria: λ weighs scale · criterion against the loss
     seconds: Number
 
     @model_validator(mode="after")
@@ -129,11 +130,18 @@ class FrontRecord(Record):
         """What is special about a point, in words."""
         point = self.points[place]
         return (
-            ["diverged" if point.diverged else "dominated"] * point.dominated
+            [self.why_off(point)] * point.dominated
             + ["knee"] * (place == self.knee)
             + ["best validation"] * (place == self.best_validation)
             + ["picked"] * (place == self.picked)
         )
+
+    def why_off(self, point: PointRecord) -> str:
+        """Why a point is not on the front."""
+        if point.diverged:
+            return "diverged"
+        twin = next((other.point for other in self.on_front if other.values == point.values), None)
+        return "dominated" if twin is None else f"as {twin}"
 
 
 def model_folder(folder: Path, place: int) -> Path:

@@ -47,6 +47,7 @@ class Experiment(NamedTuple):
     run: Callable[[Context], list[Result]]
 
 
+QUICK = "a quick run, to see that it works: smaller and shorter than the paper's, its numbers are NOT comparable"
 GROUP = "majorant.reproductions"  # the entry points under which packages offer experiments
 
 
@@ -88,6 +89,8 @@ def reproduce(name: str, folder: Path, *, quick: bool, seeds: int | None, consol
     with console.status(f"{name} …") as status:
         tell = lambda text: status.update(f"{name}: {text} …")
         results = experiment.run(Context(quick, seeds, tell))
+    if quick:
+        results = [result._replace(notes=[QUICK, *result.notes]) for result in results]
     for result in results:
         table = Table(title=result.title, title_justify="left")
         for i, column in enumerate(result.columns):

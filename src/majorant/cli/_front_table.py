@@ -83,6 +83,9 @@ def show_front(record: FrontRecord) -> None:
     if max(gaps, default=0) > FAR:
         words = f"points are up to {100 * max(gaps):.0f} % above the least F: more --rounds, or another --lr"
         warn(words)
+    scaled = [f"{scale:.3g} · {name.replace('_', ' ')}" for name, scale in record.scales.items()]
+    if any(scale != 1 for scale in record.scales.values()):
+        say(f"λ weighs {', '.join(scaled)} against the loss: in units of the loss (--scale none: as they are)")
     weight = lambda place: f"λ = {record.points[place].weight:.4g} (point {place})"
     if record.best_validation is None:
         say("no validation samples to choose λ by")
@@ -91,7 +94,7 @@ def show_front(record: FrontRecord) -> None:
     say(f"knee: {weight(record.knee)}")
     measures = [f"{len(record.on_front)} of {len(record.points)} points are on the front"]
     measures += [f"hypervolume {record.hypervolume:.4g}"] * math.isfinite(record.hypervolume)
-    measures += [f"spread {record.spread:.3g}"] * math.isfinite(record.spread)
+    measures += [f"spread {record.spread:.3g}" if math.isfinite(record.spread) else "spread –"]
     say(", ".join(measures))
     say(f"deployed: {weight(record.picked)}, by {record.picked_by}")
     if record.points[record.picked].weight == 0:

@@ -16,7 +16,7 @@ from majorant.cli.keep import export, personalize, predict
 from majorant.cli.options import Figures, Json, Out
 from majorant.cli.pareto import number, pareto, write_page
 from majorant.cli.terminal import check_figures, console, errors, print_json, say, tell_runs
-from majorant.cli.train import compare, run, write_pages
+from majorant.cli.train import compare, run, tune, write_pages
 
 app = typer.Typer(
     name="majorant",
@@ -30,6 +30,7 @@ LOOK, TRAIN, KEEP = "Look at data and names", "Train", "Keep models and results"
 app.command(rich_help_panel=LOOK)(check)
 app.command(rich_help_panel=TRAIN)(run)
 app.command(rich_help_panel=TRAIN)(compare)
+app.command(rich_help_panel=TRAIN)(tune)
 app.add_typer(pareto, name="pareto", rich_help_panel=TRAIN)
 app.command(rich_help_panel=KEEP)(personalize)
 app.command(rich_help_panel=KEEP)(predict)

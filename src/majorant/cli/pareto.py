@@ -143,19 +143,21 @@ def parse_limit(text: str) -> tuple[str, float]:
 
 @contextmanager
 def sweeps(settings: Any, *, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """Bars on the error stream for the two programs, the sweep and its refinement; yields what moves them."""
+    """Bars on the error stream for the programs, the sweep and what is before and after; yields what moves them."""
     if quiet:
         yield None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     paths, lambdas = len(settings.preferences), set(settings.lambdas)
-    words = [f"{len(lambdas - {0.0}) * paths + (0.0 in lambdas)} models, side by side"]
+    scaled = settings.scale == "loss"
+    words = ["the loss alone"] * scaled
+    words += [f"{len(lambdas - {0.0}) * paths + (0.0 in lambdas and not scaled)} models, side by side"]
     words += [f"{settings.refine * paths} more between them"] * bool(settings.refine)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=errors) as screen:
         tasks = [screen.add_task(text, total=settings.rounds) for text in words]
-        yield lambda sweep, done: screen.update(tasks[sweep], completed=done)
+        yield lambda number, done: screen.update(tasks[number], completed=done)
 
 
 def write_page(folder: Path, figures: str | None, page: Path | None = None) -> Path | None:

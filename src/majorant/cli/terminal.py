@@ -154,6 +154,30 @@ def objective_table(summaries: dict[str, dict[str, Any]]) -> Table | None:
     return table
 
 
+def tell_tuned(summaries: dict[str, dict[str, Any]]) -> None:
+    """What tuning chose for each method, where there was any."""
+    for label, summary in summaries.items():
+        values: dict[str, float] = next(iter(summary.get("hyper") or []), {})
+        if values:
+            chosen = ", ".join(f"{name}={value:g}" for name, value in values.items())
+            say(f"{label}: {chosen}, chosen on validation samples")
+
+
+def tuning_table(record: dict[str, Any]) -> Table:
+    """What tuning tried, best first."""
+    metric = record["metric"]
+    score, names = f"validation_{metric}", list(record["best"])
+    accurate = metric == "accuracy"
+    table = Table(title=f"validation {'accuracy, in %' if accurate else metric.upper()}", title_justify="left")
+    for name in (*names, "rounds", "mean", "loss", "rejected"):
+        table.add_column(name, justify="right")
+    for trial in record["trials"]:
+        value = f"{100 * trial[score]:.1f}" if accurate else f"{trial[score]:.4g}"
+        numbers = (f"{trial['rounds']:g}", value, f"{trial['validation_loss']:.4g}", f"{trial['rejected']:g}")
+        table.add_row(*(f"{trial[name]:g}" for name in names), *numbers)
+    return table
+
+
 def tell_runs(folder: Path, runs: Sequence[PastRun]) -> None:
     """Past runs, each a row of numbers that fits the screen and its folder below."""
     from majorant.app.report.words import bytes_format
@@ -187,6 +211,12 @@ class Bars:
         """Moves the i-th bar to an evaluation, a line for each seed, and shows its metrics."""
         if self.screen is not None:
             self.screen.update(self.tasks[i], completed=lines[0]["round"], note=note_of(lines))
+
+    def tuning(self, i: int, trials: int, done: int, rounds: int) -> None:
+        """Moves the i-th bar to a round of tuning, with so many settings side by side."""
+        if self.screen is not None:
+            note = f"tuning, {trials} settings side by side" if done < rounds else ""
+            self.screen.update(self.tasks[i], completed=done % rounds, note=note)
 
     def finish(self, i: int, rounds: int) -> None:
         """Fills the i-th bar: the run made so many rounds, and will make no more."""

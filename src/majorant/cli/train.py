@@ -26,7 +26,9 @@ from majorant.cli.terminal import (
     progress,
     say,
     tell_network,
+    tell_tuned,
     tell_where,
+    tuning_table,
     warn,
 )
 
@@ -70,15 +72,58 @@ def run(
     folder = given or new_folder(Path("runs"), f"{wanted.algorithm}-{wanted.data}")
     left = lambda: left_in(folder, wanted.rounds)
     with at_work_in(folder, left), progress([wanted.algorithm], wanted.rounds, quiet=as_json) as bars:
-        advance, again = functools.partial(bars.advance, 0), resume is not None
-        result = run_in_folder(wanted, folder, problem=problem, resume=again, on_evaluation=advance, track=track or ())
+        told: Any = {
+            "on_evaluation": functools.partial(bars.advance, 0),
+            "on_tuning": functools.partial(bars.tuning, 0),
+            "track": track or (),
+        }
+        result = run_in_folder(wanted, folder, problem=problem, resume=resume is not None, **told)
         bars.finish(0, result.rounds)
     point_last_at(folder)
     report = write_pages([folder], folder, figures)
     if as_json:
         return print_json(read_json(folder / "summary.json"))
     say(str(result.summary()))
+    tell_tuned({wanted.algorithm: result.summary()})
     tell_where(folder, report)
+
+
+@with_settings(RunConfig)
+def tune(
+    settings: dict[str, Any],
+    algorithm: Annotated[str | None, typer.Argument(help="Algorithm, with options: fedem:components=3.")] = None,
+    config: Config = None,
+    out: Out = None,
+    as_json: Json = False,
+) -> None:
+    """Choose hyperparameters on the clients' validation samples, and show what was tried."""
+    check_table(settings, config)
+    from majorant.app.build import build, check_names
+    from majorant.app.folders import check_folder, new_folder, working_in
+    from majorant.app.tuning import tune_config, write_tuning
+
+    own = {"tune": True} | ({"algorithm": algorithm} if algorithm else {})
+    wanted = resolve(settings | own, config, None)
+    check_names(wanted)
+    if out is not None:
+        check_folder(out)
+    problem = build(wanted)
+    folder = out or new_folder(Path("runs"), f"tune-{wanted.algorithm}-{wanted.data}")
+    with (
+        at_work_in(folder, lambda: "nothing is kept"),
+        working_in(folder),
+        wanted.arithmetic(),
+        progress([wanted.algorithm], wanted.rounds, quiet=as_json) as bars,
+    ):
+        found = tune_config(wanted, problem, functools.partial(bars.tuning, 0))
+        record = write_tuning(folder / "tuning.json", found, wanted)
+    if as_json:
+        return print_json(record)
+    say(problem.data.describe())
+    console.print(tuning_table(record))
+    values = ",".join(f"{name}={value:g}" for name, value in found.best.items())
+    say(f"best on validation samples: {values}")
+    say(f"what was tried is in {folder / 'tuning.json'}", wrap=False)
 
 
 @with_settings(RunConfig)
@@ -137,11 +182,13 @@ def compare(
         progress(algorithms, wanted[0].rounds, quiet=as_json) as bars,
     ):
         for i, (each, problem) in enumerate(zip(wanted, problems, strict=True)):
-            advance, problem = functools.partial(bars.advance, i), problem._replace(optimum=optimum)
+            told: Any = {
+                "on_evaluation": functools.partial(bars.advance, i),
+                "on_tuning": functools.partial(bars.tuning, i),
+                "track": track or (),
+            }
             try:
-                result = run_in_folder(
-                    each, folder / names[i], problem=problem, on_evaluation=advance, track=track or ()
-                )
+                result = run_in_folder(each, folder / names[i], problem=problem._replace(optimum=optimum), **told)
             except Diverged as error:
                 warn(str(error))
                 result = None
@@ -161,6 +208,7 @@ def compare(
         say(shared.describe())
         tell_network(problems[0])
         console.print(comparison_table(summaries, record))
+        tell_tuned(summaries)
         if (measured := objective_table(summaries)) is not None:
             console.print(measured)
         for sentence in record["verdict"]["sentences"] if record else []:

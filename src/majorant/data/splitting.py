@@ -104,7 +104,7 @@ def split_counts(sizes: np.ndarray, split: Sequence[float], names: Sequence[Any]
         raise ValueError(
             f"client {str(names[worst])!r} has {sizes[worst]} samples, too few for non-empty {parts} parts"
             f" ({len(short)} such clients): drop or merge these clients, use fewer clients,"
-            f" or set the share of a part to 0 in split={tuple(split)}"
+            f" or set the share of a part to 0 in split={tuple(split)} (--split on the command line)"
         )
     counts = np.floor(sizes[:, None] * shares + 1e-9).astype(np.int64)
     counts = np.where(needed, np.maximum(counts, 1), 0)

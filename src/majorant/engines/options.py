@@ -19,18 +19,23 @@ class Evaluation(NamedTuple):
     "test_accuracy > 0.9" or "gradient_norm < 1e-6" (which needs diagnostics, and turns them on); of several bounds one
     is enough, and several runs stop when each has met one at some evaluation. ``optimum`` is the minimum of the
     objective, where it is known: the history then has ``suboptimality``, the objective less the minimum.
+
+    ``patience`` chooses the round: models are those of the evaluation that was best on the clients' validation samples
+    (`engines.patience`), of each run its own, and a run stops once so many evaluations have brought nothing better.
     """
 
     every: int | None = None  # rounds between evaluations; None: a twentieth of all
     diagnostics: bool = False
     until: str | Sequence[str] | None = None
     optimum: float | None = None
+    patience: int | None = None  # evaluations to wait for a better one; None: all rounds, and the last one's models
     report: Callable[[list[dict[str, Any]], Callable[[], Any]], None] | None = None
 
     def rounds(self, planned: int) -> int:
         """The rounds between evaluations of a run of so many."""
         if self.every is not None:
             check_whole("every", self.every, least=1)
+        check_whole("patience", self.patience, least=1, optional=True)
         return self.every or max(1, planned // 20)
 
 

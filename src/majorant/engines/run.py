@@ -81,6 +81,8 @@ class Summary(dict):
         metric = self["metric"]
         several = f", {self['runs']} runs (means over them)" if self["runs"] > 1 else ""
         rounds = f"{self['rounds']} rounds" + (f" (stopped by {self['stopped']})" if self.get("stopped") else "")
+        if "kept_round" in self:
+            rounds += f", models of round {', '.join(map(str, self['kept_round']))}"
         lines = [f"{self['algorithm']} on {self['dataset']}: {rounds}, {self['clients']} clients{several}"]
         for name in (f"test_{metric}", f"train_{metric}", f"unseen_{metric}"):
             if name in self:
@@ -179,6 +181,7 @@ class Run:
         rounds: int,
         stopped: str | None = None,
         optimum: float | None = None,
+        last: Snapshot | None = None,
         encoding: Encoding | None = None,
         origin: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
@@ -186,6 +189,7 @@ class Run:
         self.federation, self.data_sets, self.settings, self.histories = federation, data_sets, settings, histories
         self.scores, self.snapshot, self.seconds, self.communication = scores, snapshot, seconds, communication
         self.metric, self.rounds, self.stopped, self.optimum = metric, rounds, stopped, optimum
+        self.last = last or snapshot  # at the last round, to resume from; models are those of ``snapshot``
 
     def __len__(self) -> int:
         return len(self.settings)
@@ -213,6 +217,7 @@ class Run:
             self.rounds,
             self.stopped,
             self.optimum,
+            self.last,
             self.encoding,
             self.origin,
         )
@@ -272,6 +277,8 @@ class Run:
             metric=self.metric,
             runs=len(self),
         )
+        if self.last.best:  # with patience: the round of each run's models
+            found["kept_round"] = np.asarray(self.snapshot.server.round).tolist()
         if any(s["hyper"] for s in self.settings):  # of every run: means over a grid mix different settings
             found["hyper"] = [s["hyper"] for s in self.settings]
         for name, value in each[0].items():

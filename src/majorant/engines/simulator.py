@@ -37,6 +37,7 @@ from majorant.engines.memory import (
     runs_one_at_a_time,
 )
 from majorant.engines.options import Evaluation, Resources
+from majorant.engines.patience import best_line, check_validation, kept, out_of_patience
 from majorant.engines.population import Bucket, build_buckets, padded_bytes
 from majorant.engines.programs import RUNS, SEEDS, Layout, Program, enable_compilation_cache, over_runs
 from majorant.engines.replicas import data_sets, refuse_too_many
@@ -72,6 +73,7 @@ class Snapshot(NamedTuple):
     clients: Tree  # (runs, training clients, ...)
     counters: dict[str, Any]
     memory: Tree = ()  # (runs, training clients, ...) what the channel keeps on clients
+    best: Tree = ()  # with patience: server, clients and memory of each run at its best evaluation
 
 
 def simulate(
@@ -121,7 +123,9 @@ def simulate(
     diagnostics = evaluation.diagnostics | needs_diagnostics(target.bounds, together, found[0], optimum_known=known)
     enable_compilation_cache()
     settings = run_settings(algorithm, seed, seeds, hyper, grid)
-    simulation = Simulation(together, found, settings, rounds, resources, diagnostics, target)
+    if evaluation.patience is not None:
+        check_validation(found[0], "patience")
+    simulation = Simulation(together, found, settings, rounds, resources, diagnostics, target, evaluation.patience)
     if resume is None:
         simulation.start()
     else:
@@ -144,7 +148,10 @@ class Simulation:
         resources: Resources = Resources(),  # noqa: B008 - a plain record
         diagnostics: bool = False,
         target: Target | None = None,
+        patience: int | None = None,
     ) -> None:
+        self.patience = patience
+        self.best: Any = ()  # with patience: server, clients and memory of each run at its best evaluation
         given = [data] if isinstance(data, FederatedData) else data
         data, self.data_sets = given[0], given * (len(settings) // len(given))  # those of the runs
         algorithm = federation.algorithm
@@ -242,15 +249,30 @@ class Simulation:
     def train(self, every: int, report: Callable | None) -> None:
         """Blocks of rounds, each followed by an evaluation, until the target is reached or the rounds are done."""
         done = self.done
-        while done < self.rounds and not self.target.reached(self.history):
+        while done < self.rounds and not self.target.reached(self.history) and not self.waited_enough:
             count = min(every - done % every, self.rounds - done)
             with explained_shortage(max(self.layout.chunks)):
                 tally = self.timed("train", functools.partial(self.block, count))
             done += count
             self.record(done, count, tally)
             self.stop_if_diverged(done, tally)
+            self.keep_best()
             if report is not None:
                 report([lines[-1] for lines in self.history], self.snapshot)
+
+    @property
+    def waited_enough(self) -> bool:
+        """Whether patience has run out."""
+        return out_of_patience(self.history, self.metric, self.patience)
+
+    def keep_best(self) -> None:
+        """With patience, puts the states of runs whose last evaluation was their best aside."""
+        if self.patience is None:
+            return
+        improved = [best_line(lines, self.metric) == len(lines) - 1 for lines in self.history]
+        if any(improved):
+            now = states_of(self.snapshot())
+            self.best = kept(self.best or now, now, improved)
 
     def block(self, count: int) -> Any:
         """Rounds in pieces whose messages can be counted."""
@@ -390,7 +412,9 @@ class Simulation:
             "history": [list(lines) for lines in self.history],
         }
         held = jax.tree.map(gather, *self.engine.clients)
-        return Snapshot(jax.tree.map(np.asarray, self.engine.server), held.state, counters, held.memory)
+        found = Snapshot(jax.tree.map(np.asarray, self.engine.server), held.state, counters, held.memory)
+        best = () if self.patience is None else self.best or states_of(found)
+        return found._replace(best=best)
 
     def restore(self, resume: Snapshot | Callable[[Snapshot], Snapshot]) -> None:
         """Resumes from a snapshot; a function is given a fresh one, to learn its structure."""
@@ -400,7 +424,14 @@ class Simulation:
         self.refuse_other_hyper(saved.server)
         terms = fresh_terms._replace(mean_weight=saved.server.terms.mean_weight)
         planned = self.engine.server.rounds
-        held = Held(saved.clients, saved.memory)
+        self.put(saved.server._replace(terms=terms, rounds=planned), Held(saved.clients, saved.memory))
+        self.best = saved.best if self.patience is not None else ()
+        self.seconds.update(saved.counters["seconds"])
+        self.communication = [dict(c) for c in saved.counters["communication"]]
+        self.history = [list(lines) for lines in saved.counters["history"]]
+
+    def put(self, server: Server, held: Held) -> None:
+        """Puts states of server and clients, in the order of their ids, in place of those that there are."""
 
         def scatter(bucket: Bucket, position: np.ndarray, fresh: Tree) -> Tree:
             rows = np.where(bucket.ids >= 0, position, 0)
@@ -408,10 +439,7 @@ class Simulation:
             return jax.tree.map(cut, held, fresh)
 
         parts = zip(self.buckets, positions(self.buckets), self.engine.clients, strict=True)
-        self.engine.restore(saved.server._replace(terms=terms, rounds=planned), tuple(scatter(*part) for part in parts))
-        self.seconds.update(saved.counters["seconds"])
-        self.communication = [dict(c) for c in saved.counters["communication"]]
-        self.history = [list(lines) for lines in saved.counters["history"]]
+        self.engine.restore(server, tuple(scatter(*part) for part in parts))
 
     def refuse_other_hyper(self, saved: Server) -> None:
         """A run goes on with the hyperparameters that it began with."""
@@ -425,8 +453,15 @@ class Simulation:
                     )
 
     def result(self) -> Run:
-        """The finished run."""
-        if not hasattr(self, "scores"):  # resumed when already finished
+        """The finished run: with patience, its models are those of the best evaluation."""
+        last, made = self.snapshot(), self.done
+        reason = self.target.reason(self.history)
+        if reason is None and self.waited_enough:
+            reason = f"{self.patience} evaluations without a better one"
+        if self.patience is not None and self.best:
+            self.put(self.best["server"], Held(self.best["clients"], self.best["memory"]))
+            self.scores = self.timed("evaluate", self.evaluate)
+        elif not hasattr(self, "scores"):  # resumed when already finished
             self.scores = self.timed("evaluate", self.evaluate)
         return Run(
             self.federation,
@@ -434,14 +469,20 @@ class Simulation:
             self.settings,
             self.history,
             self.scores,
-            self.snapshot(),
+            last._replace(**self.best, best=()) if self.best else last,
             dict(self.seconds),
             self.communication,
             self.metric,
-            self.done,
-            self.target.reason(self.history),
+            made,
+            reason,
             self.target.optimum,
+            last,
         )
+
+
+def states_of(snapshot: Snapshot) -> dict[str, Tree]:
+    """What server and clients hold, and what the channel keeps on clients."""
+    return {name: getattr(snapshot, name) for name in ("server", "clients", "memory")}
 
 
 def in_order(buckets: list[Bucket], scores: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:

@@ -11,6 +11,7 @@ a few NumPy arrays, and predicts with matrix products in double precision.
 from __future__ import annotations
 
 import copy
+import warnings
 from abc import ABC, abstractmethod
 from numbers import Integral, Real
 from typing import Any, Self
@@ -18,6 +19,7 @@ from typing import Any, Self
 import numpy as np
 from scipy.special import expit, logsumexp, softmax
 from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import check_scalar
 from sklearn.utils.multiclass import check_classification_targets
@@ -25,8 +27,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from majorant.estimators.base import GroupedEstimator, as_names, encode_groups, grouped, seed_of
 from majorant.estimators.mixture_training import Plan, train
-from majorant.estimators.step_size import stable_step
+from majorant.estimators.target_scale import possible_gain, residual_scale
 from majorant.math.mixture_weights import fit_groups
+from majorant.solvers.smoothness import stable_step
 
 PARAMETERS = """
     Parameters
@@ -47,6 +50,9 @@ PARAMETERS = """
     random_state : int, RandomState or None, default None
         Where the components start, the order of rows, and who takes part.
 """
+
+
+UNFINISHED = 0.1  # of the noise's variance: the mean squared error that a fit may leave undone without a warning
 
 
 class FedEM(GroupedEstimator, ABC):
@@ -236,9 +242,11 @@ class FedEMClassifier(ClassifierMixin, FedEM):
 class FedEMRegressor(RegressorMixin, FedEM):
     __doc__ = f"""A mixture of linear regressions, with weights of its own for each group, by FedEM.
 
-    Components are Gaussian with variance one: scale y so that its noise is about that, for example with
-    ``TransformedTargetRegressor``. A smaller scale makes the components alike, a larger one makes rows choose one.
-{PARAMETERS}
+    Components are Gaussian. Training is on y less its mean, in units of their standard deviation ``noise``; what is
+    learned, and predicted, is in the units of y. Where max_iter rounds were too few, a ``ConvergenceWarning`` says so.
+{PARAMETERS}    noise : float or "auto", default "auto"
+        The standard deviation of the components, in the units of y. A larger one makes the components alike, a smaller
+        one makes rows choose one. "auto" is that of the residuals of the groups' own least squares fits.
     Attributes
     ----------
     groups_ : array (n_groups,), the groups of training, sorted
@@ -246,6 +254,7 @@ class FedEMRegressor(RegressorMixin, FedEM):
     average_weights_ : array (n_components,), their average, weighted by the groups' rows
     component_coef_ : array (n_components, 1, n_features)
     component_intercept_ : array (n_components, 1)
+    noise_ : float
     learning_rate_, n_iter_, n_features_in_, feature_names_in_
     history_ : list of dictionaries with ``round`` and ``loss``, the mean negative log-likelihood of the last rounds
 
@@ -259,10 +268,65 @@ class FedEMRegressor(RegressorMixin, FedEM):
     True
     """
 
+    def __init__(
+        self,
+        n_components: int = 3,
+        *,
+        max_iter: int = 100,
+        learning_rate: float | str = "auto",
+        local_epochs: int = 1,
+        batch_size: int | None = 32,
+        participation: float = 1.0,
+        noise: float | str = "auto",
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        super().__init__(
+            n_components,
+            max_iter=max_iter,
+            learning_rate=learning_rate,
+            local_epochs=local_epochs,
+            batch_size=batch_size,
+            participation=participation,
+            random_state=random_state,
+        )
+        self.noise = noise
+
     def fit(self, X: Any, y: Any, groups: Any = None) -> Self:
         """Trains on rows X with values y; ``groups`` names the client of each row, None is a single client."""
         X, y = self._checked(X, y, reset=True, y_numeric=True)
-        return self._train(X, single_precision(y, "y"), groups, 0)
+        self._check_parameters()
+        y = y.astype(np.float64)
+        single_precision(y, "y")
+        codes = np.zeros(len(X), int) if groups is None else encode_groups(groups, len(X))[1]
+        middle = y.mean()
+        self.noise_ = residual_scale(X, y, codes) if isinstance(self.noise, str) else float(self.noise)
+        self._train(X, single_precision((y - middle) / self.noise_, "y, in units of the noise"), groups, 0)
+        self.component_coef_ = self.component_coef_ * self.noise_
+        self.component_intercept_ = self.component_intercept_ * self.noise_ + middle
+        self._warn_if_unfinished(X, y, codes)
+        return self
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if isinstance(self.noise, str):
+            if self.noise != "auto":
+                raise ValueError(f'noise must be "auto" or a positive number, got {self.noise!r}')
+        else:
+            check_scalar(self.noise, "noise", Real, min_val=0, include_boundaries="neither")
+
+    def _warn_if_unfinished(self, X: np.ndarray, y: np.ndarray, codes: np.ndarray) -> None:
+        """Warns where least squares fits with the rows' final shares in the components would be much better."""
+        outputs = self._outputs(X)
+        joint = np.log(np.maximum(self.mixture_weights_[codes], 1e-300)) - self._losses(outputs, y).T  # (n, M)
+        shares = softmax(joint, axis=1)
+        gain = possible_gain(X, (y - outputs[..., 0]) / self.noise_, shares)
+        if gain > UNFINISHED:
+            words = (
+                f"FedEMRegressor has not converged after {self.max_iter} rounds: least squares would lower its mean "
+                f"squared error by {gain:.2g} times the noise's variance. Standardise the features, or increase "
+                "max_iter"
+            )
+            warnings.warn(words, ConvergenceWarning, stacklevel=3)
 
     def predict(self, X: Any, groups: Any = None) -> np.ndarray:
         """The predicted value of each row.
@@ -280,7 +344,7 @@ class FedEMRegressor(RegressorMixin, FedEM):
         return outputs[..., 0]
 
     def _losses(self, outputs: np.ndarray, codes: np.ndarray) -> np.ndarray:
-        return 0.5 * np.square(outputs[..., 0] - codes)
+        return 0.5 * np.square((outputs[..., 0] - codes) / self.noise_)
 
 
 def single_precision(values: np.ndarray, name: str) -> np.ndarray:

@@ -18,7 +18,16 @@ from majorant.models.base import Draw, HasSpec, Loss, Model, Spec, as_float, spe
 from majorant.models.convolution import Padding, conv2d
 from majorant.models.dropout import check_dropout
 from majorant.models.dropout import dropout as drop
-from majorant.models.layers import Layer, conv_init, dense, dense_init, max_pool, relu
+from majorant.models.layers import (
+    Layer,
+    conv_init,
+    dense,
+    dense_init,
+    layer_norm,
+    layer_norm_init,
+    max_pool,
+    relu,
+)
 from majorant.models.losses import cross_entropy, loss_for
 from majorant.models.pixels import check_pixels, image_shape, standardised
 
@@ -57,15 +66,20 @@ def softmax_regression(problem: HasSpec | Spec) -> Model:
     return _perceptron(spec, (), loss_for(spec, cross_entropy.name), "softmax_regression")
 
 
-def mlp(problem: HasSpec | Spec, *, hidden: Sequence[int] = (128,)) -> Model:
+def mlp(problem: HasSpec | Spec, *, hidden: Sequence[int] = (128,), norm: str = "none") -> Model:
     """A multilayer perceptron: dense layers of the given widths with relu, then a dense output layer.
+
+    ``norm`` "layer" normalises what goes into every relu, each sample's units by their own mean and variance (Ba,
+    Kiros, Hinton, *Layer normalization*, 2016), with learned scales and shifts.
 
     >>> model = mlp(Spec((28, 28), classes=10), hidden=(64, 32))
     >>> [layer["weight"].shape for layer in model.init(jax.random.key(0))]
     [(784, 64), (64, 32), (32, 10)]
     """
     spec = spec_of(problem)
-    return _perceptron(spec, _widths("hidden", hidden), loss_for(spec), "mlp")
+    if norm not in ("none", "layer"):
+        raise ValueError(f'norm must be "none" or "layer", got {norm!r}')
+    return _perceptron(spec, _widths("hidden", hidden), loss_for(spec), "mlp", norm == "layer")
 
 
 def cnn(
@@ -129,18 +143,21 @@ def cnn(
     return Model(init, apply, loss, spec, "cnn", train_apply, block=CACHED_IMAGES, statistics="")
 
 
-def _perceptron(spec: Spec, hidden: tuple[int, ...], loss: Loss, name: str) -> Model:
+def _perceptron(spec: Spec, hidden: tuple[int, ...], loss: Loss, name: str, norm: bool = False) -> Model:
     """Dense layers with relu between them; without hidden layers, a linear map."""
     widths = (math.prod(spec.features), *hidden, loss.outputs(spec.classes))
 
     def init(key: jax.Array) -> list[Layer]:
         keys = jax.random.split(key, len(widths) - 1)
-        return [dense_init(k, a, b) for k, a, b in zip(keys, widths[:-1], widths[1:], strict=True)]
+        layers = [dense_init(k, a, b) for k, a, b in zip(keys, widths[:-1], widths[1:], strict=True)]
+        named = [layer | layer_norm_init(width) for layer, width in zip(layers, hidden, strict=False)]
+        return [*named, layers[-1]] if norm else layers
 
     def apply(params: list[Layer], x: jax.Array) -> jax.Array:
         x = as_float(x).reshape(-1, widths[0])
         for layer in params[:-1]:
-            x = relu(dense(layer, x))
+            x = dense(layer, x)
+            x = relu(layer_norm(layer, x) if norm else x)
         return dense(params[-1], x)
 
     return Model(init, apply, loss, spec, name, convex=not hidden)  # each of our losses is convex in the outputs

@@ -1,4 +1,4 @@
-"""Layers as plain functions of their parameters: dense, 2×2 max pooling, relu, and how weights start."""
+"""Layers as plain functions of their parameters: dense, 2×2 max pooling, normalisation, relu; how weights start."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 Layer = dict[str, jax.Array]
-"""The parameters of one layer: ``weight`` and ``bias``."""
+"""The parameters of one layer: ``weight`` and ``bias``; of one with normalisation ``norm_scale``, ``norm_shift``."""
 
 
 def dense_init(key: jax.Array, fan_in: int, fan_out: int) -> Layer:
@@ -37,6 +37,22 @@ def dense(params: Layer, x: jax.Array) -> jax.Array:
     Array([[3.5]], dtype=float32)
     """
     return x @ params["weight"] + params["bias"]
+
+
+def layer_norm_init(width: int) -> Layer:
+    """Scales of one and shifts of zero."""
+    return {"norm_scale": jnp.ones(width), "norm_shift": jnp.zeros(width)}
+
+
+def layer_norm(params: Layer, x: jax.Array) -> jax.Array:
+    """Every row of ``x (n, width)`` with mean 0 and variance 1, times the scales, plus the shifts.
+
+    >>> layer_norm(layer_norm_init(2), jnp.array([[1.0, 3.0]])).round(3)
+    Array([[-1.,  1.]], dtype=float32)
+    """
+    centred = x - x.mean(axis=1, keepdims=True)
+    spread = jnp.sqrt(jnp.square(centred).mean(axis=1, keepdims=True) + 1e-5)
+    return centred / spread * params["norm_scale"] + params["norm_shift"]
 
 
 def relu(x: jax.Array) -> jax.Array:

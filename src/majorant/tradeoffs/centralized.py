@@ -100,9 +100,8 @@ def agreement(
     >>> import majorant as mj
     >>> data = mj.data.synthetic_mixture(clients=5, dimension=4, seed=0)
     >>> model, small = mj.models.linear(data), mj.criteria.squared_norm()
-    >>> front = mj.pareto_front(
-    ...     model, data, small, weights=[0.1, 0.5], rounds=200, local=mj.local_sgd(1.0, steps=1, batch_size=None)
-    ... )
+    >>> local = mj.local_sgd(1.0, steps=1, batch_size=None)
+    >>> front = mj.pareto_front(model, data, small, weights=[0.1, 0.5], rounds=200, scale="none", local=local)
     >>> found = agreement(model, data, mj.criteria.coordinate(small), [0.1, 0.5], [point.params for point in front])
     >>> [each.gap < 1e-6 and each.distance < 1e-3 for each in found]
     [True, True]

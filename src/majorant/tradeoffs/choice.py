@@ -64,9 +64,8 @@ def best_validated(front: Front, data: FederatedData) -> int | None:
     >>> import majorant as mj
     >>> data = mj.data.synthetic_mixture(clients=5, dimension=4, seed=0)
     >>> local = mj.local_sgd(1.0, steps=1, batch_size=None)
-    >>> front = mj.pareto_front(
-    ...     mj.models.linear(data), data, mj.criteria.squared_norm(), weights=[0.0, 0.5, 0.99], rounds=50, local=local
-    ... )
+    >>> model, small = mj.models.linear(data), mj.criteria.squared_norm()
+    >>> front = mj.pareto_front(model, data, small, weights=[0, 0.5, 0.99], scale="none", rounds=50, local=local)
     >>> best_validated(front, data) in (0, 1)
     True
     """

@@ -42,6 +42,18 @@ def nondominated(points: Any) -> np.ndarray:
     return finite & ~(no_larger & smaller).any(axis=0)
 
 
+def front_of(points: Any) -> np.ndarray:
+    """True for the points that no other one dominates, and of those that are the same for the first alone.
+
+    >>> front_of([[1.0, 3.0], [2.0, 2.0], [2.0, 2.0], [2.0, 3.0]])
+    array([ True,  True, False, False])
+    """
+    found = as_points(points)
+    first = np.zeros(len(found), bool)
+    first[np.unique(found, axis=0, return_index=True)[1]] = True
+    return nondominated(found) & first
+
+
 def normalized(points: Any) -> np.ndarray:
     """Every coordinate scaled to [0, 1] over the points; one in which they agree is 0."""
     found = as_points(points)

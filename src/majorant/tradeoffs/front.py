@@ -7,7 +7,8 @@ run, those of all vectors in a second program. All models have the same start an
 Runs are warm-started along the path: λ rises from 0 to a run's own over the first rounds (`weighted_sum`'s *ramp*), so
 that every λ is trained from the model of a smaller one. At λ = 0 the criteria's weights make no difference, and all
 paths begin with the same point. Chebyshev scalarization takes λ as a preference, and reaches points of fronts that are
-not convex.
+not convex. So that λ from 0 to 0.9 cover the front whatever a criterion is measured in, criteria count by the scale of
+the loss unless told otherwise (`majorant.tradeoffs.scaling`).
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from majorant.tradeoffs import dominance
 from majorant.tradeoffs.chebyshev import State, chebyshev, per_objective
 from majorant.tradeoffs.criteria import Criterion, coordinate
 from majorant.tradeoffs.judge import MEAN, WORST, Judge, Point, Setting
+from majorant.tradeoffs.scaling import SCALES, as_is, scaled_to_loss
 from majorant.tradeoffs.weighted_sum import weighted_sum
 
 SCALARIZATIONS = ("weighted-sum", "chebyshev")
@@ -53,11 +55,15 @@ class DivergedWarning(RuntimeWarning):
 
 @dataclass(frozen=True)
 class Front:
-    """Models that no other one found dominates, by the criteria's weights and then by λ, and those that one does."""
+    """Models that no other one found dominates, by the criteria's weights and then by λ, and those that one does.
+
+    Of models that are worth the same one counts. ``scales`` c are the criteria's: λ weighs c S against the loss.
+    """
 
     model: Model
     points: tuple[Point, ...]
     dominated: tuple[Point, ...]
+    scales: tuple[float, ...] = ()
 
     def __len__(self) -> int:
         return len(self.points)
@@ -122,8 +128,8 @@ class Front:
         return dominance.hypervolume(self.values, reference)
 
     def spread(self) -> float:
-        """How unevenly the points lie along the front; 0 is even."""
-        return dominance.spread(self.values)
+        """How unevenly the points lie along the front; 0 is even. NaN for fewer than three points."""
+        return dominance.spread(self.values) if len(self) > 2 else float("nan")
 
 
 def pareto_front(
@@ -137,6 +143,7 @@ def pareto_front(
     criteria_weights: Sequence[float] | Sequence[Sequence[float]] | None = None,
     scalarization: str = "weighted-sum",
     ramp: float | None = None,
+    scale: str = "loss",
     seed: int = 0,
     participation: Participation | None = None,
     on_progress: Callable[[int, int], None] | None = None,
@@ -149,6 +156,9 @@ def pareto_front(
     ``refine`` is how many more λ are put where a vector's path is sparse. ``ramp`` is the share of the rounds over
     which λ rises from 0, a quarter unless given; 0 is a cold start.
 
+    ``scale`` "loss" trains λ = 0 first and measures criteria in units of the loss (`majorant.tradeoffs.scaling`), so
+    that λ = 0.5 is about the knee; "none" weighs them as they are.
+
     With ``scalarization`` "weighted-sum" points are measured by the agents' mean loss, and ``method`` goes to
     `weighted_sum`: ``local``, ``step`` (by default implicit where a criterion has a kink), ``agents``.
 
@@ -157,8 +167,8 @@ def pareto_front(
     (for epochs too, by default the agents' rate times their mean number of steps). A ``reference`` point that the
     untrained model is better than in everything is refused: no gap to it is positive, and λ would turn around.
 
-    ``on_progress`` is called with 0 for the first sweep, 1 for the refinement, and the rounds that it has made, about
-    twenty times each.
+    ``on_progress`` is called with the number of the program (λ = 0 alone where criteria are scaled, the sweep, the
+    refinement; from 0) and the rounds that it has made, about twenty times each.
 
     >>> import majorant as mj
     >>> data = mj.data.synthetic_mixture(clients=5, dimension=4, seed=0)
@@ -173,6 +183,8 @@ def pareto_front(
     if len(lambdas) < 2:
         raise ValueError(f"a front needs at least two different weights, got {lambdas.tolist()}")
     check_whole("refine", refine, least=0)
+    if scale not in SCALES:
+        raise ValueError(f"scale must be one of {', '.join(SCALES)}, got {scale!r}")
     if not isinstance(model, Model) or not isinstance(data, FederatedData):
         kinds = f"{type(model).__name__} and {type(data).__name__}"
         raise ValueError(f"a front is of a model and federated data, in this order, got {kinds}")
@@ -187,12 +199,15 @@ def pareto_front(
     if by_worst:
         check_reference(judge, algorithm, data, seed, method.get("reference", 0.0))
     every = max(1, rounds // 20) if on_progress else rounds
+    programs = itertools.count()
 
-    def train(settings: Sequence[Setting], sweep: int) -> list[Point]:
-        shares = np.array([setting.criteria_weights for setting in settings]).T.tolist()
+    def train(settings: Sequence[Setting], scales: Sequence[float]) -> list[Point]:
+        weighed = [as_is(setting, scales) for setting in settings]
+        shares = np.array([setting.criteria_weights for setting in weighed]).T.tolist()
         hyper = dict(zip(coordinator.share_names, shares, strict=False))  # a single criterion's share is no choice
-        hyper["lambda"] = [setting.weight for setting in settings]
-        tell = None if on_progress is None else lambda lines, _: on_progress(sweep, lines[0]["round"])
+        hyper["lambda"] = [setting.weight for setting in weighed]
+        number = next(programs)
+        tell = None if on_progress is None else lambda lines, _: on_progress(number, lines[0]["round"])
         run = simulate(
             algorithm,
             data,
@@ -202,15 +217,24 @@ def pareto_front(
             hyper=hyper,
             participation=participation,
         )
-        return judge.points(*ends(run, settings, method.get("output", "last")))
+        found = judge.points(*ends(run, weighed, method.get("output", "last")))
+        asked = zip(found, settings, strict=True)
+        return [p._replace(weight=s.weight, criteria_weights=s.criteria_weights) for p, s in asked]
 
+    scales: tuple[float, ...] = (1.0,) * len(listed)
+    known: list[Point] = []
+    if scale == "loss":
+        known = train([Setting(0.0, vectors[0])], scales)
+        scales = scaled_to_loss(judge.point(Setting(0.0, vectors[0]), first_model(algorithm, seed)), known[0])
     pairs = itertools.product(vectors, lambdas.tolist())
-    points = train([Setting(value, vector) for vector, value in pairs if value > 0 or vector == vectors[0]], 0)
+    fresh = lambda vector, value: value > 0 or (vector == vectors[0] and not known)
+    points = [*known] if 0.0 in lambdas else []
+    points += train([Setting(value, vector) for vector, value in pairs if fresh(vector, value)], scales)
     path = lambda vector: [point for point in points if point.weight == 0 or point.criteria_weights == vector]
     extra = [Setting(value, vector) for vector in vectors for value in between(path(vector), int(refine))]
-    points += train(extra, 1) if extra else []
+    points += train(extra, scales) if extra else []
     points.sort(key=lambda point: (vectors.index(point.criteria_weights), point.weight))
-    best = dominance.nondominated([point.values for point in points])
+    best = dominance.front_of([point.values for point in points])
     if not best.any():
         raise ValueError("training diverged for every weight: lower the learning rate")
     lost = [f"{point.weight:.3g}" for point in points if not np.isfinite(point.values).all()]
@@ -218,7 +242,13 @@ def pareto_front(
         words = "lower the learning rate, or take implicit steps; they are among the front's dominated points"
         warnings.warn(f"training diverged for λ = {', '.join(lost)}: {words}", DivergedWarning, stacklevel=2)
     chosen = lambda mask: tuple(point for point, kept in zip(points, mask, strict=True) if kept)
-    return Front(model, chosen(best), chosen(~best))
+    return Front(model, chosen(best), chosen(~best), scales)
+
+
+def first_model(algorithm: Algorithm, seed: int) -> Tree:
+    """The model that training starts from."""
+    start = lambda key: start_server(Federation(algorithm), 1, key, {}, jnp.asarray(1)).value
+    return jit(start)(jax.random.key(seed))
 
 
 def as_vectors(criteria_weights: Any, count: int) -> list[tuple[float, ...]]:
@@ -283,8 +313,7 @@ def check_reference(judge: Judge, algorithm: Algorithm, data: FederatedData, see
     """Complains about a reference point that dominates nothing: the untrained model is better in everything."""
     count = len(judge.coordinator.criteria)
     s = np.asarray(per_objective("reference", reference, data.clients + count))
-    start = jit(lambda key: start_server(Federation(algorithm), 1, key, {}, jnp.asarray(1)).value)(jax.random.key(seed))
-    found = judge.numbers(Setting(0.5, judge.coordinator.shares), start)
+    found = judge.numbers(Setting(0.5, judge.coordinator.shares), first_model(algorithm, seed))
     gaps = np.concatenate([found.losses - s[judge.ids], found.criteria - s[data.clients :]])
     if (gaps < 0).all():
         raise ValueError(
@@ -307,7 +336,7 @@ def between(path: Sequence[Point], count: int) -> list[float]:
 
     Where dominated points lie in a gap it is the middle of the widest interval between their λ, none of these again.
     """
-    kept = [p for p, good in zip(path, dominance.nondominated([p.values for p in path]), strict=True) if good]
+    kept = [p for p, good in zip(path, dominance.front_of([p.values for p in path]), strict=True) if good]
     if len(kept) < 2 or count == 0:
         return []
     apart = np.linalg.norm(np.diff(dominance.normalized([p.values for p in kept]), axis=0), axis=1)

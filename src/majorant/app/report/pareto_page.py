@@ -131,6 +131,9 @@ def sentences(record: FrontRecord) -> list[str]:
         found[1] += f" The best on validation samples is {name(record.best_validation)}."
     measures = [f"The front's hypervolume is {record.hypervolume:.4g}."] if math.isfinite(record.hypervolume) else []
     measures += [f"Its spread is {record.spread:.3g}; 0 would be even."] if math.isfinite(record.spread) else []
+    if any(scale != 1 for scale in record.scales.values()):
+        each = ", ".join(f"{scale:.3g} · {name.replace('_', ' ')}" for name, scale in record.scales.items())
+        measures.append(f"λ weighs {each} against the loss.")
     return [*found, " ".join(measures)] if measures else found
 
 

@@ -8,6 +8,7 @@ from majorant.data.federated import Ragged, offsets_of
 
 LOOKED_AT = 1 << 22  # numbers: of larger data, a part is looked at
 POWER_STEPS = 12
+CURVATURES = {"squared": 1.0, "logistic": 0.25, "cross_entropy": 0.5}  # of losses in their outputs, at most
 
 
 def stable_step(samples: Ragged, curvature: float, batch_size: int | None) -> float:
@@ -52,4 +53,5 @@ def thinned(samples: Ragged) -> tuple[np.ndarray, np.ndarray]:
     every = -(-samples.x.size // LOOKED_AT)
     rows = np.arange(0, len(samples.x), every)
     owner = np.searchsorted(samples.offsets, rows, side="right") - 1
-    return samples.x[rows].astype(np.float64), np.unique(owner, return_counts=True)[1]
+    x = samples.x[rows].reshape(len(rows), -1).astype(np.float64)
+    return x / (255 if samples.x.dtype == np.uint8 else 1), np.unique(owner, return_counts=True)[1]

@@ -1,0 +1,117 @@
+"""Tuning for run folders: the values to choose from, and ``tuning.json``, which says what was tried and chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
+
+from majorant.app.build import Problem, parse_grid, splits_of
+from majorant.app.config import RunConfig
+from majorant.app.files import atomic_write_text, read_json, strict_json
+from majorant.app.records import Record, Whole, checked
+
+if TYPE_CHECKING:
+    from majorant.engines.tuning import Tuning
+
+USUAL = {  # by the names of hyperparameters, where methods have them
+    "lr": [0.01, 0.03, 0.1, 0.3, 1.0],
+    "lr_scale": [0.1, 0.3, 1.0, 3.0],
+    "mu": [0.01, 0.1, 1.0],
+    "lambda": [0.01, 0.1, 1.0],
+    "alpha": [0.25, 0.5, 0.75],
+}
+
+
+class TuningRecord(Record):
+    """``tuning.json``."""
+
+    metric: str
+    best: Annotated[dict[str, float | list[float]], Field(min_length=1)]  # a list: for each seed, with its own split
+    halving: bool
+    seeds: Whole
+    trials: list[dict[str, float | None]]
+
+
+def grid_of(config: RunConfig, problem: Problem) -> dict[str, list[float]]:
+    """The values to choose from: as given, or the usual ones of the hyperparameters that the method has."""
+    import jax
+
+    given = parse_grid(config.grid)
+    if given:
+        return given
+    known = jax.eval_shape(problem.algorithm.server.init, jax.random.key(0)).hyper
+    found = {name: values for name, values in USUAL.items() if name in known}
+    if not found:
+        names = ", ".join(sorted(known)) or "none"
+        raise ValueError(
+            f"{config.algorithm} has no usual values to tune: give --grid; its hyperparameters are {names}"
+        )
+    return found
+
+
+def tune_config(config: RunConfig, problem: Problem, report: Callable[[int, int, int], None] | None = None) -> Tuning:
+    """Chooses hyperparameters on the validation samples, with the rounds, seeds and exchange of the run."""
+    from majorant.engines.options import Resources
+    from majorant.engines.tuning import tune
+
+    return tune(
+        problem.algorithm,
+        problem.data,
+        rounds=config.rounds,
+        grid=grid_of(config, problem),
+        seed=config.seed,
+        seeds=config.seeds,
+        halving=config.halving,
+        resources=Resources(clients=config.clients, memory_budget=config.memory_budget),
+        report=report,
+        **problem.exchange,
+    )
+
+
+def chosen_hyper(
+    config: RunConfig, problem: Problem, folder: Path, report: Callable[[int, int, int], None] | None
+) -> dict[str, Any]:
+    """What ``tuning.json`` says, or what tuning finds: it writes the file."""
+    place = folder / "tuning.json"
+    if place.is_file():  # a run that is resumed
+        return dict(checked(TuningRecord, read_json(place), place).best)
+    splits = splits_of(config, problem.data)
+    if not isinstance(splits, list):
+        found = tune_config(config, problem, report)
+        write_tuning(place, found, config)
+        return dict(found.best)
+    each = [  # each split on its own: rows that test in one of them may validate in another
+        tune_config(config.model_copy(update={"seed": config.seed + i, "seeds": 1}), problem._replace(data=one), report)
+        for i, one in enumerate(splits)
+    ]
+    record = tuning_record(each[0], config)
+    record["best"] = {name: [one.best[name] for one in each] for name in each[0].best}
+    record["trials"] = [
+        trial | {"split": i} for i, one in enumerate(each) for trial in tuning_record(one, config)["trials"]
+    ]
+    atomic_write_text(place, strict_json(record, indent=2) + "\n")
+    return dict(record["best"])
+
+
+def write_tuning(place: Path, found: Tuning, config: RunConfig) -> dict[str, Any]:
+    """Writes ``tuning.json``."""
+    record = tuning_record(found, config)
+    atomic_write_text(place, strict_json(record, indent=2) + "\n")
+    return record
+
+
+def tuning_record(found: Tuning, config: RunConfig) -> dict[str, Any]:
+    """What was tried, best first, and what was chosen."""
+    score = f"validation_{found.metric}"
+    each = lambda t: t.hyper | {"rounds": t.rounds, score: t.score, "validation_loss": t.loss, "rejected": t.rejected}
+    trials = [each(trial) for trial in found.trials]
+    return {
+        "metric": found.metric,
+        "best": found.best,
+        "halving": config.halving,
+        "seeds": config.seeds,
+        "trials": trials,
+    }

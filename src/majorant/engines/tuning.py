@@ -1,0 +1,180 @@
+"""Hyperparameters chosen on validation samples: all values of a grid side by side in one program, or by halving.
+
+A grid of hyperparameters is one `simulate` with a run for every combination and seed. *Successive halving* spends
+fewer rounds: all runs train for a share of the planned rounds, the better third (1/``keep``) resumes, and so on until
+one is left at the end. Schedules run on the planned rounds throughout, and a resumed run ends as if never interrupted:
+what survives has the numbers of a run of its own.
+
+Points are ranked by the mean over seeds of `engines.patience.merit`, on validation samples of the clients that train.
+A point at which some client's update was rejected as not finite comes after all others. Test samples are taken out
+before training begins, so they cannot play a part.
+
+Reference: Jamieson, Talwalkar, *Non-stochastic best arm identification and hyperparameter optimization*, AISTATS 2016.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from majorant.core import Algorithm
+from majorant.data.federated import FederatedData, Ragged
+from majorant.engines.options import Evaluation, Resources
+from majorant.engines.patience import check_validation, merit
+from majorant.engines.run import Run
+from majorant.engines.simulator import Diverged, Snapshot, simulate
+from majorant.math.checks import check_whole
+
+
+class Trial(NamedTuple):
+    """One point of a grid: its values, the rounds that it was given, and what it came to on validation samples."""
+
+    hyper: dict[str, float]
+    rounds: int
+    score: float  # the metric's mean over clients and seeds
+    loss: float
+    rejected: int  # updates that were not finite
+
+    @property
+    def sound(self) -> bool:
+        """Whether no client's training diverged."""
+        return self.rejected == 0 and bool(np.isfinite([self.score, self.loss]).all())
+
+
+class Tuning(NamedTuple):
+    """What tuning found: the best values, and all trials, best first."""
+
+    best: dict[str, float]
+    metric: str
+    trials: list[Trial]
+
+
+def tune(
+    algorithm: Algorithm,
+    data: FederatedData,
+    *,
+    rounds: int,
+    grid: Mapping[str, Sequence[float]],
+    seed: int = 0,
+    seeds: int = 1,
+    halving: bool = False,
+    keep: int = 3,
+    participation: Any = None,
+    channel: Any = None,
+    exchange: Any = None,
+    resources: Resources = Resources(),  # noqa: B008 - a plain record
+    report: Callable[[int, int, int], None] | None = None,
+) -> Tuning:
+    """The values of hyperparameters that are best on the clients' validation samples.
+
+    ``grid`` has the values of each hyperparameter; all combinations are tried, each from ``seeds`` seeds. ``halving``
+    keeps one in ``keep`` of them at each of its stages. ``report(trials, done, planned)`` is told of the rounds as they
+    are made. The rest is as in `simulate`, and goes with ``hyper=tuning.best`` for the run that follows.
+
+    >>> import majorant as mj
+    >>> data = mj.data.synthetic_mixture(clients=8, dimension=4, seed=0)
+    >>> found = mj.tune(mj.fedavg(mj.models.linear(data)), data, rounds=5, grid={"lr": [1e-6, 0.3]})
+    >>> found.best, len(found.trials)
+    ({'lr': 0.3}, 2)
+    """
+    check_whole("rounds", rounds)
+    check_whole("seeds", seeds)
+    check_whole("keep", keep, least=2)
+    check_validation(data, "tuning")
+    if not grid:
+        raise ValueError("there is nothing to tune: give a grid, as in {'lr': [0.01, 0.1]}")
+    points = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+    if not points:
+        raise ValueError(f"the grid has no values for {next(name for name in grid if not len(grid[name]))!r}")
+    options: dict[str, Any] = {
+        "participation": participation,
+        "channel": channel,
+        "exchange": exchange,
+        "resources": resources,
+    }
+    hidden = without_test(data)
+    stages = stages_of(len(points), rounds, keep) if halving else [(len(points), rounds)]
+    finished: list[Trial] = []
+    saved: Snapshot | None = None
+    for stage, (count, until) in enumerate(stages):
+        wanted = [(point, seed + s) for point in points for s in range(seeds)]
+        every = until if report is None else max(1, until // 10)
+        watched = Evaluation(every, until=f"round >= {until}", report=telling(report, count, rounds))
+        run = simulate(
+            algorithm,
+            hidden,
+            rounds=rounds,
+            seeds=[s for _, s in wanted],
+            hyper={name: [point[name] for point, _ in wanted] for name in grid},
+            evaluation=watched,
+            resume=saved,
+            **options,
+        )
+        trials = trials_of(run, points, seeds)
+        ranks = [rank(trial, run.metric) for trial in trials]
+        order = sorted(range(len(points)), key=ranks.__getitem__)
+        left = stages[stage + 1][0] if stage + 1 < len(stages) else 0
+        finished = [trials[i] for i in order[left:]] + finished
+        points = [points[i] for i in order[:left]]
+        saved = some_runs(run.last, [i * seeds + s for i in order[:left] for s in range(seeds)])
+    best = next((trial for trial in finished if trial.sound), None)
+    if best is None:
+        raise Diverged(f"{algorithm.name} diverged at every point of the grid: give smaller values")
+    return Tuning(best.hyper, run.metric, finished)
+
+
+def telling(report: Callable[[int, int, int], None] | None, trials: int, planned: int) -> Any:
+    """What `simulate` calls after an evaluation, to tell of the rounds that so many trials have made."""
+    return None if report is None else lambda lines, snapshot: report(trials, lines[0]["round"], planned)
+
+
+def stages_of(points: int, rounds: int, keep: int) -> list[tuple[int, int]]:
+    """How many points train at each stage, and until which round; the last stage trains one to the end.
+
+    >>> stages_of(9, 90, 3)
+    [(9, 10), (3, 30), (1, 90)]
+    """
+    counts = [points]
+    while counts[-1] > 1:
+        counts.append(max(1, counts[-1] // keep))
+    ends = [max(1, rounds // keep ** (len(counts) - 1 - stage)) for stage in range(len(counts))]
+    return [(count, end) for count, end, before in zip(counts, ends, [0, *ends], strict=False) if end > before]
+
+
+def without_test(data: FederatedData) -> FederatedData:
+    """The data without its test samples."""
+    test = data.test
+    return replace(data, test=Ragged(test.x[:0], test.y[:0], np.zeros_like(test.offsets)))
+
+
+def trials_of(run: Run, points: Sequence[dict[str, float]], seeds: int) -> list[Trial]:
+    """What the last evaluation says of every point, means over seeds."""
+    found = []
+    for i, point in enumerate(points):
+        histories = run.histories[i * seeds : (i + 1) * seeds]
+        score = np.mean([lines[-1][f"validation_{run.metric}"]["mean"] for lines in histories])
+        loss = np.mean([lines[-1]["validation_loss"] for lines in histories])
+        rejected = sum(line["rejected"] for lines in histories for line in lines)
+        found.append(Trial(point, run.rounds, float(score), float(loss), rejected))
+    return found
+
+
+def rank(trial: Trial, metric: str) -> tuple[bool, tuple[float, float]]:
+    """The smaller the better."""
+    line = {f"validation_{metric}": {"mean": trial.score}, "validation_loss": trial.loss}
+    return not trial.sound, merit(line, metric)
+
+
+def some_runs(snapshot: Snapshot, runs: Sequence[int]) -> Snapshot:
+    """A snapshot of some of its runs, in the given order."""
+    rows = np.asarray(runs, int)
+    pick = lambda tree: jax.tree.map(lambda a: np.asarray(a)[rows], tree)
+    counters = dict(snapshot.counters)
+    for name in ("communication", "history"):
+        counters[name] = [counters[name][i] for i in runs]
+    return Snapshot(pick(snapshot.server), pick(snapshot.clients), counters, pick(snapshot.memory))

@@ -1,0 +1,89 @@
+"""Tuning and safe steps in run folders: what is chosen is used, kept and resumed; steep clients do not diverge."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+
+import majorant as mj
+from commands import invoke, refused
+from majorant.app.build import build, parse_grid, safe_rate
+from majorant.app.config import LocalConfig, make_config
+from majorant.app.execute import run_in_folder
+from majorant.app.tuning import grid_of
+from majorant.solvers.smoothness import stable_step
+
+DATA = ["--data", "synthetic:clients=4,dimension=3", "--rounds", "4"]
+
+
+def test_a_tuned_run_uses_what_was_chosen(tmp_path):
+    """The same as a run that is given the values; ``majorant tune`` alone finds the same."""
+    flags = [*DATA, "--grid", "lr=1e-6,0.3", "--seeds", "2"]
+    tuned = json.loads(invoke("run", "fedprox", *flags, "--tune", "--json", "--out", tmp_path / "tuned"))
+    found = json.loads((tmp_path / "tuned" / "tuning.json").read_text())
+    assert found["best"] == {"lr": 0.3}
+    assert [trial["lr"] for trial in found["trials"]] == [0.3, 1e-6]
+    assert tuned["hyper"] == [{"lr": 0.3}] * 2
+    plain = json.loads(invoke("run", "fedprox:lr=0.3", *DATA, "--seeds", "2", "--json", "--out", tmp_path / "plain"))
+    assert tuned["test_accuracy"] == pytest.approx(plain["test_accuracy"])
+    table = invoke("tune", "fedprox", *flags, "--out", tmp_path / "alone")
+    assert "best on validation samples: lr=0.3" in table
+    assert json.loads((tmp_path / "alone" / "tuning.json").read_text()) == found
+
+
+def test_a_resumed_run_is_not_tuned_again_and_keeps_its_best_round(tmp_path, monkeypatch):
+    settings = {"algorithm": "local", "data": DATA[1], "rounds": 3, "evaluate_every": 1, "patience": 3}
+    config = make_config(settings | {"tune": True, "grid": ["lr=0.2,1e-5"]})
+    run = run_in_folder(config, tmp_path / "run")
+    monkeypatch.setattr("majorant.app.tuning.tune_config", lambda *a: pytest.fail("tuned again"))
+    again = run_in_folder(config, tmp_path / "run", resume=True)
+    assert again.settings == run.settings == [{"seed": 0, "hyper": {"lr": 0.2}}]
+    assert again.summary()["kept_round"] == run.summary()["kept_round"]
+    assert again.summary()["test_accuracy"] == run.summary()["test_accuracy"]
+
+
+def test_what_to_choose_from():
+    usual = grid_of(*problem_of("fedprox"))
+    assert usual.keys() == {"lr", "mu"}
+    assert 0.1 in usual["lr"]
+    given = {"tune": True, "grid": ["server-lr=1", "lr=0.1"]}
+    assert grid_of(*problem_of("fedprox", **given)) == {"server_lr": [1.0], "lr": [0.1]}
+    for wrong in ("lr", "lr=", "lr=fast", "=1"):
+        with pytest.raises(ValueError, match="--grid takes a name"):
+            parse_grid([wrong])
+    assert "grid goes with --tune" in refused("run", "fedavg", *DATA, "--grid", "lr=1")
+    assert "no usual values to tune: give --grid" in refused("run", "local", *DATA, "--optimizer", "newton", "--tune")
+
+
+def problem_of(algorithm, **settings):
+    config = make_config({"algorithm": algorithm, "data": DATA[1], **settings})
+    return config, build(config)
+
+
+def steep(rng):
+    """Twelve rows for each of eight clients, as countries have years; those of one are far out."""
+    x = rng.normal(size=(96, 2)).astype(np.float32)
+    owner = np.repeat(np.arange(8), 12)
+    x[owner == 3] = 15 + 2 * x[owner == 3]
+    y = (x @ [0.5, -0.3] + 0.1 * rng.normal(size=96)).astype(np.float32)
+    return mj.data.FederatedData.from_arrays(x, y, clients=owner, task="regression", seed=0)
+
+
+def test_default_steps_are_safe_for_the_steepest_client():
+    """Local would diverge there with the usual rate; and a rate that is given is used as it is."""
+    data = steep(np.random.default_rng(0))
+    config = make_config({"algorithm": "local", "rounds": 30})
+    with pytest.warns(UserWarning, match="so steep that the usual learning rate 0.1 may diverge"):
+        problem = build(config, data)
+    lr = float(problem.algorithm.server.init(jax.random.key(0)).hyper["lr"])
+    assert lr == pytest.approx(1.9 * stable_step(data.train, 1.0, 128), rel=1e-5)
+    both = mj.simulate(problem.algorithm, data, rounds=30, grid={"lr": [lr, 0.1]})
+    safe, usual = (run.scores[0].values["train_score"] for run in (both[0], both[1]))
+    assert np.isfinite(safe).all()
+    assert (safe < 3 * data.train.y.std()).all()
+    assert not usual[3] < 1e3
+    model = mj.models.linear(data)
+    assert safe_rate(LocalConfig(lr=0.2), model, data) == 0.2
+    assert safe_rate(LocalConfig(), mj.models.mlp(data), data) == 0.1
+    assert safe_rate(LocalConfig(optimizer="adam"), model, data) == 0.1

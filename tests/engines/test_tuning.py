@@ -1,0 +1,95 @@
+"""Tuning: what a loop of separate runs would choose, survivors of halving as whole runs, no look at test samples."""
+
+from contextlib import suppress
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import majorant as mj
+import zoo
+from majorant.engines.simulator import Diverged
+from majorant.engines.tuning import Trial, rank, stages_of
+
+GRID = {"lr": [0.01, 0.3, 30.0], "mu": [0.1, 2.0]}
+ROUNDS = 6
+
+
+@pytest.fixture(scope="module")
+def data():
+    return mj.data.synthetic_mixture(clients=6, dimension=4, seed=3)
+
+
+@pytest.fixture(scope="module")
+def algorithm(data):
+    local = mj.local_sgd(0.1, epochs=1, batch_size=8, schedule=mj.schedules.multi_step())
+    return mj.pfedme(mj.models.linear(data), local=local)
+
+
+@pytest.fixture(scope="module")
+def found(data, algorithm):
+    return mj.tune(algorithm, data, rounds=ROUNDS, grid=GRID, seeds=2)
+
+
+@pytest.fixture(scope="module")
+def loop(data, algorithm):
+    """Every point in a run of its own, but for those that diverge."""
+
+    def run(**hyper):
+        last = mj.Evaluation(every=ROUNDS)
+        with suppress(Diverged):
+            return mj.simulate(algorithm, data, rounds=ROUNDS, seeds=2, hyper=hyper, evaluation=last)
+
+    each = {(lr, mu): run(lr=lr, mu=mu) for lr in GRID["lr"] for mu in GRID["mu"]}
+    return {point: run for point, run in each.items() if run is not None}
+
+
+def mean_of(run):
+    """The validation accuracy and loss of a run, means over seeds."""
+    lines = [history[-1] for history in run.histories]
+    return np.mean([[line["validation_accuracy"]["mean"], line["validation_loss"]] for line in lines], axis=0)
+
+
+def test_the_choice_is_that_of_a_loop_over_separate_runs(found, loop):
+    assert {tuple(trial.hyper.values()) for trial in found.trials if trial.sound} <= loop.keys()
+    assert 0 < len(loop) < len(found.trials) == 6
+    for trial in (trial for trial in found.trials if trial.sound):
+        np.testing.assert_allclose([trial.score, trial.loss], mean_of(loop[tuple(trial.hyper.values())]), rtol=1e-5)
+    by_hand = min(loop, key=lambda point: (-mean_of(loop[point])[0], mean_of(loop[point])[1]))
+    assert found.best == dict(zip(GRID, by_hand, strict=True))
+    merits = [(-trial.score, trial.loss) for trial in found.trials if trial.sound]
+    assert merits == sorted(merits)
+
+
+def test_survivors_of_halving_have_the_numbers_of_whole_runs(data, algorithm, loop):
+    told = []
+    report = lambda *numbers: told.append(numbers)
+    found = mj.tune(algorithm, data, rounds=ROUNDS, grid=GRID, seeds=2, halving=True, keep=3, report=report)
+    assert [trial.rounds for trial in found.trials] == [6, 2, 1, 1, 1, 1]
+    best = found.trials[0]
+    np.testing.assert_allclose([best.score, best.loss], mean_of(loop[tuple(best.hyper.values())]), rtol=1e-5)
+    assert told[-1] == (1, ROUNDS, ROUNDS)
+    assert found.best == best.hyper
+
+
+def test_test_samples_play_no_part(data, algorithm, found):
+    turned = replace(data, test=data.test._replace(y=1 - data.test.y, x=-data.test.x))
+    again = mj.tune(algorithm, turned, rounds=ROUNDS, grid=GRID, seeds=2)
+    assert again == found
+
+
+def test_stages_and_ranks():
+    assert stages_of(27, 81, 3) == [(27, 3), (9, 9), (3, 27), (1, 81)]
+    assert stages_of(1, 10, 3) == [(1, 10)]
+    assert stages_of(5, 2, 2) == [(5, 1), (1, 2)]
+    good, rejected, lost = Trial({}, 1, 0.5, 1.0, 0), Trial({}, 1, 0.9, 0.1, 3), Trial({}, 1, float("nan"), 1.0, 0)
+    assert sorted([rejected, good, lost], key=lambda t: rank(t, "accuracy"))[0] is good
+
+
+def test_what_cannot_be_tuned(data, algorithm):
+    with pytest.raises(ValueError, match="no hyperparameter 'rate'; it has lr, mu"):
+        mj.tune(algorithm, data, rounds=2, grid={"rate": [0.1]})
+    with pytest.raises(ValueError, match="nothing to tune"):
+        mj.tune(algorithm, data, rounds=2, grid={})
+    with pytest.raises(ValueError, match="tuning chooses by validation samples, and tiny has none"):
+        mj.tune(zoo.algorithm("local"), zoo.problem(), rounds=2, grid={"lr": [0.1]})

@@ -1,0 +1,124 @@
+"""FedPer, FedRep and FedBN: their papers' updates in NumPy, and what stays with a client."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import majorant as mj
+import zoo
+from majorant import methods
+from majorant.methods.fedbn import norm_names
+from majorant.objectives.splits import split_by_name
+
+LR, STEPS, ROUNDS = 0.3, 3, 2
+DATA = zoo.problem()
+MODEL = mj.models.linear(DATA, start="zeros")
+LOCAL = mj.local_sgd(LR, steps=STEPS, batch_size=None)
+
+
+def gradient(w, b, x, y):
+    """Of logistic regression, in the weight and the bias."""
+    slope = 1 / (1 + np.exp(-(x @ w + b))) - y
+    return x.T @ slope / len(y), slope.mean()
+
+
+def by_hand(train):
+    """Rounds of ``train(w, b, x, y)`` with a shared weight and personal biases, in NumPy."""
+    first = jax.tree.map(lambda a: np.asarray(a, float), MODEL.init(jax.random.key(0)))[0]
+    clients = np.flatnonzero(~DATA.unseen)
+    w, biases = first["weight"][:, 0], dict.fromkeys(clients, first["bias"][0])
+    for _ in range(ROUNDS):
+        sent = {}
+        for t in clients:
+            sent[t], biases[t] = train(w, biases[t], *map(np.asarray, DATA.train.client(t)))
+        w = sum(DATA.train.sizes[t] * sent[t] for t in clients) / DATA.train.sizes[clients].sum()
+    return w, np.array([biases[t] for t in clients])
+
+
+def together(w, b, x, y):
+    for _ in range(STEPS):
+        slopes = gradient(w, b, x, y)
+        w, b = w - LR * slopes[0], b - LR * slopes[1]
+    return w, b
+
+
+def in_turn(w, b, x, y):
+    for _ in range(2 * STEPS):
+        b = b - LR * gradient(w, b, x, y)[1]
+    for _ in range(STEPS):
+        w = w - LR * gradient(w, b, x, y)[0]
+    return w, b
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "train"),
+    [
+        (methods.fedper(MODEL, personal=["0.bias"], local=LOCAL), together),
+        (methods.fedrep(MODEL, personal=["0.bias"], head_passes=2, local=LOCAL), in_turn),
+    ],
+    ids=["fedper", "fedrep"],
+)
+def test_rounds_are_the_papers(algorithm, train):
+    run = mj.simulate(algorithm, DATA, rounds=ROUNDS, evaluation=mj.Evaluation(every=ROUNDS))
+    w, biases = by_hand(train)
+    np.testing.assert_allclose(run.server.value["0.weight"][:, 0], w, atol=1e-5)
+    np.testing.assert_allclose(run.snapshot.clients.beta["0.bias"][0, :, 0], biases, atol=1e-5)
+    assert run.server.value.keys() == {"0.weight"}
+    model = run.model(0)
+    x = DATA.test.client(0)[0]
+    np.testing.assert_allclose(model.predict_proba(x)[:, 1], 1 / (1 + np.exp(-(x @ w + biases[0]))), atol=1e-5)
+
+
+def test_the_last_layer_is_personal_unless_told():
+    network = mj.models.mlp(DATA, hidden=(3,))
+    server = methods.fedper(network).server.init(jax.random.key(0))
+    assert server.value.keys() == {"0.bias", "0.weight"}
+    for make in (methods.fedper, methods.fedrep):
+        with pytest.raises(ValueError, match="has one layer only: take a model with several"):
+            make(MODEL)
+    with pytest.raises(ValueError, match="unknown parameter '2'"):
+        methods.fedper(network, personal=["2"])
+
+
+def test_normalisation_layers_stay_with_their_clients():
+    """FedBN is FedPer with their parameters; what a normalised layer computes, in NumPy."""
+    network = mj.models.mlp(DATA, hidden=(3,), norm="layer")
+    params = network.init(jax.random.key(1))
+    params[0] |= {"norm_scale": jnp.array([1.0, 2.0, 0.5]), "norm_shift": jnp.array([0.1, 0.0, -0.2])}
+    x = DATA.train.x[:5]
+    inner = x @ np.asarray(params[0]["weight"]) + np.asarray(params[0]["bias"])
+    inner = (inner - inner.mean(1, keepdims=True)) / np.sqrt(inner.var(1, keepdims=True) + 1e-5)
+    inner = np.maximum(inner * np.array([1.0, 2.0, 0.5]) + np.array([0.1, 0.0, -0.2]), 0)
+    expected = inner @ np.asarray(params[1]["weight"]) + np.asarray(params[1]["bias"])
+    np.testing.assert_allclose(network.apply(params, x), expected, atol=1e-5)
+    names = ["0.norm_scale", "0.norm_shift"]
+    assert norm_names(network) == names
+    run = mj.simulate(methods.fedbn(network, local=LOCAL), DATA, rounds=2)
+    split = split_by_name(params, personal=names)
+    assert run.server.value.keys() == split.shared(params).keys()
+    scales = run.snapshot.clients.beta["0.norm_scale"][0]
+    assert scales.shape == (len(zoo.SIZES) - 1, 3)
+    assert len(np.unique(scales[:, 0])) == len(scales)  # everybody's own
+    with pytest.raises(ValueError, match="linear has none: take mlp:norm=layer"):
+        methods.fedbn(MODEL)
+    with pytest.raises(ValueError, match='norm must be "none" or "layer"'):
+        mj.models.mlp(DATA, norm="batch")
+
+
+def test_names_of_flax_layers_are_known():
+    from flax import linen as nn
+
+    class Network(nn.Module):
+        @nn.compact
+        def __call__(self, x, train: bool):
+            return nn.Dense(1)(nn.BatchNorm(use_running_average=not train)(nn.Dense(2)(x)))
+
+    model = mj.models.from_flax(Network(), DATA, normalisation="averaged")
+    assert {name.rpartition(".")[2] for name in norm_names(model)} == {"mean", "var", "scale", "bias"}
+    assert len(norm_names(model)) == 4
+    run = mj.simulate(methods.fedbn(model, local=LOCAL), DATA, rounds=1)
+    name = next(name for name in norm_names(model) if name.endswith("mean"))
+    means = run.snapshot.clients.beta[name][0]
+    assert len(np.unique(means[:, 0])) == len(means)  # running statistics are everybody's own, a newcomer's too
+    assert run.personalize(DATA.train.client(zoo.UNSEEN)).predict_proba(DATA.test.x[:3]).shape == (3, 2)
