@@ -61,6 +61,11 @@ def check_names(config: RunConfig) -> None:
                 f"objective goes with lsgd, acd, asvrcd, ascd, svrcd, scd and l2sgd+, not with {config.algorithm}"
             )
         catalogue.objectives.check(config.objective)
+    elif config.reference is not None:
+        raise ValueError("reference is about the minimum of a personalized objective: give --objective as well")
+    if config.model not in ("auto", "linear") and (solves or not catalogue.algorithms.takes(config.algorithm, "model")):
+        owner = f"the objective {config.objective}" if solves else config.algorithm
+        raise ValueError(f"{owner} has a linear model of its own, and would ignore {config.model}: leave model out")
     catalogue.participations.make(config.participation)
     exact = parse(config.local.optimizer)[0] in catalogue.exact_solvers
     (catalogue.exact_solvers if exact else catalogue.optimizers).check(config.local.optimizer)
@@ -255,7 +260,7 @@ def build(config: RunConfig, data: FederatedData | None = None) -> Problem:
 
 def build_problem(config: RunConfig, data: FederatedData | None) -> Problem:
     """`build`, in the precision that is switched on."""
-    from majorant.engines.memory import message_shapes, refuse_unequal_sizes, tiny_client
+    from majorant.engines.memory import message_shapes, refuse_too_many_runs, refuse_unequal_sizes, tiny_client
     from majorant.engines.stopping import needs_diagnostics, parse_bounds
 
     check_names(config)
@@ -271,6 +276,7 @@ def build_problem(config: RunConfig, data: FederatedData | None) -> Problem:
         warnings.warn(f"{config.algorithm} has its own local solver: lr, epochs and the like are ignored", stacklevel=2)
     if config.diagnostics and algorithm.diagnostics.measure is None:
         warnings.warn(f"{config.algorithm} does not say how it measures its convergence: no diagnostics", stacklevel=2)
+    refuse_too_many_runs(algorithm, config.seeds)
     components = components_of(algorithm)
     if components > int(data.train.sizes.sum()):
         raise ValueError(f"{components} components for {data.train.sizes.sum()} training samples: use fewer")

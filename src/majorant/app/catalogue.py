@@ -13,6 +13,8 @@ from majorant.app.names import Registry, parse_raw
 if TYPE_CHECKING:
     from majorant.data.federated import FederatedData
 
+PARTITIONS = ("iid", "dirichlet", "classes", "kmeans")  # of sets whose labels have no hierarchy
+
 algorithms = Registry("algorithm", arguments=1)
 algorithms.register("fedem", "majorant.methods:fedem", "shared components, a mixture of them for each client")
 algorithms.register("fedavg", "majorant.methods:fedavg", "one model for everybody")
@@ -146,7 +148,7 @@ schedules.register("cosine", "majorant.solvers.schedules:cosine", "falls along h
 optimizers = Registry("local optimizer", arguments=1)
 optimizers.register("sgd", "majorant.app.catalogue:no_optimizer", "stochastic gradient descent with momentum")
 for _name in ("adam", "adamw", "yogi", "adagrad", "rmsprop", "lion"):
-    optimizers.register(_name, f"optax:{_name}", f"optax.{_name}")
+    optimizers.register(_name, f"majorant.app.named_optimizers:{_name}", f"optax.{_name}")
 
 exact_solvers = Registry("solver of the whole local problem")
 exact_solvers.register("lbfgs", "majorant.solvers.black_box:local_lbfgs", "L-BFGS on all of a client's samples")
@@ -255,6 +257,8 @@ def image_set(
     from majorant import data
     from majorant.data.images import CIFAR100_COARSE
 
+    if partition not in PARTITIONS:
+        raise ValueError(f"partition must be one of {', '.join(PARTITIONS)}, got {partition!r}")
     x, y = getattr(data, f"load_{name.replace('-', '_')}")()
     if samples:
         if not 0 < samples <= len(x):

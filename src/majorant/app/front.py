@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import jax
 import numpy as np
 
 from majorant.app import catalogue
@@ -19,6 +20,8 @@ from majorant.app.front_config import FrontConfig, make_front_config
 from majorant.app.front_record import FORMAT, FrontRecord, PointRecord, deploy, model_folder
 from majorant.app.saved_model import model_meta
 from majorant.app.trees import save_tree
+from majorant.core import tree_bytes
+from majorant.math.room import refuse_too_large
 
 if TYPE_CHECKING:
     from majorant.data.federated import FederatedData
@@ -55,6 +58,9 @@ def build_front(config: FrontConfig) -> FrontProblem:
     with config.arithmetic():
         data, encoding = load_data(config)
         model = catalogue.models.make(config.model, data)
+        points = (len(config.lambdas) + config.refine) * len(config.preferences)
+        size = tree_bytes(jax.eval_shape(model.init, jax.random.key(0)))
+        refuse_too_large(f"{points} models of {size / 4:.3g} numbers", 3 * points * size, "give a smaller model")
         setting = Setting(model, data.spec.features, data.classes, encoding)
         criteria = [catalogue.criteria.make(text, setting) for text in config.criteria]
         plain = config.local.optimizer == "sgd" and not config.local.momentum

@@ -11,6 +11,7 @@ from majorant.app import catalogue
 from majorant.app._flags import Count, Flag, Texts
 from majorant.app.build import check_names
 from majorant.app.config import LocalConfig, RunConfig, read_settings, validated
+from majorant.math.room import refuse_too_large
 
 NOT_FOR_FRONTS = ("objective", "until", "patience", "tune", "grid", "halving", "seeds", "channel", "topology",
                   "scaling", "diagnostics", "reference", "evaluate_every", "clients", "memory_budget")  # fmt: skip
@@ -143,6 +144,8 @@ def check_front(config: FrontConfig) -> None:
         catalogue.criteria.check(text)
     if config.weights is not None and config.points is not None:
         raise ValueError("give --weights, or --points for an even grid, not both")
+    models = (config.points or 1) + config.refine
+    refuse_too_large(f"{models} points of a front", 4096 * models * max(1, len(config.criteria_weights)), "give fewer")
     wrong = [value for value in config.lambdas if not 0 <= value < 1]
     if wrong:
         why = " (at 1 the agents' losses would not count at all)" if wrong[0] == 1 else ""

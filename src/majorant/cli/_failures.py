@@ -88,6 +88,9 @@ def complaint(error: Exception) -> str | None:
     """What to say of an error that was foreseen; None of any other."""
     if isinstance(error, OSError):
         return explain_os_error(error, error.filename or "the run folder") if error.errno else str(error)
+    if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
+        detail = f" ({error})".partition("\n")[0] if str(error) else ""
+        return f"this does not fit into memory{detail}: give fewer clients, samples or seeds, or a smaller model"
     if isinstance(error, RuntimeError):
         from majorant.engines.simulator import Diverged
 

@@ -15,6 +15,7 @@ from majorant.data.checks import check_seed
 from majorant.data.federated import FederatedData, Ragged, offsets_of
 from majorant.data.partition import balanced_kmeans
 from majorant.math.checks import check_whole
+from majorant.math.room import refuse_too_large
 
 
 def sparse_codes(
@@ -39,6 +40,11 @@ def sparse_codes(
         check_whole(name, value)
     if not 0 < density <= 1:
         raise ValueError(f"density is the share of a code's entries that are not 0: in (0, 1], got {density}")
+    refuse_too_large(
+        f"{clients} clients with {samples} samples of {features} features",
+        4 * clients * samples * (features + (4 * atoms if heterogeneous else 0)) + 8 * features * atoms,
+        "give fewer clients, samples, features or atoms",
+    )
     rng = np.random.default_rng(check_seed(seed))
     theta = rng.normal(size=(features, atoms))
     total = samples * clients if heterogeneous else samples

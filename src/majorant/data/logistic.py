@@ -21,6 +21,7 @@ from majorant.data.checks import check_seed
 from majorant.data.federated import FederatedData, Ragged
 from majorant.data.splitting import draw_unseen, offsets_of
 from majorant.math.checks import check_whole
+from majorant.math.room import refuse_too_large
 
 
 def heterogeneous_logistic(
@@ -50,6 +51,11 @@ def heterogeneous_logistic(
         raise ValueError(f"sigma is a standard deviation: it must be finite and at least 0, got {sigma}")
     if not 0 <= shared < dimension:
         raise ValueError(f"shared must be at least 0 and less than the dimension, {dimension}, got {shared}")
+    refuse_too_large(
+        f"{clients} clients with {samples} and {test_samples} samples of {dimension} features",
+        12 * clients * (samples + test_samples) * dimension,  # drawn in double precision, kept in single
+        "give fewer clients, samples or features",
+    )
     rng = np.random.default_rng(check_seed(seed))
     level = rng.normal(0, sigma, (clients, 1))
     beta = level + rng.uniform(-0.01, 0.01, (clients, dimension - shared))

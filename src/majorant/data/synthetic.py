@@ -23,6 +23,7 @@ from majorant.data.checks import check_seed
 from majorant.data.federated import FederatedData, Ragged
 from majorant.data.splitting import draw_unseen, offsets_of, split_counts
 from majorant.math.checks import check_whole
+from majorant.math.room import refuse_too_large
 
 NOISE = {"paper": 1.0, "released": 0.1}  # the variants, and the scale of ε in each
 BLOCK = 65536  # samples whose logits are computed at once
@@ -66,6 +67,12 @@ def synthetic_mixture(
     scale = NOISE[variant] if noise is None else noise
     if not 0 <= scale < np.inf:
         raise ValueError(f"noise is a standard deviation: it must be finite and at least 0, got {noise}")
+    samples = clients * (150 if variant == "paper" else 150 + test_samples)  # about: a client has at least 50
+    refuse_too_large(
+        f"{clients} clients of {dimension} features",
+        4 * samples * dimension + 8 * (components * dimension + clients * components),
+        "give fewer clients, features or components",
+    )
 
     rng = np.random.default_rng(check_seed(seed))
     sizes = np.minimum(50 + rng.lognormal(4, 2, clients).astype(np.int64), 1000)

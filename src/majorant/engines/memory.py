@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -18,11 +16,13 @@ from majorant.core import BLOCK_VALUES, Algorithm, ClientData, Upload, Uploads, 
 from majorant.data.federated import FederatedData
 from majorant.engines.population import Bucket
 from majorant.exchange.federation import Federation
+from majorant.math.room import machine_memory, refuse_too_large
 
 BUSY_BYTES = 1 << 30  # of matrix products' results, in single precision: about what keeps a large GPU busy
 USUAL_BATCH = 128  # samples of a client that go through a model at once
 KEPT_TIMES = 6  # how often a training step holds each product: normalised, activated, and the gradients of these
 CACHE_BYTES = 4 << 20  # a chunk's samples on a CPU: about what its cache holds
+HISTORY_BYTES = 4096  # of a run, at least: its settings, counters and lines
 LARGE_MODEL = 20_000  # parameters above which, on a CPU, one client at a time fills the machine
 
 
@@ -278,6 +278,13 @@ def refuse_too_large_stack(federation: Federation, clients: int, padded: ClientD
         )
 
 
+def refuse_too_many_runs(algorithm: Algorithm, runs: int) -> None:
+    """Every run has a server, of which the old, the new and the uploads' sum are there at once; and a history."""
+    server = tree_bytes(jax.eval_shape(algorithm.server.init, jax.random.key(0)))
+    what = f"{algorithm.name} with {server / 4:.3g} numbers" + (f" in {runs} runs" if runs > 1 else "")
+    refuse_too_large(what, runs * (3 * server + HISTORY_BYTES), "give a smaller model" + ", or fewer runs" * (runs > 1))
+
+
 def refuse_unequal_sizes(algorithm: Algorithm, data: FederatedData) -> None:
     """Some methods need clients with the same number of samples."""
     sizes = data.train.sizes[~data.unseen]
@@ -302,10 +309,4 @@ def default_budget() -> int:
     stats = jax.devices()[0].memory_stats() if jax.default_backend() != "cpu" else None
     if stats and "bytes_limit" in stats:
         return int(stats["bytes_limit"]) // 2
-    memory = 8 << 30
-    if hasattr(os, "sysconf"):
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limit = Path("/sys/fs/cgroup/memory.max")  # of a container
-    if limit.exists() and limit.read_text().strip().isdigit():
-        memory = min(memory, int(limit.read_text()))
-    return memory // 2
+    return machine_memory() // 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 from majorant.core import Algorithm, ClientData, Key
 from majorant.core.compilation import jit
 from majorant.data.federated import FederatedData
+from majorant.engines.memory import refuse_too_many_runs
 from majorant.engines.population import stack
 from majorant.engines.rounds import finish_start, start_clients, start_server
 from majorant.exchange.federation import federation
@@ -30,6 +32,8 @@ def run_settings(
     """One dictionary per run: its seed and the hyperparameters that differ from the algorithm's own."""
     if isinstance(seeds, int) and seeds < 1:
         raise ValueError(f"seeds must be at least 1, got {seeds}")
+    counts = [seeds if isinstance(seeds, int) else 1, *(len(values) for values in (grid or {}).values())]
+    refuse_too_many_runs(algorithm, math.prod(counts))
     listed = [seed] if seeds is None else list(range(seed, seed + seeds)) if isinstance(seeds, int) else list(seeds)
     if not listed:
         raise ValueError("seeds is empty: give at least one")
