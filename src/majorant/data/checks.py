@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
@@ -65,11 +66,18 @@ def check_owners(clients: Any) -> np.ndarray:
 
 def check(data: FederatedData) -> None:
     """Refuses data that training could not use, and says why."""
+    for what, given in (("names of clients", data.names), ("classes", data.classes)):
+        if not isinstance(given, tuple | list):
+            raise ValueError(f"{what} must be a tuple, got {given!r}")
     if data.clients == 0:
         raise ValueError("the data has zero clients: give at least one")
     odd = next((name for name in data.names if not isinstance(name, str)), None)
     if odd is not None:
         raise ValueError(f"names of clients must be texts, got {odd!r}: use str({odd!r})")
+    for what, known in (("clients are called", data.names), ("classes are", tuple(map(str, data.classes)))):
+        twice = next((name for name, count in Counter(known).items() if count > 1), None)
+        if twice is not None:
+            raise ValueError(f"two {what} {twice!r}: give each a name of its own")
     unseen = plain_array(data.unseen, "unseen")
     if unseen.dtype != bool:
         raise ValueError(f"unseen must hold True or False for each client, got numbers of type {unseen.dtype}")
@@ -95,6 +103,11 @@ def check_offsets(ragged: Ragged, part: str, clients: int) -> None:
     offsets = plain_array(ragged.offsets, f"the offsets of the {part} part")
     if offsets.ndim != 1 or not np.issubdtype(offsets.dtype, np.integer):
         raise ValueError(f"the offsets of the {part} part must be a list of whole numbers, got {offsets.dtype}")
+    for name, values in (("samples", ragged.x), ("labels", ragged.y)):
+        if np.ndim(plain_array(values, f"the {name} of the {part} part")) == 0:
+            raise ValueError(
+                f"the {name} of the {part} part must be an array with one entry per sample, got {values!r}"
+            )
     x, y = len(ragged.x), len(ragged.y)
     if len(offsets) != clients + 1 or not x == y == offsets[-1]:
         raise ValueError(

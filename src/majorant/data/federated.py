@@ -99,6 +99,8 @@ class FederatedData:
         floating point numbers with a fraction mean regression.
         """
         x, y, clients = plain_array(x, "x"), plain_array(y, "y"), plain_array(clients, "clients")
+        if not x.ndim * y.ndim * clients.ndim:
+            raise ValueError("x, y and clients must be arrays with one entry per sample, and one of them is a number")
         if not len(x) == len(y) == len(clients):
             raise ValueError(f"x, y and clients must have one entry per sample; got {len(x)}, {len(y)}, {len(clients)}")
         if len(x) == 0:

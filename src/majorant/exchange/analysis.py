@@ -79,9 +79,12 @@ def inspect(network: Network, *, key: Key | None = None, draws: int = 50) -> Pro
     right = all(np.abs(s - 1).max() <= TOLERANCE for s in sums)
     symmetric = all(asymmetry(w).max() <= TOLERANCE for w in rounds)
     exact = [[rebalanced(weights) for weights in period] for period in periods]
-    gap, p = (np.nan, np.nan) if not right else of_exchangeable(rounds) if network.exchangeable else (
-        spectral_gap(rebalanced(mean), symmetric), contraction(exact, symmetric)
-    )  # fmt: skip
+    gap = p = np.nan
+    if right and network.exchangeable:
+        gap, p = of_exchangeable(rounds)
+    elif right:
+        gap = spectral_gap(rebalanced(mean), symmetric)
+        p = contraction(exact, symmetric, gap)
     pairs = [abs(w) + abs(w).T for w in rounds]
     return Properties(
         nodes=network.nodes,

@@ -14,6 +14,7 @@ from scipy.sparse import linalg
 
 SMALL = 1000  # up to so many nodes, matrices are dense and results exact
 NARROW = 1e-3  # gaps below this are computed by inverse iteration
+RESTARTS = 12  # of Lanczos' method, about 20 products each: gaps that are not narrow need fewer
 FILL = 60  # entries per node up to which the product of a period is made explicitly
 
 
@@ -33,13 +34,15 @@ def spectral_gap(weights: sparse.csr_array, symmetric: bool) -> float:
         return float("nan")
 
 
-def contraction(periods: Sequence[Sequence[sparse.csr_array]], symmetric: bool) -> float:
-    """1 − ‖E[PᵀP] − 11ᵀ/n‖₂, where P is the product of a period's weights and the mean is over the periods."""
+def contraction(periods: Sequence[Sequence[sparse.csr_array]], symmetric: bool, gap: float) -> float:
+    """1 − ‖E[PᵀP] − 11ᵀ/n‖₂, where P is the product of a period's weights and the mean is over the periods.
+
+    ``gap`` is the spectral gap of the mean of all weights.
+    """
     nodes = periods[0][0].shape[0]
     if nodes == 1:
         return 1.0
     if symmetric and len(periods) == len(periods[0]) == 1:  # then it is 1 − ρ², which a tiny gap 1 − ρ gives exactly
-        gap = spectral_gap(periods[0][0], symmetric)
         return gap * (2 - gap)
     if nodes <= SMALL:
         mean = np.zeros((nodes, nodes))
@@ -105,7 +108,7 @@ def lanczos(apply: Callable[[np.ndarray], np.ndarray], nodes: int) -> float | No
     """1 − ‖S − 11ᵀ/n‖₂ from what S does to a vector, or None where that takes too long."""
     operator = linalg.LinearOperator((nodes, nodes), matvec=lambda x: apply(x) - x.mean(), dtype=float)
     try:
-        found = linalg.eigsh(operator, k=1, tol=1e-9, maxiter=200, v0=start(nodes), return_eigenvectors=False)
+        found = linalg.eigsh(operator, k=1, tol=1e-9, maxiter=RESTARTS, v0=start(nodes), return_eigenvectors=False)
     except linalg.ArpackNoConvergence:
         return None
     return float(1 - np.abs(found).max())

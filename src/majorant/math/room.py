@@ -30,4 +30,6 @@ def refuse_too_large(what: str, needed: float, fix: str) -> None:
     """
     if needed > machine_memory():
         have = f"{machine_memory() / GIB:.3g} GiB"
-        raise ValueError(f"{what} would take about {needed / GIB:.3g} GiB of memory, and this machine has {have}: {fix}")
+        raise ValueError(
+            f"{what} would take about {needed / GIB:.3g} GiB of memory, and this machine has {have}: {fix}"
+        )

@@ -10,6 +10,7 @@ import codecs
 import csv
 import gzip
 import io
+import itertools
 import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -68,7 +69,10 @@ def find_form(path: Path) -> Form:
     whole = text if len(start) < SAMPLE else text[: text.rfind("\n") + 1] or text
     separator = guess_separator(whole, "\t" if ".tsv" in path.name else ",")
     blank = len(whole[: len(whole) - len(whole.lstrip())].splitlines()) if whole[0] in "\r\n" else 0
-    header = next(row for row in csv.reader(io.StringIO(whole), delimiter=separator) if row)
+    try:
+        header = next(row for row in csv.reader(io.StringIO(whole, newline=""), delimiter=separator) if row)
+    except csv.Error as error:
+        raise TableError(str(path), [unreadable(error)]) from None
     return Form(separator, encoding, tuple(name.strip() for name in header), blank)
 
 
@@ -97,8 +101,11 @@ def guess_separator(text: str, usual: str = ",") -> str:
     """
 
     def merit(separator: str) -> tuple[bool, int, bool]:
-        rows = [row for row, _ in zip(csv.reader(io.StringIO(text), delimiter=separator), range(50), strict=False)]
-        widths = [len(row) for row in rows if row]
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
+        try:
+            widths = [len(row) for row in itertools.islice(reader, 50) if row]
+        except csv.Error:
+            return False, 0, separator == usual
         same = widths.count(widths[0]) > 0.9 * len(widths) and widths[0] > 1
         return same, widths[0] if same else 0, separator == usual
 
@@ -175,4 +182,5 @@ def row_problems(path: Path, form: Form) -> list[Problem]:
 
 def unreadable(error: Exception) -> Problem:
     """A file that no reader makes sense of."""
-    return Problem(f"it cannot be read ({error})", "write it again as CSV with a line of column names")
+    words = str(error).strip().partition("\n")[0]  # Arrow may say where in its own code, too
+    return Problem(f"it cannot be read ({words})", "write it again as CSV with a line of column names")
