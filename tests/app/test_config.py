@@ -103,3 +103,24 @@ def test_stages_of_a_channel_come_in_order_and_compression_still_works():
         make_config({"algorithm": "fedavg", "channel": "natural", "compression": "quantized:8"})
     with pytest.raises(ValueError, match=r"unknown channel 'quantised'.*did you mean 'quantized'"):
         check_names(make_config({"algorithm": "fedavg", "channel": "quantised:8"}))
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"algorithm": "mocha", "model": "mlp"}, "mocha has a linear model of its own, and would ignore mlp"),
+        ({"algorithm": "acd", "objective": "mixture", "model": "cnn"}, "the objective mixture has a linear model"),
+        ({"algorithm": "fedavg", "reference": True}, "reference is about the minimum of a personalized objective"),
+        ({"algorithm": "fedavg", "reference": False}, "give --objective as well"),
+        ({"algorithm": "asvrcd:sizes=3", "objective": "mixture"}, "unknown option 'sizes'"),
+        ({"algorithm": "asvrcd:constants=3", "objective": "mixture"}, "unknown option 'constants'"),
+    ],
+)
+def test_what_would_be_ignored_is_refused(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        check_names(make_config(settings))
+
+
+def test_the_model_that_a_method_has_may_be_named() -> None:
+    check_names(make_config({"algorithm": "mocha", "model": "linear"}))
+    check_names(make_config({"algorithm": "acd", "objective": "mixture", "model": "auto"}))

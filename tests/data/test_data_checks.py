@@ -38,6 +38,12 @@ def test_what_is_right_is_taken():
         ({"unseen": [True]}, "one entry per client"),
         ({"unseen": [True, True]}, "every client is marked unseen"),
         ({"names": ("a", 2)}, "names of clients must be texts, got 2"),
+        ({"names": ("a", "a")}, "two clients are called 'a'"),
+        ({"names": None}, "names of clients must be a tuple, got None"),
+        ({"names": "ab"}, "names of clients must be a tuple, got 'ab'"),
+        ({"classes": ("no", "no")}, "two classes are 'no'"),
+        ({"x": np.float32(3)}, "the samples of the train part must be an array with one entry per sample"),
+        ({"y": np.int32(3)}, "the labels of the train part must be an array with one entry per sample"),
         ({"x": np.ma.masked_array(X, X > 2)}, "the train part is a masked array"),
         ({"y": np.ma.masked_array(Y, Y > 2)}, "the labels of the train part is a masked array"),
         ({"x": X.astype(str)}, "train samples must be numbers"),
@@ -72,6 +78,8 @@ def test_samples_and_labels_without_gaps():
     for bad in ({"x": np.ma.masked_array(x, x > 2)}, {"y": np.ma.masked_array(y, y > 0)}):
         with pytest.raises(ValueError, match="is a masked array"):
             FederatedData.from_arrays(**{"x": x, "y": y, "clients": owner} | bad)
+    with pytest.raises(ValueError, match="one of them is a number"):
+        FederatedData.from_arrays(np.array(3.0), y, owner)
     with pytest.raises(ValueError, match="features must be numbers, got values of type <U"):
         FederatedData.from_arrays(x.astype(str), y, owner)
     with pytest.raises(ValueError, match="1 labels are missing"):

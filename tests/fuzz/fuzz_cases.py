@@ -8,6 +8,7 @@ and no folder of half a run, and change none of the files that it was given to r
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import re
 import resource
@@ -18,13 +19,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from typer.testing import CliRunner
+from typer.main import get_command
 
-from majorant.cli._failures import told
 from majorant.cli.main import app
 
 SECONDS, BYTES = 60, 6 << 30  # of a case, the bytes beyond those that the process has
 CODES = (0, 1, 2, 130)
+COMMAND: Any = get_command(app)  # made once: that takes longer than most cases
 TRACES = re.compile(r"Traceback \(most recent|^\s+File \".*\", line \d+", re.MULTILINE)
 HALVES = re.compile(r"\.tmp$|^\.lock$|^\..*\.(new|old)$|^\.last-")
 WHOLE = {"config.toml", "metrics.jsonl", "summary.json", "clients.csv", "model", "checkpoint"}  # of a finished run
@@ -76,14 +77,21 @@ def lay_out(case: Case, place: Path, bases: dict[str, Path]) -> None:
 
 
 def called(arguments: list[str]) -> Ended:
-    """The command line, as a person calls it."""
-    result = CliRunner().invoke(app, arguments)
-    error = result.exception
-    if isinstance(error, TooLong | MemoryError):
-        raise error
-    if error is not None and not isinstance(error, SystemExit):
-        return Ended(result.exit_code, result.output, "traceback", f"{type(error).__name__}: {error}")
-    return Ended(result.exit_code, result.output)
+    """The command line, as a person calls it, on a terminal in UTF-8."""
+    output = io.TextIOWrapper(io.BytesIO(), "utf-8")
+    code: int | None = 0
+    wrong = detail = ""
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+        try:
+            COMMAND.main(arguments, prog_name="majorant")
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+        except Exception as error:
+            if isinstance(error, MemoryError):
+                raise
+            code, wrong, detail = None, "traceback", f"{type(error).__name__}: {error}"
+        output.flush()
+    return Ended(code, output.buffer.getvalue().decode(), wrong, detail)
 
 
 def limited(place: Path, work: Any) -> Ended:
@@ -179,6 +187,3 @@ def foreseen(work: Any) -> tuple[Any, str | None]:
         if words is None:
             raise
         return None, words
-
-
-__all__ = ["Case", "Ended", "foreseen", "limited", "run_case", "told"]

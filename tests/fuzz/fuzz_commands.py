@@ -6,6 +6,7 @@ What would train is a dry run; what reads files finds none, or ones that are no 
 from __future__ import annotations
 
 import tomllib
+from functools import cache
 from typing import Any
 
 from hypothesis import strategies as st
@@ -30,6 +31,12 @@ LISTS = [*catalogue.KINDS, "experiments"]
 FILES = {"t.csv": b"c,a,y\n1,2,3\n", "empty.toml": b"", "odd.toml": b"[local]\nlr = 0.1\n", "note.txt": b"a note"}
 
 
+@cache
+def known_options(kind: str, name: str) -> list[str]:
+    """The options that a name takes."""
+    return [option.name for option in REGISTRIES[kind].options(name)]
+
+
 @st.composite
 def named(draw: Any, kind: str) -> str:
     """A name of some kind with options, most of which it knows."""
@@ -37,7 +44,7 @@ def named(draw: Any, kind: str) -> str:
     name = draw(st.sampled_from(list(registry)))
     if draw(st.integers(0, 9)) == 0:
         name = draw(words)
-    known = [option.name for option in registry.options(name)] if name in registry else []
+    known = known_options(kind, name) if name in registry else []
     keys = st.sampled_from(known or INTERNAL) if draw(st.integers(0, 4)) else st.sampled_from(INTERNAL) | words
     options = draw(st.lists(st.tuples(keys, values), max_size=3))
     bare = draw(st.lists(values, max_size=1)) if draw(st.integers(0, 3)) == 0 else []
