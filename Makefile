@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUN_MAJORANT = $(BIN)/majorant
 
-.PHONY: demo test format check unit test-browser test-trackers mutants crash coverage docs dist install install-dev benchmark clean
+.PHONY: demo test format check unit test-browser test-trackers mutants crash fuzz coverage docs dist install install-dev benchmark clean
 
 demo: $(VENV)/.installed  ## train FedEM, FedAvg and Local on the synthetic data and show the comparison
 	$(RUN_MAJORANT) compare fedem fedavg local --data synthetic
@@ -56,6 +56,9 @@ mutants: $(VENV)/.installed-dev  ## plants bugs one at a time; MUTANTS='solvers.
 
 crash: $(VENV)/.installed-dev  ## kills, interrupts and starves a hundred processes; every run must then end bit for bit the same
 	$(BIN)/python tests/crash/drive.py
+
+fuzz: $(VENV)/.installed-dev  ## thousands of odd inputs; FUZZ='--seed 7', FUZZ='tables folders' or a case that it printed
+	PYTHONPATH=tests $(BIN)/python tests/fuzz/campaign.py $(FUZZ)
 
 benchmark: $(VENV)/.installed-dev  ## the benchmarks (they need the extra: pip install -e '.[benchmark]')
 	$(BIN)/python -m benchmarks.all

@@ -5,7 +5,7 @@
     make fuzz FUZZ='tables folders'             two kinds alone
     make fuzz FUZZ='tables/12/34'               a single case again: kind, seed of its batch, place in it
 
-Cases come in batches of a hundred, each from a seed of its own, so that a case is found again by three words. They run
+Cases come in small batches, each from a seed of its own, so that a case is found again by three words. They run
 in this process, one at a time, with a limit on time and on memory each; a case that stops the clock inside compiled
 code ends the process, with its name on the last line.
 """
@@ -19,24 +19,25 @@ import sys
 import tempfile
 import threading
 import time
+import tomllib
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
-
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
-
-from hypothesis import HealthCheck, Phase, given, seed, settings
 
 import fuzz_arrays
 import fuzz_commands
 import fuzz_folders
 import fuzz_settings
 import fuzz_tables
-from commands import COLUMNS, invoke, write_visits
-from fuzz_cases import SECONDS, Case, Ended, inside, lay_out, limited, run_case
+from fuzz_cases import SECONDS, Case, Ended, foreseen, inside, lay_out, limited, run_case
+from hypothesis import HealthCheck, Phase, given, seed, settings
 
-BATCH = 100
+from commands import COLUMNS, invoke, write_visits
+from majorant.app.build import build
+from majorant.app.config import make_config
+
+BATCH = 25  # hypothesis varies a case before it draws another: small batches are of more kinds
 
 
 class Kind(NamedTuple):
@@ -91,12 +92,36 @@ def data_by_hand(given: dict[str, Any], bases: dict[str, Path]) -> Ended:
     return limited(Path.cwd(), made)
 
 
+def built(case: Case, bases: dict[str, Path]) -> Ended:
+    """A run up to where it would begin to train: data, model, algorithm and exchange are made and traced."""
+    ended = run_case(case._replace(arguments=[*case.arguments, "--dry-run"], writes=()), bases)
+    if ended.wrong or ended.code:
+        return ended
+
+    def made() -> Ended:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                settings = tomllib.loads(ended.output[ended.output.index("data = ") :])
+                _, words = foreseen(lambda: build(make_config(settings)))
+        except MemoryError:
+            raise
+        except Exception as error:
+            return ended._replace(wrong="traceback", detail=f"{type(error).__name__}: {error}")
+        return ended._replace(code=2 if words else 0, output=words or "")
+
+    return limited(Path.cwd(), made)
+
+
+SMALL = ["logistic:clients=3,samples=6,test_samples=2,dimension=2", "synthetic:clients=3,dimension=2"]
 KINDS = {
     "commands": Kind(lambda bases: fuzz_commands.commands(), command_and_again, 1700),
     "settings": Kind(lambda bases: fuzz_settings.settings(), command_and_again, 1000),
     "tables": Kind(lambda bases: fuzz_tables.tables(), table_and_training, 1000),
     "data": Kind(lambda bases: fuzz_arrays.by_hand(), data_by_hand, 700),
     "samples": Kind(lambda bases: fuzz_arrays.sample_files(), run_case, 200),
+    "builds": Kind(lambda bases: fuzz_commands.trainings(SMALL), built, 300),
+    "trainings": Kind(lambda bases: fuzz_commands.trainings(SMALL), run_case, 60),
     "folders": Kind(lambda bases: fuzz_folders.folders(bases), run_case, 600),
 }
 
@@ -170,7 +195,7 @@ def main() -> int:
         jobs = [(kind, int(start), [int(place)]) for kind, start, place in single]
         for kind in kinds:
             wanted = round(KINDS[kind].cases * asked.scale)
-            starts = range(asked.seed * 1000, asked.seed * 1000 + -(-wanted // BATCH))
+            starts = range(asked.seed * 10_000, asked.seed * 10_000 + -(-wanted // BATCH))
             jobs += [(kind, start, list(range(min(BATCH, wanted - BATCH * i)))) for i, start in enumerate(starts)]
         for kind, start, places in jobs:
             cases = batch(kind, start, BATCH, bases)

@@ -7,9 +7,10 @@ import zipfile
 from typing import Any
 
 import numpy as np
+from fuzz_cases import Case, foreseen
 from hypothesis import strategies as st
 
-from fuzz_cases import Case
+from majorant.data import FederatedData, Ragged
 
 TYPES = [
     "<f4",
@@ -41,7 +42,8 @@ def array(draw: Any, shape: tuple[int, ...] | None = None) -> np.ndarray:
         found = np.zeros(shape, kind) if kind.kind in "VMm" else values.astype(kind)
     if found.size and kind.kind == "f" and draw(st.integers(0, 3)) == 0:
         found = np.array(found)
-        found.flat[0] = draw(st.sampled_from([np.nan, np.inf, -np.inf, 3e38, 1e30, -3e38, 1e-40]))
+        with np.errstate(all="ignore"):
+            found.flat[0] = draw(st.sampled_from([np.nan, np.inf, -np.inf, 3e38, 1e30, -3e38, 1e-40]))
     return found
 
 
@@ -94,7 +96,7 @@ def npy(value: np.ndarray) -> bytes:
 def by_hand(draw: Any) -> dict[str, Any]:
     """The arguments of `FederatedData`, or of its `from_arrays`, some of them wrong."""
     rows, clients = 12, 3
-    whole = lambda values: np.array(values)
+    whole, masked = np.array, np.ma.masked_array([0] * rows)
     good: dict[str, Any] = {
         "x": np.ones((rows, 2), np.float32),
         "y": np.arange(rows) % 2,
@@ -106,17 +108,22 @@ def by_hand(draw: Any) -> dict[str, Any]:
         "split": (0.6, 0.2, 0.2),
         "seed": 0,
     }
+    some = st.sampled_from
     wrong = {
         "x": array((rows, 2)),
-        "y": array((rows,)) | st.sampled_from([whole([5] * rows), whole([-1] * rows), [None] * rows, np.ma.masked_array([0] * rows)]),
-        "offsets": st.sampled_from([whole([0, 8, 4, 12]), whole([1, 4, 8, 12]), whole([0, 4, 99, 12]), whole([0.0, 4, 8, 12]), whole([0]), [], None]),
-        "unseen": st.sampled_from([whole([0, 1, 0]), whole([True] * 3), whole([True]), None, whole(["a", "b", "c"]), whole([np.nan] * 3)]),
-        "names": st.sampled_from([("a", "a", "b"), ("a",), (1, 2, 3), None, "abc", ("", "\0", "[b]")]),
-        "classes": st.sampled_from([(), ("no",), ("no", "no"), (0, 1), (None, None), "ab", (np.nan, 1.0)]),
-        "clients": array((rows,)) | st.sampled_from([whole([None] * rows), whole([np.nan] * rows), np.ma.masked_array([0] * rows), ["a"] * rows]),
-        "split": st.sampled_from([(0, 0.5, 0.5), (1, 0, 0), (0.5, 0.5), (np.nan, 0, 1), (-1, 1, 1), "abc", None, (0.1, 0.1, 0.1)]),
-        "seed": st.sampled_from([1.5, -1, "1", None, True, 2**70, np.int64(3)]),
-    }  # fmt: skip
+        "y": array((rows,)) | some([whole([5] * rows), whole([-1] * rows), [None] * rows, masked]),
+        "offsets": some(
+            [whole(each) for each in ([0, 8, 4, 12], [1, 4, 8, 12], [0, 4, 99, 12], [0.0, 4, 8, 12], [0])] + [[], None]
+        ),
+        "unseen": some(
+            [whole(each) for each in ([0, 1, 0], [True] * 3, [True], ["a", "b", "c"], [np.nan] * 3)] + [None]
+        ),
+        "names": some([("a", "a", "b"), ("a",), (1, 2, 3), None, "abc", ("", "\0", "[b]")]),
+        "classes": some([(), ("no",), ("no", "no"), (0, 1), (None, None), "ab", (np.nan, 1.0)]),
+        "clients": array((rows,)) | some([whole([None] * rows), whole([np.nan] * rows), masked, ["a"] * rows]),
+        "split": some([(0, 0.5, 0.5), (1, 0, 0), (0.5, 0.5), (np.nan, 0, 1), (-1, 1, 1), "abc", None, (0.1, 0.1, 0.1)]),
+        "seed": some([1.5, -1, "1", None, True, 2**70, np.int64(3)]),
+    }
     for name in draw(st.lists(st.sampled_from(list(wrong)), max_size=2)):
         good[name] = draw(wrong[name])
     return good
@@ -124,8 +131,6 @@ def by_hand(draw: Any) -> dict[str, Any]:
 
 def make_by_hand(given: dict[str, Any]) -> None:
     """Both ways to federated data: right or refused, and what is taken is whole."""
-    from fuzz_cases import foreseen
-    from majorant.data import FederatedData, Ragged
 
     def built() -> FederatedData:
         part = Ragged(given["x"], given["y"], given["offsets"])

@@ -15,8 +15,9 @@ import resource
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from typer.main import get_command
@@ -35,7 +36,7 @@ class Case(NamedTuple):
     """What a command is given."""
 
     arguments: list[str]
-    files: dict[str, bytes | None] = {}  # laid over the base; None removes one
+    files: Mapping[str, bytes | None] = MappingProxyType({})  # laid over the base; None removes one
     base: str | None = None  # a folder that is copied to the same name: of a run, or of a front
     writes: tuple[str, ...] = ()  # what the command may change of what it was given
 

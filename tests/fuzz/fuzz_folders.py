@@ -8,16 +8,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from hypothesis import strategies as st
-
 from fuzz_cases import Case
+from hypothesis import strategies as st
 
 TEXTS = ["summary.json", "metrics.jsonl", "clients.csv", "config.toml"]
 TREES = ["model", "checkpoint"]
 ODD: list[Any] = [
-    None, True, False, 0, 1, -1, 2, 7, 10**6, 2**31, 2**63, 10**30, 0.5, -0.5, 1e300, -1e300, 1e-300, "", "x", "0", "é", "\0",
-    "<script>", "[/b]", "=1", [], {}, [0], [[]], {"mean": "x"}, {"a": None}, ["a", "b"], [1, 2], float("nan"), float("inf"),
-    "round", "accuracy", "fedavg", "local", "9" * 50, [0.0, 1.0], [[4], 2], [[1000000000], 2],
+    None, True, False, 0, 1, -1, 2, 7, 10**6, 2**31, 2**63, 10**30, 0.5, -0.5, 1e300, -1e300, 1e-300, "", "x", "0", "é",
+    "\0", "<script>", "[/b]", "=1", [], {}, [0], [[]], {"mean": "x"}, {"a": None}, ["a", "b"], [1, 2],
+    float("nan"), float("inf"), "round", "accuracy", "fedavg", "local", "9" * 50, [0.0, 1.0], [[4], 2],
+    [[1000000000], 2],
 ]  # fmt: skip
 COMMANDS = {
     "run": {

@@ -6,11 +6,11 @@ import math
 from typing import Any
 
 import tomli_w
-from hypothesis import strategies as st
-
 from fuzz_cases import Case
 from fuzz_commands import REGISTRIES, named
 from fuzz_texts import values, words
+from hypothesis import strategies as st
+
 from majorant.app.config import LocalConfig, RunConfig
 from majorant.app.front_config import FrontConfig
 

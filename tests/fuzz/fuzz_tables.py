@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from hypothesis import strategies as st
-
 from fuzz_cases import Case, Ended, foreseen
 from fuzz_commands import flags
+from hypothesis import strategies as st
+
 from majorant.app.table_settings import TableSettings
 from majorant.data import encode_table, from_table
 
@@ -21,9 +21,9 @@ CELLS = {
     "truth": ["true", "false", "True", "0", "1", "yes", "no"],
     "date": ["2024-01-02", "2023-12-31", "01/02/2024", "2024-01-02T03:04:05", "31/12/2023"],
     "constant": ["4"],
-    "odd": ["", " ", "NA", "n/a", "nan", "NaN", "inf", "-inf", "1e300", "-1e300", "1e-300", "1e999", "3e38", "=1+1", "@x", "<b>",
-            "[bold]", "\x1b[31m", "é", "１２", "1_000", "1,5", "\"", "'", "a;b", "a\tb", "null", "-999", "0x1F", "9" * 40,
-            "١٢", "\u202e", "None", "x" * 3000, "1e5e5", "+", "-", ".", "12:30", "99999-01-01", "2024-13-45"],
+    "odd": ["", " ", "NA", "n/a", "nan", "NaN", "inf", "-inf", "1e300", "-1e300", "1e-300", "1e999", "3e38",
+            "=1+1", "@x", "<b>", "[bold]", "\x1b[31m", "é", "１２", "1_000", "1,5", "\"", "'", "a;b", "a\tb", "null",
+            "-999", "0x1F", "9" * 40, "١٢", "\u202e", "None", "x" * 3000, "1e5e5", "+", "-", ".", "12:30", "99999-01-01", "2024-13-45"],
 }  # fmt: skip
 NAMES = ["client", "age", "dose", "ward", "visit", "y", "part", "é", "", " ", "a b", "y", "=x", "[x]", "a,b", "x" * 300]
 FLAGS = ["--client-column", "client", "--label-column", "y"]

@@ -13,7 +13,8 @@ ODD_NUMBERS = [
 ODD_WORDS = [
     "", " ", "\t", ":", ",", "=", "+", ";", "::", "a:b:c", "a=b", ":=", "=1", "'", '"', "'a", '"a"', "''", "[/b]",
     "[bold]x", "[", "]", "{}", "{0}", "%s", "%", "$HOME", "`x`", "../..", "/", "/dev/null", "~", "λ", "é", "\udcff",
-    "\x1b[31m", "\u202e", "\x07", "a\nb", "x" * 5000, "*", "?", "*.csv", "none", "auto", "-", "--", "=cmd|x", "<script>",
+    "\x1b[31m", "\u202e", "\x07", "a\nb", "x" * 5000, "*", "?", "*.csv", "none", "auto", "-", "--", "=cmd|x",
+    "<script>",
     "👩‍🔬", "null", "self", "__class__", "__init__", "os.system", "a/b/c.csv", "t.csv", "t.parquet", "t.npz", ".csv",
 ]  # fmt: skip
 

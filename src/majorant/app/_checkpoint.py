@@ -6,7 +6,7 @@ import time
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
@@ -21,12 +21,42 @@ from majorant.app.trees import MANIFEST, load_meta, load_tree, save_tree, tree_e
 from majorant.engines.simulator import Snapshot
 
 
+class Logged(Line):
+    """A line of the history, which goes on where it ended: nothing of what is counted may be missing."""
+
+    seed: Whole
+    seconds: Amount
+    bytes_up: Amount
+    bytes_down: Amount
+    rejected: Whole
+
+
+class Sent(Record):
+    """What a run has sent."""
+
+    __pydantic_extra__: dict[str, Amount]
+
+    rounds: Whole
+    bytes_up: Amount
+    bytes_down: Amount
+
+
+class Seconds(Record):
+    """What a run has taken."""
+
+    __pydantic_extra__: dict[str, Amount]
+
+    compile: Amount
+    train: Amount
+    evaluate: Amount
+
+
 class Counters(Record):
     """The history and the counters of all runs of a checkpoint."""
 
-    history: list[list[Line]] = Field(min_length=1)  # of each seed
-    communication: list[dict[str, Amount]] | None = None
-    seconds: dict[str, Amount] | None = None
+    history: list[Annotated[list[Logged], Field(min_length=1)]] = Field(min_length=1)  # of each seed
+    communication: list[Sent]  # of each seed
+    seconds: Seconds
 
 
 class CheckpointMeta(Record):
@@ -41,9 +71,14 @@ class CheckpointMeta(Record):
 
     @model_validator(mode="after")
     def of_one_moment(self) -> CheckpointMeta:
-        """All seeds have come equally far."""
+        """All seeds have come equally far, and as far as the checkpoint says."""
         if len({tuple(line.round for line in lines) for lines in self.counters.history}) > 1:
             raise ValueError("the seeds have not come equally far")
+        if len(self.counters.communication) != len(self.counters.history):
+            raise ValueError("what was sent is not told of every seed")
+        rounds = [line.round for line in self.counters.history[0]]
+        if rounds != sorted(set(rounds)) or rounds[-1] != self.round:
+            raise ValueError(f"the history does not lead to round {self.round}")
         return self
 
 
