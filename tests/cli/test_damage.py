@@ -188,6 +188,10 @@ def test_foreign_samples_are_refused(copied, tmp_path):
         ({"z": np.zeros(3)}, "has no array 'x'"),
         ({"x": np.zeros((3, 4))}, "has no array 'y'"),
         ({"x": np.zeros((3, 5)), "y": np.array(["sick"] * 3)}, "must have shape"),
+        ({"x": np.array(3.0), "y": np.array(["sick"])}, "must have shape"),
+        ({"x": np.zeros((3, 4)), "y": np.array("sick")}, "one number or name per sample"),
+        ({"x": np.zeros((3, 4), [("a", "f4"), ("b", "i4")]), "y": np.array(["sick"] * 3)}, "must be numbers"),
+        ({"x": np.zeros((3, 4), complex), "y": np.array(["sick"] * 3)}, "must be numbers"),
         ({"x": np.full((3, 4), np.nan), "y": np.array(["sick"] * 3)}, "NaN or infinite"),
         ({"x": np.zeros((3, 4)), "y": np.array(["odd"] * 3)}, "were not in the training data"),
     ):

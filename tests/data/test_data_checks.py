@@ -47,6 +47,7 @@ def test_what_is_right_is_taken():
         ({"x": np.ma.masked_array(X, X > 2)}, "the train part is a masked array"),
         ({"y": np.ma.masked_array(Y, Y > 2)}, "the labels of the train part is a masked array"),
         ({"x": X.astype(str)}, "train samples must be numbers"),
+        ({"x": np.zeros(4, [("a", "f4"), ("b", "i4")])}, "train samples must be numbers"),
         ({"target_scale": TargetScale(0.0, 1.0)}, "target_scale is for regression"),
         ({"y": Y * 1.0, "classes": (), "target_scale": TargetScale(0.0, 0.0)}, "a positive scale"),
     ],

@@ -36,8 +36,8 @@ def test_what_fits_is_let_through():
         lambda: run_settings(fedavg(linear(Spec((4,), 2))), 0, MANY, None, None),
         lambda: run_settings(fedavg(linear(Spec((4,), 2))), 0, None, None, {"lr": range(MANY)}),
         lambda: run_settings(fedavg(mlp(Spec((4,), 2), hidden=(MANY, 100))), 0, None, None, None),
-        lambda: make_front_config({"criteria": ["l1"], "points": MANY}),
-        lambda: make_front_config({"criteria": ["l1"], "refine": MANY}),
+        lambda: make_front_config(None, criteria=["l1"], points=MANY),
+        lambda: make_front_config(None, criteria=["l1"], refine=MANY),
     ],
 )
 def test_a_thousand_millions_are_refused_at_once(work):

@@ -53,6 +53,11 @@ def plain_array(values: Any, name: str) -> np.ndarray:
     return np.asarray(values)
 
 
+def is_numeric(kind: np.dtype) -> bool:
+    """Whether values of a type are real numbers; bfloat16 and its relatives, which NumPy does not know as such, are."""
+    return kind.kind in "biuf" or (kind.kind == "V" and kind.type is not np.void)
+
+
 def check_owners(clients: Any) -> np.ndarray:
     """The client of every sample: one number or name each, without gaps."""
     column = plain_array(clients, "clients")
@@ -121,10 +126,9 @@ def check_offsets(ragged: Ragged, part: str, clients: int) -> None:
 def check_samples(ragged: Ragged, part: str, data: FederatedData) -> None:
     """Features must be finite numbers, of one shape in all parts."""
     x = plain_array(ragged.x, f"the {part} part")
-    if x.dtype.kind == "V":  # bfloat16 and its relatives, which NumPy does not know as numbers
-        x = x.astype(np.float32)
-    if x.dtype.kind not in "biuf":
+    if not is_numeric(x.dtype):
         raise ValueError(f"{part} samples must be numbers, got type {x.dtype}")
+    x = x.astype(np.float32) if x.dtype.kind == "V" else x
     if x.shape[1:] != data.train.x.shape[1:]:
         raise ValueError(f"{part} samples have shape {x.shape[1:]}, training ones {data.train.x.shape[1:]}")
     if x.dtype.kind == "f" and not np.isfinite(x).all():

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from majorant.data.checks import plain_array
+from majorant.data.checks import is_numeric, plain_array
 
 
 class TargetScale(NamedTuple):
@@ -71,6 +71,10 @@ def label_codes(y: np.ndarray, classes: tuple[Any, ...], target: TargetScale | N
     [1, 0]
     """
     y = plain_array(y, "the labels")
+    if y.ndim != 1:
+        raise ValueError(f"labels must be one number or name per sample, got an array of shape {y.shape}")
+    if not classes and len(y) and not (is_numeric(y.dtype) and np.isfinite(y).all()):
+        raise ValueError("labels must be finite numbers, as in training")
     if not classes:
         return np.asarray(y, np.float32) if target is None else target.scaled(y)
     codes = {label: code for code, label in enumerate(classes)}
@@ -83,7 +87,7 @@ def label_codes(y: np.ndarray, classes: tuple[Any, ...], target: TargetScale | N
 def tidy(x: np.ndarray) -> np.ndarray:
     """Features in the types the simulator computes with: bytes stay bytes (pixels), all else is float32."""
     x = plain_array(x, "x")
-    if x.dtype.kind not in "biuf" and x.dtype.kind != "V":  # V: bfloat16 and its relatives
+    if not is_numeric(x.dtype):
         raise ValueError(f"features must be numbers, got values of type {x.dtype}")
     with np.errstate(over="ignore"):  # numbers beyond float32 become infinite, which the checks refuse
         return x if x.dtype == np.uint8 else x.astype(np.float32, copy=False)

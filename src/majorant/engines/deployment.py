@@ -158,7 +158,7 @@ class Trained(NamedTuple):
         Fewer samples than ``room`` are padded to so many: clients with the same room share one program.
         """
         x, y = np.asarray(x), np.asarray(y)
-        x = check_features(x.reshape((0, *self.features)) if len(x) == 0 else x, self.features)
+        x = check_features(x.reshape((0, *self.features)) if x.shape[:1] == (0,) else x, self.features)
         codes = label_codes(y, self.classes, self.target_scale)
         if len(codes) != len(x):
             raise ValueError(f"{len(x)} samples but {len(codes)} labels")
@@ -198,7 +198,7 @@ def default_float(array: np.ndarray) -> jax.Array:
 def check_features(x: np.ndarray, features: tuple[int, ...]) -> np.ndarray:
     """Samples in the simulator's types, or an error that says how they differ from what the model was trained on."""
     x = tidy(np.asarray(x))
-    if x.shape[1:] != features:
+    if x.ndim == 0 or x.shape[1:] != features:
         raise ValueError(f"samples must have shape (n, {', '.join(map(str, features))}), got {x.shape}")
     if not np.isfinite(x).all():
         raise ValueError(f"{int((~np.isfinite(x)).sum())} feature values are NaN or infinite: remove or impute them")

@@ -38,6 +38,12 @@ def test_separators_and_compression_are_found(tmp_path, plain, separator, name):
     assert same(from_table(tmp_path / name, **OPTIONS)[0], plain)
 
 
+@pytest.mark.parametrize("end", ["\r\n", "\r"])
+def test_line_ends_are_found(tmp_path, plain, end):
+    (tmp_path / "t.csv").write_bytes(end.join(map(",".join, [HEADER, *ROWS])).encode())
+    assert same(from_table(tmp_path / "t.csv", **OPTIONS)[0], plain)
+
+
 def test_separators_inside_cells_do_not_count():
     assert guess_separator('a,b\n"x;y;z",1\n"u;v;w",2\n') == ","
     assert guess_separator("place;note\nBern;a, b, c\nBonn;d\n") == ";"
@@ -141,6 +147,7 @@ def test_unreadable_files_are_named(tmp_path):
         ("broken.csv.gz", "not gzip", "broken.csv.gz: it cannot be read"),
         ("header.csv", "hospital,outcome\n", "it has no rows"),
         ("twice.csv", "hospital,a,a\nx,1,2\n", "several columns are named 'a'"),
+        ("long.csv", f'a,"{"x" * 200_000}"\n1,2\n', "long.csv: "),
     ]:
         (tmp_path / name).write_text(content)
         with pytest.raises(TableError, match=message):
