@@ -147,7 +147,6 @@ def test_unreadable_files_are_named(tmp_path):
         ("broken.csv.gz", "not gzip", "broken.csv.gz: it cannot be read"),
         ("header.csv", "hospital,outcome\n", "it has no rows"),
         ("twice.csv", "hospital,a,a\nx,1,2\n", "several columns are named 'a'"),
-        ("long.csv", f'a,"{"x" * 200_000}"\n1,2\n', "long.csv: "),
     ]:
         (tmp_path / name).write_text(content)
         with pytest.raises(TableError, match=message):

@@ -69,10 +69,7 @@ def find_form(path: Path) -> Form:
     whole = text if len(start) < SAMPLE else text[: text.rfind("\n") + 1] or text
     separator = guess_separator(whole, "\t" if ".tsv" in path.name else ",")
     blank = len(whole[: len(whole) - len(whole.lstrip())].splitlines()) if whole[0] in "\r\n" else 0
-    try:
-        header = next(row for row in csv.reader(io.StringIO(whole, newline=""), delimiter=separator) if row)
-    except csv.Error as error:
-        raise TableError(str(path), [unreadable(error)]) from None
+    header = next(row for row in csv.reader(io.StringIO(whole, newline=""), delimiter=separator) if row)
     return Form(separator, encoding, tuple(name.strip() for name in header), blank)
 
 
@@ -102,10 +99,7 @@ def guess_separator(text: str, usual: str = ",") -> str:
 
     def merit(separator: str) -> tuple[bool, int, bool]:
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
-        try:
-            widths = [len(row) for row in itertools.islice(reader, 50) if row]
-        except csv.Error:
-            return False, 0, separator == usual
+        widths = [len(row) for row in itertools.islice(reader, 50) if row]
         same = widths.count(widths[0]) > 0.9 * len(widths) and widths[0] > 1
         return same, widths[0] if same else 0, separator == usual
 
