@@ -6,8 +6,6 @@ import optax
 
 from majorant.math.checks import check_range
 
-Optimizer = optax.GradientTransformation
-
 
 def adam(
     learning_rate: float,
@@ -17,7 +15,7 @@ def adam(
     eps: float = 1e-8,
     eps_root: float = 0.0,
     nesterov: bool = False,
-) -> Optimizer:
+) -> optax.GradientTransformation:
     """optax.adam."""
     check_shares(b1=b1, b2=b2)
     check_terms(eps, eps_root=eps_root)
@@ -33,21 +31,25 @@ def adamw(
     eps_root: float = 0.0,
     weight_decay: float = 1e-4,
     nesterov: bool = False,
-) -> Optimizer:
+) -> optax.GradientTransformation:
     """optax.adamw."""
     check_shares(b1=b1, b2=b2)
     check_terms(eps, eps_root=eps_root, weight_decay=weight_decay)
     return optax.adamw(learning_rate, b1, b2, eps, eps_root, weight_decay=weight_decay, nesterov=nesterov)
 
 
-def yogi(learning_rate: float, *, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-3) -> Optimizer:
+def yogi(
+    learning_rate: float, *, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-3
+) -> optax.GradientTransformation:
     """optax.yogi."""
     check_shares(b1=b1, b2=b2)
     check_terms(eps)
     return optax.yogi(learning_rate, b1, b2, eps)
 
 
-def adagrad(learning_rate: float, *, initial_accumulator_value: float = 0.1, eps: float = 1e-7) -> Optimizer:
+def adagrad(
+    learning_rate: float, *, initial_accumulator_value: float = 0.1, eps: float = 1e-7
+) -> optax.GradientTransformation:
     """optax.adagrad."""
     check_terms(eps, initial_accumulator_value=initial_accumulator_value)
     return optax.adagrad(learning_rate, initial_accumulator_value, eps)
@@ -62,7 +64,7 @@ def rmsprop(
     centered: bool = False,
     momentum: float | None = None,
     nesterov: bool = False,
-) -> Optimizer:
+) -> optax.GradientTransformation:
     """optax.rmsprop."""
     check_shares(decay=decay, **({} if momentum is None else {"momentum": momentum}))
     check_terms(eps, initial_scale=initial_scale)
@@ -71,7 +73,9 @@ def rmsprop(
     )
 
 
-def lion(learning_rate: float, *, b1: float = 0.9, b2: float = 0.99, weight_decay: float = 1e-3) -> Optimizer:
+def lion(
+    learning_rate: float, *, b1: float = 0.9, b2: float = 0.99, weight_decay: float = 1e-3
+) -> optax.GradientTransformation:
     """optax.lion."""
     check_shares(b1=b1, b2=b2)
     check_range("weight_decay", weight_decay, least=0)
