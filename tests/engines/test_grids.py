@@ -96,3 +96,21 @@ def test_large_models_go_in_turn_on_a_cpu():
     small, large = (mj.fedavg(mj.models.mlp(images, hidden=(width,))) for width in (8, 64))
     assert not runs_in_turn(small)
     assert runs_in_turn(large)
+
+
+def test_seeds_and_sizes_that_are_no_whole_numbers_are_refused():
+    data = mj.data.synthetic_mixture(clients=3, dimension=2, seed=0)
+    algorithm = mj.local(mj.models.linear(data))
+    for wrong in ({"seed": 1.5}, {"seed": "1"}, {"seed": True}, {"seed": -1}, {"seeds": ["a"]}, {"seeds": [0, 2**32]}):
+        with pytest.raises(ValueError, match="seed must be a whole number from 0"):
+            mj.simulate(algorithm, data, rounds=1, **wrong)
+    for seeds in (1.5, 0, -2, True, "3"):
+        with pytest.raises(ValueError, match="seeds must be None or a positive whole number"):
+            mj.simulate(algorithm, data, rounds=1, seeds=seeds)
+    for size in (0, -1, 1.5, "1 GB"):
+        with pytest.raises(ValueError, match="memory_budget must be None or a positive whole number"):
+            mj.simulate(algorithm, data, rounds=1, resources=mj.Resources(memory_budget=size))
+    for nothing in (None, 3):
+        with pytest.raises(ValueError, match="data must be FederatedData"):
+            mj.simulate(algorithm, nothing, rounds=1)
+    assert [s["seed"] for s in run_settings(algorithm, 4, np.int64(2), None, None)] == [4, 5]

@@ -138,3 +138,25 @@ def test_failures_inside_and_outside_a_sequence_are_independent():
     network = t.sequence(t.ring(link_failure=0.3), link_failure=0.3).build(400)
     kept = [int(network.draw(jax.random.key(k), 1).messages(np.ones(400, bool))) / 800 for k in range(20)]
     assert np.mean(kept) == pytest.approx(0.49, abs=0.03)
+
+
+def test_narrow_gaps_of_large_networks_cost_few_products(monkeypatch):
+    """Lanczos' method cannot resolve them: it is given up soon, and asked once for gap and contraction."""
+    products = 0
+    plain = spectrum.lanczos
+
+    def counted(apply, nodes):
+        def applied(x):
+            nonlocal products
+            products += 1
+            return apply(x)
+
+        return plain(applied, nodes)
+
+    monkeypatch.setattr(spectrum, "lanczos", counted)
+    nodes = 3000
+    found = inspect(topology.ring().build(nodes))
+    second = 1 - (1 + 2 * np.cos(2 * np.pi / nodes)) / 3  # of the circulant matrix with thirds
+    assert found.spectral_gap == pytest.approx(second, rel=1e-5)
+    assert found.contraction == pytest.approx(second * (2 - second), rel=1e-5)
+    assert 0 < products < 400

@@ -45,6 +45,6 @@ def test_a_thousand_millions_are_refused_at_once(work):
     try:
         with pytest.raises(ValueError, match=r"would take about .* GiB of memory, and this machine has"):
             work()
-        assert tracemalloc.get_traced_memory()[1] < 50_000_000
+        assert tracemalloc.get_traced_memory()[1] < 1 << 29  # imports, and nothing of the size that was asked for
     finally:
         tracemalloc.stop()

@@ -54,3 +54,9 @@ class Resources(NamedTuple):
     state_folder: Path | None = None
     extra_padding: int = 0
     side_by_side: int | None = None
+
+    def check(self) -> None:
+        """Refuses numbers that are no sizes."""
+        check_whole("memory_budget", self.memory_budget, optional=True)
+        check_whole("extra_padding", self.extra_padding, least=0)
+        check_whole("side_by_side", self.side_by_side, optional=True)

@@ -8,7 +8,7 @@ smoothness), `with_own_hyper` collects them for ``hyper``, one value per run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ def data_sets(
     """One data set for all runs, or one for each, after checking that they can run side by side."""
     if isinstance(data, FederatedData):
         return [data]
-    found = list(data)
+    found = list(data) if isinstance(data, Iterable) else []
     if not found or not all(isinstance(one, FederatedData) for one in found):
         kinds = ", ".join(sorted({type(one).__name__ for one in found})) or "nothing"
         raise ValueError(f"data must be FederatedData, or a sequence of them with one for each run, got {kinds}")

@@ -13,13 +13,14 @@ import numpy as np
 
 from majorant.core import Algorithm, ClientData, Key
 from majorant.core.compilation import jit
+from majorant.data.checks import check_seed
 from majorant.data.federated import FederatedData
 from majorant.engines.memory import refuse_too_many_runs
 from majorant.engines.population import stack
 from majorant.engines.rounds import finish_start, start_clients, start_server
 from majorant.exchange.federation import federation
 from majorant.exchange.participation import Participation
-from majorant.math.checks import check_range
+from majorant.math.checks import check_range, check_whole
 
 
 def run_settings(
@@ -30,15 +31,17 @@ def run_settings(
     grid: Mapping[str, Sequence[float]] | None,
 ) -> list[dict[str, Any]]:
     """One dictionary per run: its seed and the hyperparameters that differ from the algorithm's own."""
-    if isinstance(seeds, int) and seeds < 1:
-        raise ValueError(f"seeds must be at least 1, got {seeds}")
+    if not isinstance(seeds, Sequence | np.ndarray) or isinstance(seeds, str):
+        check_whole("seeds", seeds, optional=True)
+        seeds = None if seeds is None else int(seeds)
     counts = [seeds if isinstance(seeds, int) else 1, *(len(values) for values in (grid or {}).values())]
     refuse_too_many_runs(algorithm, math.prod(counts))
+    check_seed(seed)
     listed = [seed] if seeds is None else list(range(seed, seed + seeds)) if isinstance(seeds, int) else list(seeds)
     if not listed:
         raise ValueError("seeds is empty: give at least one")
     for each in listed:
-        if not 0 <= each < 1 << 32:
+        if check_seed(each, "a seed") >= 1 << 32:
             raise ValueError(f"a seed must be a whole number from 0 to 2^32 − 1, got {each}")
     known = jax.eval_shape(algorithm.server.init, jax.random.key(0)).hyper
     for name in [*(hyper or {}), *(grid or {})]:

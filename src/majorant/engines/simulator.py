@@ -112,6 +112,7 @@ def simulate(
     2
     """
     check_whole("rounds", rounds)
+    resources.check()
     every = evaluation.rounds(rounds)
     found = data_sets(algorithm, data, seeds, grid, resources.state_folder)
     refuse_unequal_sizes(algorithm, found[0])
