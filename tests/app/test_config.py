@@ -111,7 +111,6 @@ def test_stages_of_a_channel_come_in_order_and_compression_still_works():
         ({"algorithm": "mocha", "model": "mlp"}, "mocha has a linear model of its own, and would ignore mlp"),
         ({"algorithm": "acd", "objective": "mixture", "model": "cnn"}, "the objective mixture has a linear model"),
         ({"algorithm": "fedavg", "reference": True}, "reference is about the minimum of a personalized objective"),
-        ({"algorithm": "fedavg", "reference": False}, "give --objective as well"),
         ({"algorithm": "asvrcd:sizes=3", "objective": "mixture"}, "unknown option 'sizes'"),
         ({"algorithm": "asvrcd:constants=3", "objective": "mixture"}, "unknown option 'constants'"),
     ],
@@ -123,4 +122,5 @@ def test_what_would_be_ignored_is_refused(settings: dict[str, Any], words: str) 
 
 def test_the_model_that_a_method_has_may_be_named() -> None:
     check_names(make_config({"algorithm": "mocha", "model": "linear"}))
-    check_names(make_config({"algorithm": "acd", "objective": "mixture", "model": "auto"}))
+    check_names(make_config({"algorithm": "acd", "objective": "mixture", "model": "auto", "reference": True}))
+    check_names(make_config({"algorithm": "fedavg", "reference": False}))

@@ -61,7 +61,7 @@ def check_names(config: RunConfig) -> None:
                 f"objective goes with lsgd, acd, asvrcd, ascd, svrcd, scd and l2sgd+, not with {config.algorithm}"
             )
         catalogue.objectives.check(config.objective)
-    elif config.reference is not None:
+    elif config.reference:
         raise ValueError("reference is about the minimum of a personalized objective: give --objective as well")
     if config.model not in ("auto", "linear") and (solves or not catalogue.algorithms.takes(config.algorithm, "model")):
         owner = f"the objective {config.objective}" if solves else config.algorithm
