@@ -120,7 +120,7 @@ def test_what_would_be_ignored_is_refused(settings: dict[str, Any], words: str) 
         check_names(make_config(settings))
 
 
-def test_the_model_that_a_method_has_may_be_named() -> None:
+def test_what_changes_nothing_may_be_said() -> None:
     check_names(make_config({"algorithm": "mocha", "model": "linear"}))
     check_names(make_config({"algorithm": "acd", "objective": "mixture", "model": "auto", "reference": True}))
     check_names(make_config({"algorithm": "fedavg", "reference": False}))

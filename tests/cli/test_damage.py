@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import shutil
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -183,6 +184,10 @@ def test_foreign_samples_are_refused(copied, tmp_path):
     for content in [*FOREIGN, whole[:-30], altered]:
         path.write_bytes(content)
         assert "new.npz is not a" in polite("personalize", copied, "--data", path)
+    header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (137438953472,), }".ljust(117) + b"\n"
+    with zipfile.ZipFile(path, "w") as archive:  # it claims to hold a tebibyte
+        archive.writestr("x.npy", b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
+    assert "new.npz is not a readable" in polite("personalize", copied, "--data", path)
     for arrays, words in (
         ({"x": np.array([None, {}]), "y": np.zeros(2)}, "not a readable .npz"),  # objects would be pickled
         ({"z": np.zeros(3)}, "has no array 'x'"),

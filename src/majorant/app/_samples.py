@@ -19,7 +19,7 @@ def read_npz(path: Path, needed: Sequence[str]) -> dict[str, np.ndarray]:
             found = {name: arrays[name] for name in arrays} if isinstance(arrays, NpzFile) else None
     except FileNotFoundError:
         raise ValueError(f"there is no file {path}") from None
-    except (OSError, EOFError, ValueError, NotImplementedError, BadZipFile, BadCompression) as error:
+    except (OSError, EOFError, ValueError, NotImplementedError, MemoryError, BadZipFile, BadCompression) as error:
         raise ValueError(f"{path} is not a readable .npz file: {error}") from None
     if found is None:
         raise ValueError(f"{path} is not an .npz file but one array: save x and the others by name, with numpy.savez")
