@@ -13,8 +13,6 @@ from majorant.app.names import Registry, parse_raw
 if TYPE_CHECKING:
     from majorant.data.federated import FederatedData
 
-PARTITIONS = ("iid", "dirichlet", "classes", "kmeans")  # of sets whose labels have no hierarchy
-
 algorithms = Registry("algorithm", arguments=1)
 algorithms.register("fedem", "majorant.methods:fedem", "shared components, a mixture of them for each client")
 algorithms.register("fedavg", "majorant.methods:fedavg", "one model for everybody")
@@ -257,8 +255,6 @@ def image_set(
     from majorant import data
     from majorant.data.images import CIFAR100_COARSE
 
-    if partition not in PARTITIONS:
-        raise ValueError(f"partition must be one of {', '.join(PARTITIONS)}, got {partition!r}")
     x, y = getattr(data, f"load_{name.replace('-', '_')}")()
     if samples:
         if not 0 < samples <= len(x):

@@ -165,7 +165,6 @@ class Simulation:
         self.outlier: Largest | None = None  # what one client has sent that no other comes near
         self.resources, self.diagnostics, self.given = resources, diagnostics, given
         self.budget = resources.memory_budget or default_budget()
-        check_whole("side_by_side", resources.side_by_side, optional=True)
         self.lay_out(resources.side_by_side or most_side_by_side(algorithm, data, self.budget, len(settings)))
 
     def lay_out(self, most: int) -> None:
