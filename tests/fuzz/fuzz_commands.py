@@ -114,6 +114,8 @@ def commands(draw: Any) -> Case:
                 st.tuples(st.just("report"), path, st.just("--figures"), words),
                 st.tuples(st.just("personalize"), path, st.just("--data"), path),
                 st.tuples(st.just("personalize"), path, st.just("--data"), path, st.just("--predict"), path),
+                st.tuples(st.just("predict"), path, st.just("--data"), path, st.just("--out"), path),
+                st.tuples(st.just("export"), path, st.just("--out"), path),
                 st.tuples(st.just("run"), st.just("--resume"), path),
                 st.tuples(st.just("run"), st.just("--config"), path, st.just("--dry-run")),
                 st.tuples(st.just("pareto"), st.just("show"), path),
