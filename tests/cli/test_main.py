@@ -305,14 +305,3 @@ def test_divergence_stops_with_advice(tmp_path):
     )
     assert "Lower the learning rate" in text
     assert not (tmp_path / "d").exists()
-
-
-def test_a_comparison_outlives_a_method_that_diverges(tmp_path):
-    """The others' table is printed, the lost one is named, and the exit code says that something is missing."""
-    data = ["--data", "logistic:clients=3,samples=6,test_samples=2,dimension=2", "--rounds", "2"]
-    text = invoke("compare", "local", "fedavg:lr=1e38,momentum=0", *data, "--out", tmp_path / "both", code=2)
-    assert "test accuracy of each client's own model" in text
-    assert "fedavg-lr-1e38-momentum-0 has no results: fedavg diverged" in " ".join(text.split())
-    assert {path.name for path in (tmp_path / "both").iterdir()} == {"local", "report.html"}
-    assert "diverged" in refused("compare", "fedavg:lr=1e38,momentum=0", *data, "--out", tmp_path / "none")
-    assert not (tmp_path / "none").exists()

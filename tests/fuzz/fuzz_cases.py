@@ -1,8 +1,8 @@
 """A case: a command, the files it finds, and what must hold once it has ended, whatever it was given.
 
 It runs in process, in an empty folder of its own, within limits on time and memory. It must end with a documented exit
-code (0 done, 1 and 2 refused, 130 interrupted), say nothing that looks like a traceback, leave no file of half a write
-and no folder of half a run, and change none of the files that it was given to read.
+code (0 done, 1 and 2 refused, 3 diverged, 130 interrupted), say nothing that looks like a traceback, leave no file of
+half a write and no folder of half a run, and change none of the files that it was given to read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typer.main import get_command
 from majorant.cli.main import app
 
 SECONDS, BYTES = 60, 6 << 30  # of a case, the bytes beyond those that the process has
-CODES = (0, 1, 2, 130)
+CODES = (0, 1, 2, 3, 130)
 COMMAND: Any = get_command(app)  # made once: that takes longer than most cases
 TRACES = re.compile(r"Traceback \(most recent|^\s+File \".*\", line \d+", re.MULTILINE)
 HALVES = re.compile(r"\.tmp$|^\.lock$|^\..*\.(new|old)$|^\.last-")
