@@ -52,10 +52,11 @@ def mean_of(run):
 
 def test_the_choice_is_that_of_a_loop_over_separate_runs(found, loop):
     assert {tuple(trial.hyper.values()) for trial in found.trials if trial.sound} <= loop.keys()
-    assert 0 < len(loop) < len(found.trials) == 6
+    assert 0 < sum(trial.sound for trial in found.trials) < len(found.trials) == 6
     for trial in (trial for trial in found.trials if trial.sound):
         np.testing.assert_allclose([trial.score, trial.loss], mean_of(loop[tuple(trial.hyper.values())]), rtol=1e-5)
-    by_hand = min(loop, key=lambda point: (-mean_of(loop[point])[0], mean_of(loop[point])[1]))
+    sound = [point for point, run in loop.items() if run.summary()["rejected"] == 0]
+    by_hand = min(sound, key=lambda point: (-mean_of(loop[point])[0], mean_of(loop[point])[1]))
     assert found.best == dict(zip(GRID, by_hand, strict=True))
     merits = [(-trial.score, trial.loss) for trial in found.trials if trial.sound]
     assert merits == sorted(merits)
