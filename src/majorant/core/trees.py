@@ -99,6 +99,8 @@ def blocks(arrays: Tree, at_once: int, padding: str = "edge") -> Tree:
     >>> blocks(jnp.arange(5), 3)
     Array([[0, 1, 2],
            [3, 4, 4]], dtype=int32)
+    >>> blocks(jnp.arange(7), 5).shape
+    (2, 4)
     """
 
     def cut(a: jax.Array) -> jax.Array:
