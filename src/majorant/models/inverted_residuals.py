@@ -6,7 +6,8 @@ normalisation (`normalisation`), and all but the last by relu6. The 1×1 convolu
 ones shifted multiply-adds (`depthwise`), so that nothing becomes a grouped convolution under ``vmap``.
 
 References: Sandler et al., *MobileNetV2: inverted residuals and linear bottlenecks*, CVPR 2018, Table 2, as TorchVision
-has it; EfficientNet-Lite0 is EfficientNet-B0 (Tan and Le, ICML 2019) without squeeze-excitation and with relu6.
+has it; Tan, Le, *EfficientNet: rethinking model scaling for convolutional neural networks*, ICML 2019, whose B0 without
+squeeze-excitation and with relu6 is Lite0.
 """
 
 from __future__ import annotations
