@@ -49,6 +49,7 @@ from .methods import local as local
 from .methods import mocha as mocha
 from .methods import pfedme as pfedme
 from .methods import surrogate_optimization as surrogate_optimization
+from .methods import transport as transport
 from .solvers import local_optax as local_optax
 from .solvers import local_sgd as local_sgd
 from .solvers import schedules as schedules

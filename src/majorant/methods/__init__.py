@@ -4,6 +4,7 @@ from majorant.methods.acd import acd
 from majorant.methods.apfl import apfl
 from majorant.methods.ascd import ascd
 from majorant.methods.asvrcd import asvrcd
+from majorant.methods.best_response import best_response, gradient_play
 from majorant.methods.clustered import clustered
 from majorant.methods.ditto import ditto
 from majorant.methods.fedavg import fedavg
@@ -26,12 +27,14 @@ from majorant.methods.scaffold import scaffold
 from majorant.methods.scd import scd
 from majorant.methods.surrogate_optimization import surrogate_optimization
 from majorant.methods.svrcd import svrcd
+from majorant.methods.transport import transport
 
 __all__ = [
     "acd",
     "apfl",
     "ascd",
     "asvrcd",
+    "best_response",
     "clustered",
     "ditto",
     "fedavg",
@@ -43,6 +46,7 @@ __all__ = [
     "fedper",
     "fedprox",
     "fedrep",
+    "gradient_play",
     "initial_statistic",
     "l2sgd_plus",
     "local",
@@ -57,5 +61,6 @@ __all__ = [
     "scd",
     "surrogate_optimization",
     "svrcd",
+    "transport",
     "tuned",
 ]

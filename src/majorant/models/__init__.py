@@ -3,6 +3,7 @@
 from majorant.models.backbone import frozen_backbone
 from majorant.models.base import Draw, HasSpec, Loss, Model, Spec, as_float, spec_of
 from majorant.models.builtin import cnn, linear, mlp, softmax_regression
+from majorant.models.convex import Potential, dense_icnn, icnn
 from majorant.models.convolution import conv2d
 from majorant.models.depthwise import depthwise_conv2d
 from majorant.models.dropout import dropout
@@ -23,6 +24,7 @@ __all__ = [
     "HasSpec",
     "Loss",
     "Model",
+    "Potential",
     "Spec",
     "as_float",
     "augmented",
@@ -32,6 +34,7 @@ __all__ = [
     "conv_init",
     "cross_entropy",
     "dense",
+    "dense_icnn",
     "dense_init",
     "depthwise_conv2d",
     "dropout",
@@ -40,6 +43,7 @@ __all__ = [
     "from_functions",
     "from_torch",
     "frozen_backbone",
+    "icnn",
     "linear",
     "logistic",
     "loss_for",

@@ -1,6 +1,7 @@
 """Linearly parameterized surrogates: the record, what its statistics are made of, and instances."""
 
 from majorant.surrogates.linear.dictionary import dictionary_learning
+from majorant.surrogates.linear.gaussian_map import gaussian_map
 from majorant.surrogates.linear.gaussian_means import gaussian_means
 from majorant.surrogates.linear.gaussian_mixture import MixturePrior, gaussian_mixture, mixture_parameters
 from majorant.surrogates.linear.gradient import proximal_gradient
@@ -19,6 +20,7 @@ __all__ = [
     "MixturePrior",
     "PoissonConstants",
     "dictionary_learning",
+    "gaussian_map",
     "gaussian_means",
     "gaussian_mixture",
     "huber_regression",

@@ -1,0 +1,422 @@
+"""Section 7 of the FedMM paper: transport maps on the Wasserstein-2 benchmark, in a federation (Figure 3).
+
+Ten clients have samples of P in cells of constrained k-means, the reference is drawn from Q. Everybody's potentials are
+the benchmark's dense convex networks; clients take one gradient step a round on 1,024 of their samples, the server ten
+steps on the conjugate. What is compared, for the same number of rounds and with cosine-decayed rates:
+
+    FedMM-OT            the method, with Adam on the server's H: both losses, and in the coordinates of the Gaussian map
+    FedAdam, FedAvg     clients move both networks, the server averages: first-order federated learning on the same loss
+    centralized         the same on one client that has all samples
+    clients alone       the same on each client's samples
+    Gaussian map        from federated means and covariances, one round
+
+Rates are chosen from a grid at a quarter of the rounds, for each method on seeds of its own, then five seeds are run.
+
+Every piece writes a JSON file of its own as soon as it is done, so that a run may be stopped at any time::
+
+    python -m majorant_reproductions.fedmm.transport OUT --dimensions 16 --minutes 9
+
+Pieces come in order of importance and are left out when the time is spent. `majorant reproduce fedmm/figure3` runs the
+same and shows tables; with ``--quick`` in two dimensions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+import majorant as mj
+from majorant.app.files import atomic_write_text, strict_json
+from majorant.app.reproduce import Context, Result
+from majorant.core import Algorithm, Key
+from majorant.data.federated import FederatedData
+from majorant.methods import best_response, gradient_play
+from majorant.models.convex import dense_icnn
+from majorant.solvers.schedules import cosine
+from majorant.surrogates import BestResponse, transport_potentials
+from majorant.surrogates.transport import Coordinates, in_gaussian_coordinates
+from majorant_reproductions.fedmm import w2
+
+DIMENSIONS, CLIENTS, SAMPLES, BATCH, SEEDS = (16, 32, 64), 10, 10_000, 1024, 5
+RATE = 1e-3  # Adam's, of the benchmark; multiplied by the grid below
+RATES = (0.5, 1.0, 2.0, 4.0, 8.0)  # times 1e-3
+LOCAL_RATES = (0.001, 0.003, 0.01, 0.03, 0.1)  # of FedAvg's clients
+LOCAL_STEPS, INNER_STEPS, POINTS = 5, 10, 25
+CYCLE = 1.0
+TUNING_SEEDS = (100, 101, 102, 103, 104)
+LONGEST = 10_000
+
+
+class Study(NamedTuple):
+    """Everything in one dimension that pieces share."""
+
+    benchmark: w2.Benchmark
+    data: FederatedData
+    batch: int
+    seeds: int
+    rounds: int
+    folder: Path
+    deadline: float
+    tell: Callable[[str], None]
+
+    def left(self) -> float:
+        """Seconds until the time is spent."""
+        return self.deadline - time.monotonic()
+
+
+class Variant(NamedTuple):
+    """An algorithm, the hyperparameters that are tuned together, and the values they are chosen from."""
+
+    algorithm: Algorithm
+    tuned: tuple[str, ...]
+    values: tuple[float, ...]
+
+
+def problem(study: Study, loss: str, change: Coordinates | None = None) -> BestResponse:
+    """The transport problem, with fresh samples of Q as public data."""
+
+    def draw(key: Key) -> jax.Array:
+        y = study.benchmark.target(key, study.batch)
+        return y if change is None else change.reference_into(y).astype(y.dtype)
+
+    return transport_potentials(dense_icnn(study.benchmark.dimension), draw, loss=loss, cycle=CYCLE)
+
+
+def one_step(study: Study) -> Any:
+    """A gradient step on a batch; Adam at the server does not see its rate."""
+    return mj.local_sgd(0.01, steps=1, batch_size=study.batch)
+
+
+def fedmm_ot(study: Study, loss: str = "max-min", change: Coordinates | None = None) -> Variant:
+    """FedMM-OT."""
+    options: dict[str, Any] = {"server": optax.adam(RATE), "inner": optax.adam(RATE), "inner_steps": INNER_STEPS}
+    algorithm = best_response(problem(study, loss, change), local=one_step(study), schedule=cosine(), **options)
+    return Variant(algorithm, ("server_scale", "inner_scale"), RATES)
+
+
+def fedadam(study: Study, loss: str) -> Variant:
+    """FedAdam on both networks."""
+    algorithm = gradient_play(problem(study, loss), local=one_step(study), server=optax.adam(RATE), schedule=cosine())
+    return Variant(algorithm, ("server_scale",), RATES)
+
+
+def fedavg(study: Study, loss: str) -> Variant:
+    """FedAvg: several local steps, and plain averages."""
+    local = mj.local_sgd(0.01, steps=LOCAL_STEPS, batch_size=study.batch, schedule=cosine())
+    return Variant(gradient_play(problem(study, loss), local=local, server=optax.sgd(1.0)), ("lr",), LOCAL_RATES)
+
+
+def pooled(data: FederatedData) -> FederatedData:
+    """All samples on one client."""
+    return FederatedData.unlabelled(data.train.x, clients=np.zeros(len(data.train.x), int), name=data.name)
+
+
+def follow(study: Study, algorithm: Algorithm, data: Any, *, rounds: int, change: Any = None, **options: Any) -> dict:
+    """Runs side by side, with both errors of each at some rounds."""
+    errors = errors_in(study.benchmark, change)
+    forward, inverse = [], []
+
+    def look(records: list[dict[str, Any]], snapshot: Callable) -> None:
+        found = errors(*snapshot().server.value)
+        forward.append(np.asarray(found[0]))
+        inverse.append(np.asarray(found[1]))
+
+    every = max(1, rounds // POINTS)
+    run = mj.simulate(algorithm, data, rounds=rounds, evaluation=mj.Evaluation(every=every, report=look), **options)
+    lines = run.history
+    return {
+        "rounds": [line["round"] for line in lines],
+        "forward": np.stack(forward, axis=1).tolist(),  # (runs, points)
+        "inverse": np.stack(inverse, axis=1).tolist(),
+        "bytes_up": [line["bytes_up"] for line in lines],
+        "bytes_down": [line["bytes_down"] for line in lines],
+        "seconds": dict(run.seconds),
+        "rejected": [sum(line["rejected"] for line in one) for one in run.histories],
+    }
+
+
+def errors_in(benchmark: w2.Benchmark, change: Coordinates | None) -> Callable:
+    """The errors of maps, also of maps in other coordinates."""
+    if change is None:
+        return w2.errors_of(benchmark)
+    network = dense_icnn(benchmark.dimension)
+    x = benchmark.source(jax.random.key(1_000_003), 4096)
+    y = benchmark.truth(x)
+    inside, image = (jnp.asarray(a, x.dtype) for a in (change.into(x), change.reference_into(y)))
+
+    def one(pair: Any) -> Any:
+        there = change.out(network.gradient(pair[0], inside))
+        back = change.source_out(network.gradient(pair[1], image))
+        return w2.uvp(there, y, benchmark.q_var), w2.uvp(back, x, benchmark.p_var)
+
+    return jax.jit(lambda omega, theta: jax.lax.map(one, (omega, theta)))
+
+
+def tune(study: Study, variant: Variant, data: Any, **options: Any) -> tuple[float, list[float]]:
+    """The value of the grid with the least error at a quarter of the rounds; every value has a seed of its own.
+
+    The runs have the shape of those that are reported, so that their program is compiled once for both.
+    """
+    values = [variant.values[i % len(variant.values)] for i in range(study.seeds)]
+    hyper = {name: values for name in variant.tuned}
+    found = follow(
+        study, variant.algorithm, data, rounds=max(2, study.rounds // 4), seeds=TUNING_SEEDS[: study.seeds],
+        hyper=hyper, **options,
+    )  # fmt: skip
+    ends = [path[-1] if np.isfinite(path[-1]) else np.inf for path in found["forward"]]
+    return values[int(np.argmin(ends))], ends
+
+
+def run_piece(
+    study: Study, name: str, variant: Variant, data: Any, *, chosen: float | None = None, **options: Any
+) -> Any:
+    """Tunes (unless a value is given), runs and writes; the value that was used."""
+    begin, tuning = time.monotonic(), None
+    same = {key: value for key, value in options.items() if key != "hyper"}
+    if chosen is None:
+        chosen, tuning = tune(study, variant, data, **same)
+    fixed = {name: [chosen] * study.seeds for name in variant.tuned}
+    extra = {key: [value] * study.seeds for key, value in options.get("hyper", {}).items()}
+    found = follow(study, variant.algorithm, data, rounds=study.rounds, seeds=study.seeds, hyper=fixed | extra, **same)
+    save(study, name, found | {"chosen": chosen, "tuning": tuning}, begin)
+    return chosen
+
+
+def save(study: Study, name: str, found: dict[str, Any], begin: float) -> None:
+    """A file for the piece, and a line about it."""
+    d, device = study.benchmark.dimension, jax.devices()[0]
+    record = {"piece": name, "dimension": d, "device": device.device_kind, "wall": time.monotonic() - begin} | found
+    study.folder.mkdir(parents=True, exist_ok=True)
+    file = study.folder / f"d{d}-{name.replace(' ', '_').replace(',', '')}.json"
+    atomic_write_text(file, strict_json(finite(record)) + "\n")
+    last = lambda key: [round(path[-1], 2) for path in found[key]]
+    took = time.monotonic() - begin
+    study.tell(f"d = {d}, {name}: forward {last('forward')}, inverse {last('inverse')} ({took:.0f} s)")
+
+
+def finite(value: Any) -> Any:
+    """The same with None for numbers that are not finite, which JSON does not know."""
+    if isinstance(value, dict):
+        return {key: finite(v) for key, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(v) for v in value]
+    return None if isinstance(value, float) and not np.isfinite(value) else value
+
+
+def pieces(study: Study, more: bool) -> list[tuple[str, Callable[[], Any]]]:
+    """What is run, the most important first; later pieces use the rates that earlier ones have found."""
+    data, chosen = study.data, {}
+    made: dict[str, Variant] = {}
+
+    def variant(name: str, make: Callable[[], Variant]) -> Variant:
+        return made.setdefault(name, make()) if name not in made else made[name]
+
+    def plain(name: str, make: Callable[[], Variant]) -> Callable[[], None]:
+        def run() -> None:
+            chosen[name] = run_piece(study, name, variant(name, make), data)
+
+        return run
+
+    main = "FedMM-OT, max-min"
+    own = lambda: variant(main, lambda: fedmm_ot(study))
+
+    def again(name: str, data: Any = data, **options: Any) -> Callable[[], None]:
+        return lambda: run_piece(study, name, own(), data, chosen=chosen.get(main, 2.0), **options)
+
+    def gaussian() -> None:
+        begin = time.monotonic()
+        reference = np.asarray(study.benchmark.target(jax.random.key(7), 100_000), np.float64)
+        forward, inverse = w2.gaussian_errors(study.benchmark, data, reference)
+        save(study, "Gaussian map", {"rounds": [1], "forward": [[forward]], "inverse": [[inverse]]}, begin)
+
+    def coordinates() -> None:
+        x = data.train.x.astype(np.float64)
+        y = np.asarray(study.benchmark.target(jax.random.key(7), 100_000), np.float64)
+        change = in_gaussian_coordinates(x.mean(axis=0), np.cov(x.T), y.mean(axis=0), np.cov(y.T))
+        moved = FederatedData.unlabelled(
+            change.into(x).astype(np.float32), clients=np.repeat(np.arange(data.clients), data.train.sizes)
+        )
+        run_piece(study, "FedMM-OT, Gaussian coordinates", fedmm_ot(study, change=change), moved, change=change)
+
+    def alone() -> None:
+        begin = time.monotonic()
+        sets = [data.take(np.array([c])) for c in range(data.clients)]
+        rate = chosen.get(main, 2.0)
+        found = follow(
+            study, own().algorithm, sets, rounds=study.rounds, hyper={k: [rate] * len(sets) for k in own().tuned}
+        )
+        save(study, "clients alone", found | {"chosen": rate}, begin)
+
+    some = mj.participation.uniform(0.3)
+    half = lambda share: w2.clients_of(
+        study.benchmark, clients=data.clients, samples=int(data.train.sizes[0]), share=share
+    )
+    central = pooled(data)
+    listed = [
+        (main, plain(main, lambda: fedmm_ot(study))),
+        ("Gaussian map", gaussian),
+        ("FedAdam, cycle", plain("FedAdam, cycle", lambda: fedadam(study, "cycle"))),
+        ("FedAdam, max-min", plain("FedAdam, max-min", lambda: fedadam(study, "max-min"))),
+        ("centralized", again("centralized", central)),
+        ("FedMM-OT, Gaussian coordinates", coordinates),
+    ]
+    if more:
+        listed += [
+            ("participation 0.3", again("participation 0.3", participation=some, hyper={"alpha": 0.0})),
+            (
+                "participation 0.3, control variates",
+                again("participation 0.3, control variates", participation=some, hyper={"alpha": 0.1}),
+            ),
+            ("8 bits", again("8 bits", channel=mj.channel.quantized(8))),
+            ("i.i.d. clients", lambda: again("i.i.d. clients", half(0.0))()),
+            ("half i.i.d. clients", lambda: again("half i.i.d. clients", half(0.5))()),
+        ]
+    return [
+        *listed,
+        ("FedMM-OT, cycle", plain("FedMM-OT, cycle", lambda: fedmm_ot(study, "cycle"))),
+        ("FedAvg, cycle", plain("FedAvg, cycle", lambda: fedavg(study, "cycle"))),
+        ("clients alone", alone),
+        ("FedAvg, max-min", plain("FedAvg, max-min", lambda: fedavg(study, "max-min"))),
+    ]
+
+
+def pace(study: Study, rounds: int | None, weight: float) -> int:
+    """The rounds that fit the time: a short run is timed, and everything takes about ``weight`` times the main piece."""
+    if rounds is not None:
+        return rounds
+    algorithm = fedmm_ot(study).algorithm
+    options: dict[str, Any] = {"seeds": study.seeds, "evaluation": mj.Evaluation(every=10_000)}
+    mj.simulate(algorithm, study.data, rounds=20, **options)
+    begin = time.monotonic()
+    mj.simulate(algorithm, study.data, rounds=200, **options)
+    each = (time.monotonic() - begin) / 200
+    fits = 0.6 * study.left() / (weight * each)  # the rest is for compiling
+    chosen = int(np.clip(round(fits / 500) * 500, 1000, LONGEST))
+    study.tell(f"d = {study.benchmark.dimension}: {1000 * each:.2f} ms a round, {chosen} rounds")
+    return chosen
+
+
+def run_all(
+    folder: Path,
+    dimensions: Sequence[int],
+    *,
+    minutes: float,
+    rounds: int | None = None,
+    seeds: int = SEEDS,
+    samples: int = SAMPLES,
+    batch: int = BATCH,
+    clients: int = CLIENTS,
+    only: Sequence[str] | None = None,
+    tell: Callable[[str], None] = print,
+) -> None:
+    """All pieces of some dimensions; those whose files are there already are left out, and so is what would be late."""
+    begin = time.monotonic()
+    for place, d in enumerate(dimensions):
+        deadline = begin + 60 * minutes * (place + 1) / len(dimensions)
+        benchmark = w2.load(d)
+        data = w2.clients_of(benchmark, clients=clients, samples=samples)
+        tell(f"d = {d}: data ready after {time.monotonic() - begin:.0f} s")
+        study = Study(benchmark, data, batch, seeds, 0, folder, deadline, tell)
+        more = d == min(dimensions) or d == DIMENSIONS[0]
+        study = study._replace(rounds=pace(study, rounds, 13.0 if more else 9.0))
+        for name, run in pieces(study, more):
+            file = folder / f"d{d}-{name.replace(' ', '_').replace(',', '')}.json"
+            if file.exists() or (only is not None and name not in only):
+                continue
+            if study.left() < 0:
+                tell(f"d = {d}: no time for {name}")
+                continue
+            try:
+                run()
+            except Exception as error:  # one piece that fails must not take the others with it
+                tell(f"d = {d}, {name} failed: {type(error).__name__}: {error}")
+
+
+def figure3(context: Context) -> list[Result]:
+    """Figure 3 and what belongs to it."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        if context.quick:
+            names = ("FedMM-OT, max-min", "Gaussian map", "FedAdam, cycle")
+            options = {"rounds": 40, "seeds": 2, "samples": 200, "batch": 64, "clients": 4, "only": names}
+            run_all(folder, (2,), minutes=5, tell=context.tell, **options)  # type: ignore[arg-type]
+        else:
+            run_all(folder, DIMENSIONS, minutes=180, rounds=4000, seeds=context.seeds or SEEDS, tell=context.tell)
+        return results_of(folder)
+
+
+def results_of(folder: Path) -> list[Result]:
+    """Tables and curves of the files in a folder."""
+    found = [json.loads(path.read_text()) for path in sorted(folder.glob("d*-*.json"))]
+    return [result_in(d, [r for r in found if r["dimension"] == d]) for d in sorted({r["dimension"] for r in found})]
+
+
+def result_in(dimension: int, records: list[dict[str, Any]]) -> Result:
+    """One dimension: errors at the end, what was sent until then, and curves over rounds."""
+    rows, curves, bands = [], {}, {}
+    for record in sorted(records, key=lambda r: middle(r["forward"])):
+        name, path = record["piece"], np.array(record["forward"], float)
+        sent = f"{record['bytes_up'][-1] / 1e6:.0f}" if record.get("bytes_up") else "–"
+        low, high = spread(record["forward"])
+        rows.append(
+            [
+                name,
+                f"{middle(record['forward']):.1f}",
+                f"{low:.1f} to {high:.1f}",
+                f"{middle(record['inverse']):.1f}",
+                record["rounds"][-1],
+                sent,
+                "–" if record.get("chosen") is None else f"{record['chosen']:g}",
+            ]
+        )
+        if len(record["rounds"]) > 1:
+            curves[name] = (record["rounds"], np.nanmedian(path, axis=0).tolist())
+            bands[name] = (np.nanmin(path, axis=0).tolist(), np.nanmax(path, axis=0).tolist())
+    title = f"Mix3 → Mix10, d = {dimension}: L2-UVP in per cent, median over seeds"
+    columns = ["method", "forward", "seeds", "inverse", "rounds", "MB up", "tuned value"]
+    return Result(title, columns, rows, curves=curves, axes=("round", "L2-UVP (%)"), bands=bands)
+
+
+def middle(paths: list[list[float | None]]) -> float:
+    """The median over runs at the end; runs that diverged count as infinite."""
+    return float(np.median([np.inf if path[-1] is None else path[-1] for path in paths]))
+
+
+def spread(paths: list[list[float | None]]) -> tuple[float, float]:
+    """The least and the largest at the end."""
+    ends = [np.inf if path[-1] is None else path[-1] for path in paths]
+    return min(ends), max(ends)
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="FedMM-OT on the Wasserstein-2 benchmark")
+    parser.add_argument("out", type=Path, help="where a JSON file for each piece goes")
+    parser.add_argument("--dimensions", default="16,32,64")
+    parser.add_argument("--minutes", type=float, default=9.0)
+    parser.add_argument("--rounds", type=int, default=None, help="default: what fits the time")
+    parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--samples", type=int, default=SAMPLES)
+    parser.add_argument("--batch", type=int, default=BATCH)
+    parser.add_argument("--clients", type=int, default=CLIENTS)
+    parser.add_argument("--only", action="append", help="run these pieces alone")
+    given = vars(parser.parse_args())
+    given["dimensions"] = [int(d) for d in given["dimensions"].split(",")]
+    print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}, {os.cpu_count()} cores", flush=True)
+    folder, dimensions = given.pop("out"), given.pop("dimensions")
+    run_all(folder, dimensions, tell=lambda text: print(text, flush=True), **given)
+
+
+if __name__ == "__main__":
+    main()
