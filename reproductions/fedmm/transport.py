@@ -35,6 +35,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from majorant_reproductions.fedmm import w2
 
 import majorant as mj
 from majorant.app.files import atomic_write_text, strict_json
@@ -46,7 +47,6 @@ from majorant.models.convex import dense_icnn
 from majorant.solvers.schedules import cosine
 from majorant.surrogates import BestResponse, transport_potentials
 from majorant.surrogates.transport import Coordinates, in_gaussian_coordinates
-from majorant_reproductions.fedmm import w2
 
 DIMENSIONS, CLIENTS, SAMPLES, BATCH, SEEDS = (16, 32, 64), 10, 10_000, 1024, 5
 RATE = 1e-3  # Adam's, of the benchmark; multiplied by the grid below
@@ -169,7 +169,7 @@ def tune(study: Study, variant: Variant, data: Any, **options: Any) -> tuple[flo
     The runs have the shape of those that are reported, so that their program is compiled once for both.
     """
     values = [variant.values[i % len(variant.values)] for i in range(study.seeds)]
-    hyper = {name: values for name in variant.tuned}
+    hyper = dict.fromkeys(variant.tuned, values)
     found = follow(
         study, variant.algorithm, data, rounds=max(2, study.rounds // 4), seeds=TUNING_SEEDS[: study.seeds],
         hyper=hyper, **options,
@@ -292,7 +292,7 @@ def pieces(study: Study, more: bool) -> list[tuple[str, Callable[[], Any]]]:
 
 
 def pace(study: Study, rounds: int | None, weight: float) -> int:
-    """The rounds that fit the time: a short run is timed, and everything takes about ``weight`` times the main piece."""
+    """The rounds that fit the time: a short run is timed; everything takes about ``weight`` times the main piece."""
     if rounds is not None:
         return rounds
     algorithm = fedmm_ot(study).algorithm

@@ -1,14 +1,14 @@
 """The Wasserstein-2 benchmark Mix3 → Mix10: pairs (P, Q = T*#P) whose optimal map T* is known, and clients of P.
 
 P is a mixture of three Gaussians, and T* the gradient of a sum of two dense convex networks, scaled so that Var Q = d.
-Files ``w2/mix3_to_mix10_d{d}.npz`` are looked for under ``$MAJORANT_DATA`` (by default ``~/.cache/majorant``); they hold
-the arrays of the published checkpoints. The error of a map is its unexplained variance in per cent::
+Files ``w2/mix3_to_mix10_d{d}.npz`` are looked for under ``$MAJORANT_DATA`` (by default ``~/.cache/majorant``): the
+arrays of the published checkpoints. The error of a map is its unexplained variance in per cent::
 
     L2-UVP(T) = 100 · E_P ‖T(X) − T*(X)‖² / tr Cov(Q)            inverse: 100 · E_P ‖S(T*(X)) − X‖² / tr Cov(P)
 
 (The FedMM paper calls the denominator the L1 norm of the covariance; in the benchmark's code it is the trace.)
 
-Reference: Korotin et al., *Do neural optimal transport solvers work? A continuous Wasserstein-2 benchmark*, NeurIPS 2021.
+Reference: Korotin et al., *Do neural optimal transport solvers work?*, NeurIPS 2021.
 """
 
 from __future__ import annotations

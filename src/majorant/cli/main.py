@@ -17,6 +17,7 @@ from majorant.cli.options import Figures, Json, Out
 from majorant.cli.pareto import number, pareto, write_page
 from majorant.cli.terminal import check_figures, console, errors, print_json, say, tell_runs
 from majorant.cli.train import compare, run, tune, write_pages
+from majorant.cli.transport import transport
 
 app = typer.Typer(
     name="majorant",
@@ -31,6 +32,7 @@ app.command(rich_help_panel=LOOK)(check)
 app.command(rich_help_panel=TRAIN)(run)
 app.command(rich_help_panel=TRAIN)(compare)
 app.command(rich_help_panel=TRAIN)(tune)
+app.command(rich_help_panel=TRAIN)(transport)
 app.add_typer(pareto, name="pareto", rich_help_panel=TRAIN)
 app.command(rich_help_panel=KEEP)(personalize)
 app.command(rich_help_panel=KEEP)(predict)

@@ -4,6 +4,7 @@ from majorant.estimators.factorization import FederatedDictionaryLearning, Feder
 from majorant.estimators.fedem import FedEMClassifier, FedEMRegressor
 from majorant.estimators.gaussian_mixture import FederatedGaussianMixture
 from majorant.estimators.k_means import FederatedKMeans
+from majorant.estimators.transport import FederatedTransport
 
 __all__ = [
     "FedEMClassifier",
@@ -12,4 +13,5 @@ __all__ = [
     "FederatedGaussianMixture",
     "FederatedKMeans",
     "FederatedNMF",
+    "FederatedTransport",
 ]

@@ -1,7 +1,7 @@
-"""FedMM for best-response surrogates: clients answer with the parameters of a network, the server aggregates and solves.
+"""FedMM for best-response surrogates: clients answer with parameters of a network, the server aggregates and solves.
 
 The problem is min_ω Σ_i μ_i W_i(ω, θ), μ_i = n_i/n, with a variable θ on the server that public data are enough for
-(`surrogates.BestResponse`). Every client holds a control variate V_i that never leaves it, and the server V = Σ μ_i V_i.
+(`surrogates.BestResponse`). A client holds a control variate V_i that never leaves it, and the server V = Σ μ_i V_i.
 Round t + 1::
 
     the server sends       ω_t and θ_t
@@ -9,7 +9,7 @@ Round t + 1::
                            Δ_i = ω_i − ω_t − V_i,  sent as Q(Δ_i)                     Q: a compressor, or nothing
                            V_i ← V_i + (α/p) Q(Δ_i)                                   p: how often a client takes part
     the server             H = V + (1/p) Σ_active μ_i Q(Δ_i)
-                           ω_{t+1} = the point closest to ω_t + step(H)               an optax optimizer, −H its gradient
+                           ω_{t+1} = the point closest to ω_t + step(H)               an optax optimizer on −H
                            V ← V + (α/p) Σ_active μ_i Q(Δ_i)
                            θ_{t+1} by a few steps of another one on public data, from θ_t
 
@@ -201,7 +201,8 @@ def gradient_play(
 ) -> Algorithm:
     """Both variables move on the clients, each down its own loss, and both are averaged: FedAdam or FedAvg on a game.
 
-    ``server`` takes the mean displacement as minus its gradient: `optax.adam` makes it FedAdam, `optax.sgd(1.0)` FedAvg.
+    ``server`` takes minus the mean displacement as its gradient: `optax.adam` makes it FedAdam, `optax.sgd(1.0)` is
+    FedAvg.
     """
     local = local or local_sgd(0.01, steps=1, batch_size=1024)
     hyper = problem.hyper | local.hyper | {"server_scale": 1.0}

@@ -1,8 +1,8 @@
 """FedMM-OT: one optimal transport map from what all clients have to a public reference.
 
 Hospitals whose data differ learn a map that carries their samples onto a distribution for which a model exists already;
-no sample leaves a hospital. The problem is `surrogates.transport_potentials`, and the method is `best_response`: clients
-take a gradient step on a convex potential, the server aggregates by Adam and fits the conjugate on the reference.
+no sample leaves a hospital. The problem is `surrogates.transport_potentials`, the method `best_response`: clients take
+a gradient step on a convex potential, the server aggregates by Adam and fits the conjugate on the reference.
 
 Beside it: FedAdam and FedAvg on the same objective are `gradient_play`; the centralized method is `transport` on one
 client; the affine map from federated means and covariances is `fedmm` with `surrogates.gaussian_map`.
@@ -46,9 +46,9 @@ def transport(
     """FedMM-OT: `best_response` on convex potentials, whose ``predict`` transports samples onto the reference.
 
     ``reference`` are public samples (m, d), or a function that draws them. ``network`` is a convex potential of
-    `majorant.models` (default: `dense_icnn`), ``loss`` "max-min" or "cycle" with weight ``cycle``. ``lr`` is Adam's, for
-    ω along the server's H and for ``inner_steps`` steps on the conjugate; it falls along ``schedule``. ``alpha``: see
-    `best_response`. Samples should be centred and of size 1: `FederatedTransport` takes care of that.
+    `majorant.models` (default: `dense_icnn`), ``loss`` "max-min" or "cycle" with weight ``cycle``. ``lr`` is Adam's,
+    for ω along the server's H and for ``inner_steps`` steps on the conjugate; it falls along ``schedule``. For ``alpha``
+    see `best_response`. Samples should be centred and of size 1: `FederatedTransport` takes care of that.
 
     >>> import majorant as mj
     >>> rng = np.random.default_rng(0)

@@ -5,7 +5,7 @@ The objective has two variables, ω, which depends on everybody's samples, and �
     W_i(ω, θ) = E_{P_i} ℓ(ω, θ; Z) + E_Q b(ω, θ; Y)                       client i's samples Z ~ P_i, public Y ~ Q
     𝒲_i(θ)   = min_ω W_i(ω, θ)
 
-and ω_i(θ_t) = argmin_ω W_i(ω, θ_t), client i's best response, describes a majorant of 𝒲_i: U_{i,t}(θ) = W_i(ω_i(θ_t), θ)
+and ω_i(θ_t) = argmin_ω W_i(ω, θ_t), a client's best response, describes a majorant: U_{i,t}(θ) = W_i(ω_i(θ_t), θ)
 touches 𝒲_i at θ_t, and lies above it everywhere. The parameters ω_i travel; the server aggregates them and moves θ,
 down U or, in a game, down a loss r of its own (`response`). A transport map is the first instance
 (`majorant.methods.transport`), a critic on the clients and a generator on the server another (docs).
@@ -45,7 +45,7 @@ class Pair(NamedTuple):
 class BestResponse(NamedTuple):
     """A problem min_ω Σ μ_i W_i(ω, θ) with a server-side θ, as a record of pure functions.
 
-    ``losses(ω, θ, x, y) -> (n,)`` is ℓ of a client's samples, and ``public(ω, θ, batch, hyper) -> (m,)`` b of a batch of
+    ``losses(ω, θ, x, y) -> (n,)`` is ℓ of a client's samples, ``public(ω, θ, batch, hyper) -> (m,)`` b of a batch of
     public data that ``draw(key)`` gives. The server moves θ down the mean of ``response(ω, θ, batch, hyper) -> (m,)``:
     None is ``public``, plain minimisation over both; a game has another one, such as its negative. ``hyper`` are the
     problem's own hyperparameters. The projections keep ω and θ in their sets.

@@ -14,7 +14,7 @@ The paper's (32) and (33) *minimise* the sum over both; but the conjugate is a s
 or follow the cycle alone. As printed the objective is unbounded below, and runs diverge.
 
 `in_gaussian_coordinates` changes variables so that the identity is the map between the Gaussians of P and Q: with
-A = L Lᵀ (L symmetric), g(L (x − m_P)) + ⟨m_Q, x⟩ is convex wherever g is, and has gradient m_Q + L ∇g(L (x − m_P)).
+A = L² (L symmetric), g(s L (x − m_P))/s² + ⟨m_Q, x⟩ is convex where g is; its gradient is m_Q + L ∇g(s L (x − m_P))/s.
 
 References: Makkuva et al., *Optimal transport mapping via input convex neural networks*, ICML 2020; Korotin et al.,
 *Wasserstein-2 generative networks*, ICLR 2021; Korotin et al., *Do neural optimal transport solvers work?*, NeurIPS
@@ -117,38 +117,46 @@ def check_reference(rows: np.ndarray, dimension: int) -> None:
 
 
 class Coordinates(NamedTuple):
-    """New coordinates x̃ = L (x − m_P), ỹ = L⁻¹ (y − m_Q), in which P and Q have the same covariance and mean 0."""
+    """New coordinates x̃ = s L (x − m_P), ỹ = s L⁻¹ (y − m_Q): P and Q have mean 0 and one covariance, of trace d."""
 
     source: np.ndarray  # m_P
     target: np.ndarray  # m_Q
     root: np.ndarray  # L, symmetric, L² = A
     back: np.ndarray  # L⁻¹
+    scale: float = 1.0  # s
 
     def into(self, x: Any) -> Any:
         """Samples of clients in the new coordinates."""
-        return times(x - self.source, self.root)
+        return self.scale * times(x - self.source, self.root)
 
     def reference_into(self, y: Any) -> Any:
         """Samples of the reference in the new coordinates."""
-        return times(y - self.target, self.back)
+        return self.scale * times(y - self.target, self.back)
 
     def out(self, moved: Any) -> Any:
-        """Transported samples back in the coordinates of the reference: m_Q + L t."""
-        return self.target + times(moved, self.root)
+        """Transported samples back in the coordinates of the reference."""
+        return self.target + times(moved, self.root) / self.scale
 
     def source_out(self, moved: Any) -> Any:
         """Samples of the reference that were carried back, in the clients' coordinates."""
-        return self.source + times(moved, self.back)
+        return self.source + times(moved, self.back) / self.scale
 
 
 def times(x: Any, matrix: Any) -> Any:
     """x · matrix, exactly, for NumPy and JAX."""
-    return x @ matrix if isinstance(x, np.ndarray) else jnp.matmul(x, matrix, precision=EXACT)
+    return x @ matrix if isinstance(x, np.ndarray) else jnp.matmul(x, jnp.asarray(matrix, x.dtype), precision=EXACT)
 
 
 def in_gaussian_coordinates(mean: Any, covariance: Any, mean_q: Any, covariance_q: Any) -> Coordinates:
-    """Coordinates in which the identity is the optimal map between the two Gaussians."""
+    """Coordinates in which the identity is the optimal map between the two Gaussians.
+
+    >>> change = in_gaussian_coordinates([1.0], [[1.0]], [0.0], [[4.0]])
+    >>> change.out(change.into(np.array([[2.0]]))).round(6).tolist()
+    [[2.0]]
+    """
     with jax.enable_x64(True):
-        matrix = map_matrix(jnp.asarray(covariance, jnp.float64), jnp.asarray(covariance_q, jnp.float64))
-        root, back = roots(matrix)
-    return Coordinates(np.asarray(mean), np.asarray(mean_q), np.asarray(root), np.asarray(back))
+        covariance = jnp.asarray(covariance, jnp.float64)
+        root, back = roots(map_matrix(covariance, jnp.asarray(covariance_q, jnp.float64)))
+        scale = float(jnp.sqrt(covariance.shape[0] / jnp.trace(root @ covariance @ root)))
+    plain = (np.asarray(a, np.float64) for a in (mean, mean_q, root, back))
+    return Coordinates(*plain, scale)

@@ -5,7 +5,7 @@
     T(s) = (s₁, s₂ − s₁ s₁ᵀ + ρ I)
     map    x ↦ m_Q + A (x − m),   A = C^{−½} (C^{½} C_Q C^{½})^{½} C^{−½}
 
-S̄ does not depend on parameters, so that the first round ends at the maximum-likelihood Gaussian of all clients together.
+S̄ does not depend on parameters, so that the first round ends at the maximum-likelihood Gaussian of all clients.
 Where P and Q are not Gaussian, the map still carries mean and covariance of the one into those of the other; it is
 the best map that is affine, and a start for others (`majorant.methods.transport`).
 

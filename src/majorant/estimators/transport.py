@@ -1,0 +1,243 @@
+"""Optimal transport maps onto a public reference, learnt from rows that stay with their groups."""
+
+from __future__ import annotations
+
+import itertools
+from numbers import Integral, Real
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from sklearn.base import TransformerMixin
+from sklearn.utils import check_array, check_scalar
+from sklearn.utils.validation import check_is_fitted
+
+from majorant.core import blockwise
+from majorant.data.federated import FederatedData
+from majorant.engines.options import Evaluation
+from majorant.engines.simulator import simulate
+from majorant.estimators.base import GroupedEstimator, grouped, seed_of
+from majorant.exchange.channel import quantized
+from majorant.exchange.participation import full, uniform
+from majorant.methods.transport import transport
+from majorant.models.convex import Potential, dense_icnn
+from majorant.surrogates.transport import LOSSES, check_reference, in_gaussian_coordinates
+
+RIDGE = 1e-6  # of the mean variance, so that constant columns do no harm
+DIRECTIONS = 128  # of the sliced distance
+KEPT = 5_000  # reference rows that are kept for scores
+
+
+class FederatedTransport(TransformerMixin, GroupedEstimator):
+    """One map that carries the rows of all groups together onto a public reference; rows never leave their group.
+
+    First the groups send counts, sums and products of their rows: the Gaussian map follows from them, which is exact
+    for Gaussians. Then, unless ``method`` is "gaussian", FedMM-OT learns what is left in the coordinates of that map,
+    by convex networks (`majorant.methods.transport`).
+
+    Parameters
+    ----------
+    method : "network" or "gaussian", default "network"
+    loss : "max-min" or "cycle", default "max-min"
+    cycle : float, default 1.0
+        The weight λ of the round trip in the "cycle" loss, at least 0.
+    max_iter : int, default 500
+        Rounds.
+    learning_rate : float, default 2e-3
+    batch_size : int, default 256
+    inner_steps : int, default 10
+        Steps that the server takes on the inverse map in a round.
+    participation : float, default 1.0
+        The share of the groups that takes part in a round, in (0, 1].
+    bits : int or None, default None
+        The bits a number takes on its way to the server, from 2 to 16; None: nothing is compressed.
+    hidden : tuple of int or None, default None
+        The widths of the dense convex network; None: those of the Wasserstein-2 benchmark.
+    random_state : int, RandomState or None, default None
+
+    Attributes
+    ----------
+    mean_, covariance_ : of all groups' rows together, as the server knows them
+    coordinates_ : those of the Gaussian map
+    potentials_ : (parameters of f, parameters of its conjugate), or None for the Gaussian map alone
+    bytes_up_ : int, what all groups have sent in the rounds
+    groups_, n_iter_, n_features_in_, feature_names_in_
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X, Y = rng.normal(size=(200, 2)), rng.normal(size=(300, 2)) @ [[2.0, 0.5], [0.5, 1.0]] + 3.0
+    >>> model = FederatedTransport(method="gaussian").fit(X, groups=np.arange(200) % 4, reference=Y)
+    >>> bool(np.allclose(model.transform(X).mean(axis=0), Y.mean(axis=0), atol=1e-3))
+    True
+    """
+
+    def __init__(
+        self,
+        *,
+        method: str = "network",
+        loss: str = "max-min",
+        cycle: float = 1.0,
+        max_iter: int = 500,
+        learning_rate: float = 2e-3,
+        batch_size: int = 256,
+        inner_steps: int = 10,
+        participation: float = 1.0,
+        bits: int | None = None,
+        hidden: tuple[int, int, int] | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.method = method
+        self.loss = loss
+        self.cycle = cycle
+        self.max_iter = max_iter
+        self.learning_rate = learning_rate
+        self.batch_size = batch_size
+        self.inner_steps = inner_steps
+        self.participation = participation
+        self.bits = bits
+        self.hidden = hidden
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None, groups: Any = None, *, reference: Any = None) -> Self:
+        """Learns the map from rows X to the rows ``reference``; ``groups`` names the client of each row of X."""
+        X = self._checked(X, reset=True, ensure_min_samples=2)
+        self._check_parameters()
+        reference = self._check_reference(reference)
+        data = grouped(X, groups=groups)
+        self.groups_, self.bytes_up_, self.n_iter_ = data.names, 0, 1
+        self.mean_, self.covariance_ = moments(data.samples.x, data.samples.offsets)
+        target, spread = moments(reference, np.array([0, len(reference)]))
+        ridge = RIDGE * np.eye(X.shape[1])
+        size = lambda covariance: max(float(np.trace(covariance)) / len(covariance), np.finfo(np.float32).tiny)
+        self.coordinates_ = in_gaussian_coordinates(
+            self.mean_, self.covariance_ + size(self.covariance_) * ridge, target, spread + size(spread) * ridge
+        )
+        kept = np.random.default_rng(0).permutation(len(reference))[:KEPT]
+        self.reference_, self.reference_variance_ = reference[kept], max(float(np.trace(spread)), 1e-300)
+        self.potentials_ = None
+        if self.method == "network":
+            self._learn(data.samples.x, np.repeat(np.arange(data.clients), data.samples.sizes), reference)
+        return self
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Rows carried onto the reference."""
+        check_is_fitted(self)
+        X = self._checked(X, reset=False)
+        inside = self.coordinates_.into(X)
+        return self.coordinates_.out(self._moved(inside, 0)).astype(X.dtype)
+
+    def inverse_transform(self, X: Any) -> np.ndarray:
+        """Rows of the reference carried back."""
+        check_is_fitted(self)
+        X = check_array(X, dtype=(np.float64, np.float32))
+        if X.shape[1] != self.n_features_in_:
+            raise ValueError(f"X has {X.shape[1]} features, and the map is for {self.n_features_in_}")
+        inside = self.coordinates_.reference_into(X)
+        return self.coordinates_.source_out(self._moved(inside, 1)).astype(X.dtype)
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Minus the squared sliced Wasserstein-2 distance between transported rows and reference, over its variance.
+
+        0 is best. The reference is the one of ``fit``; the directions are always the same.
+        """
+        return -sliced_distance(self.transform(X), self.reference_) / self.reference_variance_
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Names of the columns that `transform` gives: those of X."""
+        check_is_fitted(self)
+        own = getattr(self, "feature_names_in_", None)
+        return np.array([f"x{i}" for i in range(self.n_features_in_)], object) if own is None else own
+
+    @property
+    def _network(self) -> Potential:
+        return dense_icnn(self.n_features_in_, hidden=self.hidden)
+
+    def _learn(self, x: np.ndarray, owner: np.ndarray, reference: np.ndarray) -> None:
+        inside = self.coordinates_.into(x).astype(np.float32)
+        data = FederatedData.unlabelled(inside, clients=owner)
+        algorithm = transport(
+            data,
+            self.coordinates_.reference_into(reference).astype(np.float32),
+            network=self._network,
+            loss=self.loss,
+            cycle=self.cycle,
+            lr=self.learning_rate,
+            inner_steps=self.inner_steps,
+            alpha=0.1 if self.participation < 1 else 0.0,
+            batch_size=self.batch_size,
+        )
+        with jax.enable_x64(False):
+            run = simulate(
+                algorithm,
+                data,
+                rounds=self.max_iter,
+                seed=seed_of(self.random_state),
+                participation=full() if self.participation == 1 else uniform(self.participation),
+                channel=None if self.bits is None else quantized(self.bits),
+                evaluation=Evaluation(every=self.max_iter),
+            )
+        self.potentials_ = tuple(jax.tree.map(np.asarray, part) for part in run.server.value)
+        self.n_iter_, self.bytes_up_ = self.max_iter, run.communication[0]["bytes_up"]
+        self._check_potentials()
+
+    def _moved(self, inside: np.ndarray, which: int) -> np.ndarray:
+        """The gradient of f (0) or of its conjugate (1) at rows in the map's coordinates."""
+        if self.potentials_ is None:
+            return inside
+        network, params = self._network, self.potentials_[which]
+        with jax.enable_x64(False):
+            return np.asarray(blockwise(lambda x: network.gradient(params, x), jnp.asarray(inside, jnp.float32)), float)
+
+    def _check_potentials(self) -> None:
+        """Refuses parameters that are not finite or not those of convex networks: after training and after loading."""
+        for params in self.potentials_ or ():
+            self._network.check(params)
+
+    def _check_parameters(self) -> None:
+        if self.method not in ("network", "gaussian"):
+            raise ValueError(f"method must be 'network' or 'gaussian', got {self.method!r}")
+        if self.loss not in LOSSES:
+            raise ValueError(f"loss must be one of {', '.join(LOSSES)}, got {self.loss!r}")
+        check_scalar(self.cycle, "cycle", Real, min_val=0)
+        for name in ("max_iter", "batch_size", "inner_steps"):
+            check_scalar(getattr(self, name), name, Integral, min_val=1)
+        check_scalar(self.learning_rate, "learning_rate", Real, min_val=0, include_boundaries="neither")
+        check_scalar(self.participation, "participation", Real, min_val=0, max_val=1, include_boundaries="right")
+        if self.bits is not None:
+            check_scalar(self.bits, "bits", Integral, min_val=2, max_val=16)
+
+    def _check_reference(self, reference: Any) -> np.ndarray:
+        if reference is None:
+            raise ValueError("a transport map needs where to: give reference, public rows with the columns of X")
+        rows = np.asarray(reference)
+        check_reference(rows, self.n_features_in_)
+        return rows.astype(np.float64)
+
+
+def moments(x: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and covariance of all groups' rows from what each sends: its count, the sum and the products of its rows.
+
+    Products are taken around the mean, which is known after the sums: two short messages, and no digit is lost.
+    """
+    count, d = int(offsets[-1]), x.shape[1]
+    x = x.astype(np.float64)
+    parts = [x[a:b] for a, b in itertools.pairwise(offsets)]
+    mean = sum((part.sum(axis=0) for part in parts), np.zeros(d)) / count
+    products = sum(((part - mean).T @ (part - mean) for part in parts), np.zeros((d, d)))
+    return mean, products / count
+
+
+def sliced_distance(x: np.ndarray, y: np.ndarray) -> float:
+    """The mean squared Wasserstein-2 distance of projections onto lines, times the number of features.
+
+    >>> sliced_distance(np.zeros((3, 1)), np.full((5, 1), 2.0))
+    4.0
+    """
+    d = x.shape[1]
+    directions = np.random.default_rng(0).normal(size=(d, DIRECTIONS))
+    directions /= np.linalg.norm(directions, axis=0)
+    levels = (np.arange(512) + 0.5) / 512
+    a, b = (np.quantile(rows.astype(float) @ directions, levels, axis=0) for rows in (x, y))
+    return d * float(((a - b) ** 2).mean())
