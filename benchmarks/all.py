@@ -13,6 +13,7 @@ NAMES = (
     "gossip_round",
     "unified_solvers",
     "fedmm",
+    "transport",
     "pareto_front",
 )
 

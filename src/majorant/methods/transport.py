@@ -47,8 +47,8 @@ def transport(
 
     ``reference`` are public samples (m, d), or a function that draws them. ``network`` is a convex potential of
     `majorant.models` (default: `dense_icnn`), ``loss`` "max-min" or "cycle" with weight ``cycle``. ``lr`` is Adam's,
-    for ω along the server's H and for ``inner_steps`` steps on the conjugate; it falls along ``schedule``. For ``alpha``
-    see `best_response`. Samples should be centred and of size 1: `FederatedTransport` takes care of that.
+    for ω along the server's H and for ``inner_steps`` steps on the conjugate; it falls along ``schedule``. ``alpha`` is
+    that of `best_response`. Samples should be centred and of size 1: `FederatedTransport` takes care of that.
 
     >>> import majorant as mj
     >>> rng = np.random.default_rng(0)
