@@ -1,4 +1,4 @@
-"""The FedMM paper: dictionary learning, equivalences, Theorem 1."""
+"""The FedMM paper: dictionary learning, transport maps, equivalences, Theorem 1."""
 
 from majorant.app.reproduce import lazily
 
@@ -8,6 +8,10 @@ EXPERIMENTS = {
     ),
     "fedmm/figure2": lazily(
         "majorant_reproductions.fedmm.figures:figure2", "dictionary learning with control variates on and off"
+    ),
+    "fedmm/figure3": lazily(
+        "majorant_reproductions.fedmm.transport:figure3",
+        "transport maps on the Wasserstein-2 benchmark: FedMM-OT, FedAdam, FedAvg, centralized, alone",
     ),
     "fedmm/longer": lazily(
         "majorant_reproductions.fedmm.figures:longer", "the same with larger steps and more rounds: who drifts"

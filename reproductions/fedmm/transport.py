@@ -49,10 +49,12 @@ from majorant.surrogates import BestResponse, transport_potentials
 from majorant.surrogates.transport import Coordinates, in_gaussian_coordinates
 
 DIMENSIONS, CLIENTS, SAMPLES, BATCH, SEEDS = (16, 32, 64), 10, 10_000, 1024, 5
+MAIN = "FedMM-OT, max-min"
 RATE = 1e-3  # Adam's, of the benchmark; multiplied by the grid below
 RATES = (0.5, 1.0, 2.0, 4.0, 8.0)  # times 1e-3
+CYCLES = ((1.0, 1.0), (2.0, 1.0), (4.0, 1.0), (1.0, 10.0), (2.0, 10.0))  # a rate and λ
 LOCAL_STEPS, INNER_STEPS, POINTS = 5, 10, 25
-CYCLE = 1.0
+DEFAULT = {"server_scale": 2.0, "inner_scale": 2.0}  # where nothing was tuned
 TUNING_SEEDS = (100, 101, 102, 103, 104)
 LONGEST = 10_000
 
@@ -75,11 +77,17 @@ class Study(NamedTuple):
 
 
 class Variant(NamedTuple):
-    """An algorithm, the hyperparameters that are tuned together, and the values they are chosen from."""
+    """An algorithm, and the hyperparameters that it is tuned over."""
 
     algorithm: Algorithm
-    tuned: tuple[str, ...]
-    values: tuple[float, ...]
+    grid: list[dict[str, float]]
+
+
+def grid_of(loss: str, *names: str) -> list[dict[str, float]]:
+    """Rates for the named hyperparameters together; where the loss has λ, that too."""
+    if loss == "max-min":
+        return [dict.fromkeys(names, rate) for rate in RATES]
+    return [dict.fromkeys(names, rate) | {"cycle": weight} for rate, weight in CYCLES]
 
 
 def problem(study: Study, loss: str, change: Coordinates | None = None) -> BestResponse:
@@ -89,7 +97,7 @@ def problem(study: Study, loss: str, change: Coordinates | None = None) -> BestR
         y = study.benchmark.target(key, study.batch)
         return y if change is None else change.reference_into(y).astype(y.dtype)
 
-    return transport_potentials(dense_icnn(study.benchmark.dimension), draw, loss=loss, cycle=CYCLE)
+    return transport_potentials(dense_icnn(study.benchmark.dimension), draw, loss=loss)
 
 
 def one_step(study: Study) -> Any:
@@ -101,20 +109,20 @@ def fedmm_ot(study: Study, loss: str = "max-min", change: Coordinates | None = N
     """FedMM-OT."""
     options: dict[str, Any] = {"server": optax.adam(RATE), "inner": optax.adam(RATE), "inner_steps": INNER_STEPS}
     algorithm = best_response(problem(study, loss, change), local=one_step(study), schedule=cosine(), **options)
-    return Variant(algorithm, ("server_scale", "inner_scale"), RATES)
+    return Variant(algorithm, grid_of(loss, "server_scale", "inner_scale"))
 
 
 def fedadam(study: Study, loss: str) -> Variant:
     """FedAdam on both networks."""
     algorithm = gradient_play(problem(study, loss), local=one_step(study), server=optax.adam(RATE), schedule=cosine())
-    return Variant(algorithm, ("server_scale",), RATES)
+    return Variant(algorithm, grid_of(loss, "server_scale"))
 
 
 def fedavg(study: Study, loss: str) -> Variant:
     """FedAvg: local steps of Adam, whose moments start anew, and plain averages. (Plain local steps diverge.)"""
     options: dict[str, Any] = {"steps": LOCAL_STEPS, "batch_size": study.batch, "keep_moments": False}
     local = mj.local_optax(optax.adam(RATE), schedule=cosine(), **options)
-    return Variant(gradient_play(problem(study, loss), local=local, server=optax.sgd(1.0)), ("lr_scale",), RATES)
+    return Variant(gradient_play(problem(study, loss), local=local, server=optax.sgd(1.0)), grid_of(loss, "lr_scale"))
 
 
 def pooled(data: FederatedData) -> FederatedData:
@@ -163,33 +171,35 @@ def errors_in(benchmark: w2.Benchmark, change: Coordinates | None) -> Callable:
     return jax.jit(lambda omega, theta: jax.lax.map(one, (omega, theta)))
 
 
-def tune(study: Study, variant: Variant, data: Any, **options: Any) -> tuple[float, list[float]]:
-    """The value of the grid with the least error at a quarter of the rounds; every value has a seed of its own.
+def tune(study: Study, variant: Variant, data: Any, **options: Any) -> tuple[dict[str, float], list[float]]:
+    """The point of the grid with the least error at a quarter of the rounds; every point has a seed of its own.
 
     The runs have the shape of those that are reported, so that their program is compiled once for both.
     """
-    values = [variant.values[i % len(variant.values)] for i in range(study.seeds)]
-    hyper = dict.fromkeys(variant.tuned, values)
+    points = [variant.grid[i % len(variant.grid)] for i in range(study.seeds)]
     found = follow(
-        study, variant.algorithm, data, rounds=max(2, study.rounds // 4), seeds=TUNING_SEEDS[: study.seeds],
-        hyper=hyper, **options,
-    )  # fmt: skip
+        study,
+        variant.algorithm,
+        data,
+        rounds=max(2, study.rounds // 4),
+        seeds=TUNING_SEEDS[: study.seeds],
+        hyper={name: [point[name] for point in points] for name in points[0]},
+        **options,
+    )
     ends = [path[-1] if np.isfinite(path[-1]) else np.inf for path in found["forward"]]
-    return values[int(np.argmin(ends))], ends
+    return points[int(np.argmin(ends))], ends
 
 
 def run_piece(
-    study: Study, name: str, variant: Variant, data: Any, *, chosen: float | None = None, **options: Any
-) -> Any:
-    """Tunes (unless a value is given), runs and writes; the value that was used."""
-    begin, tuning = time.monotonic(), None
-    same = {key: value for key, value in options.items() if key != "hyper"}
+    study: Study, name: str, variant: Variant, data: Any, *, chosen: dict[str, float] | None = None, **options: Any
+) -> dict[str, float]:
+    """Tunes (unless a point is given), runs and writes; the point that was used."""
+    begin, tuning, more = time.monotonic(), None, options.pop("hyper", {})
     if chosen is None:
-        chosen, tuning = tune(study, variant, data, **same)
-    fixed = {name: [chosen] * study.seeds for name in variant.tuned}
-    extra = {key: [value] * study.seeds for key, value in options.get("hyper", {}).items()}
-    found = follow(study, variant.algorithm, data, rounds=study.rounds, seeds=study.seeds, hyper=fixed | extra, **same)
-    save(study, name, found | {"chosen": chosen, "tuning": tuning}, begin)
+        chosen, tuning = tune(study, variant, data, **options)
+    hyper = {key: [value] * study.seeds for key, value in (chosen | more).items()}
+    found = follow(study, variant.algorithm, data, rounds=study.rounds, seeds=study.seeds, hyper=hyper, **options)
+    save(study, name, found | {"chosen": chosen | more, "tuning": tuning}, begin)
     return chosen
 
 
@@ -198,11 +208,15 @@ def save(study: Study, name: str, found: dict[str, Any], begin: float) -> None:
     d, device = study.benchmark.dimension, jax.devices()[0]
     record = {"piece": name, "dimension": d, "device": device.device_kind, "wall": time.monotonic() - begin} | found
     study.folder.mkdir(parents=True, exist_ok=True)
-    file = study.folder / f"d{d}-{name.replace(' ', '_').replace(',', '')}.json"
-    atomic_write_text(file, strict_json(finite(record)) + "\n")
+    atomic_write_text(file_of(study.folder, d, name), strict_json(finite(record)) + "\n")
     last = lambda key: [round(path[-1], 2) for path in found[key]]
     took = time.monotonic() - begin
     study.tell(f"d = {d}, {name}: forward {last('forward')}, inverse {last('inverse')} ({took:.0f} s)")
+
+
+def file_of(folder: Path, dimension: int, piece: str) -> Path:
+    """The file of a piece."""
+    return folder / f"d{dimension}-{piece.replace(' ', '_').replace(',', '')}.json"
 
 
 def finite(value: Any) -> Any:
@@ -214,25 +228,18 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
-def pieces(study: Study, more: bool) -> list[tuple[str, Callable[[], Any]]]:
-    """What is run, the most important first; later pieces use the rates that earlier ones have found."""
-    data, chosen = study.data, {}
-    made: dict[str, Variant] = {}
+def pieces(study: Study, own: Variant, more: bool) -> list[tuple[str, Callable[[], Any]]]:
+    """What is run, the most important first; later pieces use the rates that the first has found for FedMM-OT."""
+    data, found = study.data, file_of(study.folder, study.benchmark.dimension, MAIN)
 
-    def variant(name: str, make: Callable[[], Variant]) -> Variant:
-        return made.setdefault(name, make()) if name not in made else made[name]
+    def tuned() -> dict[str, float]:
+        return json.loads(found.read_text())["chosen"] if found.exists() else DEFAULT
 
-    def plain(name: str, make: Callable[[], Variant]) -> Callable[[], None]:
-        def run() -> None:
-            chosen[name] = run_piece(study, name, variant(name, make), data)
+    def plain(name: str, make: Callable[[], Variant]) -> tuple[str, Callable[[], Any]]:
+        return name, lambda: run_piece(study, name, make(), data)
 
-        return run
-
-    main = "FedMM-OT, max-min"
-    own = lambda: variant(main, lambda: fedmm_ot(study))
-
-    def again(name: str, data: Any = data, **options: Any) -> Callable[[], None]:
-        return lambda: run_piece(study, name, own(), data, chosen=chosen.get(main, 2.0), **options)
+    def again(name: str, data: Any = data, **options: Any) -> tuple[str, Callable[[], Any]]:
+        return name, lambda: run_piece(study, name, own, data() if callable(data) else data, chosen=tuned(), **options)
 
     def gaussian() -> None:
         begin = time.monotonic()
@@ -252,50 +259,44 @@ def pieces(study: Study, more: bool) -> list[tuple[str, Callable[[], Any]]]:
     def alone() -> None:
         begin = time.monotonic()
         sets = [data.take(np.array([c])) for c in range(data.clients)]
-        rate = chosen.get(main, 2.0)
-        found = follow(
-            study, own().algorithm, sets, rounds=study.rounds, hyper={k: [rate] * len(sets) for k in own().tuned}
-        )
-        save(study, "clients alone", found | {"chosen": rate}, begin)
+        point = tuned()
+        hyper = {key: [value] * len(sets) for key, value in point.items()}
+        found = follow(study, own.algorithm, sets, rounds=study.rounds, hyper=hyper)
+        save(study, "clients alone", found | {"chosen": point}, begin)
+
+    def mixed(share: float) -> FederatedData:
+        return w2.clients_of(study.benchmark, clients=data.clients, samples=int(data.train.sizes[0]), share=share)
 
     some = mj.participation.uniform(0.3)
-    half = lambda share: w2.clients_of(
-        study.benchmark, clients=data.clients, samples=int(data.train.sizes[0]), share=share
-    )
-    central = pooled(data)
     listed = [
-        (main, plain(main, lambda: fedmm_ot(study))),
+        plain(MAIN, lambda: own),
         ("Gaussian map", gaussian),
-        ("FedAdam, cycle", plain("FedAdam, cycle", lambda: fedadam(study, "cycle"))),
-        ("FedAdam, max-min", plain("FedAdam, max-min", lambda: fedadam(study, "max-min"))),
-        ("centralized", again("centralized", central)),
+        plain("FedAdam, cycle", lambda: fedadam(study, "cycle")),
+        plain("FedAdam, max-min", lambda: fedadam(study, "max-min")),
+        again("centralized", lambda: pooled(data)),
         ("FedMM-OT, Gaussian coordinates", coordinates),
     ]
     if more:
         listed += [
-            ("participation 0.3", again("participation 0.3", participation=some, hyper={"alpha": 0.0})),
-            (
-                "participation 0.3, control variates",
-                again("participation 0.3, control variates", participation=some, hyper={"alpha": 0.1}),
-            ),
-            ("8 bits", again("8 bits", channel=mj.channel.quantized(8))),
-            ("i.i.d. clients", lambda: again("i.i.d. clients", half(0.0))()),
-            ("half i.i.d. clients", lambda: again("half i.i.d. clients", half(0.5))()),
+            again("participation 0.3", participation=some, hyper={"alpha": 0.0}),
+            again("participation 0.3, control variates", participation=some, hyper={"alpha": 0.1}),
+            again("8 bits", channel=mj.channel.quantized(8)),
+            again("i.i.d. clients", lambda: mixed(0.0)),
+            again("half i.i.d. clients", lambda: mixed(0.5)),
         ]
     return [
         *listed,
-        ("FedMM-OT, cycle", plain("FedMM-OT, cycle", lambda: fedmm_ot(study, "cycle"))),
-        ("FedAvg, cycle", plain("FedAvg, cycle", lambda: fedavg(study, "cycle"))),
+        plain("FedMM-OT, cycle", lambda: fedmm_ot(study, "cycle")),
+        plain("FedAvg, cycle", lambda: fedavg(study, "cycle")),
         ("clients alone", alone),
-        ("FedAvg, max-min", plain("FedAvg, max-min", lambda: fedavg(study, "max-min"))),
+        plain("FedAvg, max-min", lambda: fedavg(study, "max-min")),
     ]
 
 
-def pace(study: Study, rounds: int | None, weight: float) -> int:
+def pace(study: Study, algorithm: Algorithm, rounds: int | None, weight: float) -> int:
     """The rounds that fit the time: a short run is timed; everything takes about ``weight`` times the main piece."""
     if rounds is not None:
         return rounds
-    algorithm = fedmm_ot(study).algorithm
     options: dict[str, Any] = {"seeds": study.seeds, "evaluation": mj.Evaluation(every=10_000)}
     mj.simulate(algorithm, study.data, rounds=20, **options)
     begin = time.monotonic()
@@ -329,18 +330,21 @@ def run_all(
         tell(f"d = {d}: data ready after {time.monotonic() - begin:.0f} s")
         study = Study(benchmark, data, batch, seeds, 0, folder, deadline, tell)
         more = d == min(dimensions) or d == DIMENSIONS[0]
-        study = study._replace(rounds=pace(study, rounds, 13.0 if more else 9.0))
-        for name, run in pieces(study, more):
-            file = folder / f"d{d}-{name.replace(' ', '_').replace(',', '')}.json"
-            if file.exists() or (only is not None and name not in only):
+        own = fedmm_ot(study)
+        study = study._replace(rounds=pace(study, own.algorithm, rounds, 13.0 if more else 9.0))
+        took = 0.0
+        for name, run in pieces(study, own, more):
+            if file_of(folder, d, name).exists() or (only is not None and name not in only):
                 continue
-            if study.left() < 0:
+            if study.left() < took / 2:
                 tell(f"d = {d}: no time for {name}")
                 continue
+            started = time.monotonic()
             try:
                 run()
             except Exception as error:  # one piece that fails must not take the others with it
                 tell(f"d = {d}, {name} failed: {type(error).__name__}: {error}")
+            took = max(took, time.monotonic() - started)
 
 
 def figure3(context: Context) -> list[Result]:
@@ -348,7 +352,7 @@ def figure3(context: Context) -> list[Result]:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         if context.quick:
-            names = ("FedMM-OT, max-min", "Gaussian map", "FedAdam, cycle")
+            names = (MAIN, "Gaussian map", "FedAdam, cycle")
             options = {"rounds": 40, "seeds": 2, "samples": 200, "batch": 64, "clients": 4, "only": names}
             run_all(folder, (2,), minutes=5, tell=context.tell, **options)  # type: ignore[arg-type]
         else:
@@ -377,14 +381,14 @@ def result_in(dimension: int, records: list[dict[str, Any]]) -> Result:
                 f"{middle(record['inverse']):.1f}",
                 record["rounds"][-1],
                 sent,
-                "–" if record.get("chosen") is None else f"{record['chosen']:g}",
+                ", ".join(f"{key} {value:g}" for key, value in (record.get("chosen") or {}).items()) or "–",
             ]
         )
         if len(record["rounds"]) > 1:
             curves[name] = (record["rounds"], np.nanmedian(path, axis=0).tolist())
             bands[name] = (np.nanmin(path, axis=0).tolist(), np.nanmax(path, axis=0).tolist())
     title = f"Mix3 → Mix10, d = {dimension}: L2-UVP in per cent, median over seeds"
-    columns = ["method", "forward", "seeds", "inverse", "rounds", "MB up", "tuned value"]
+    columns = ["method", "forward", "seeds", "inverse", "rounds", "MB up", "hyperparameters"]
     return Result(title, columns, rows, curves=curves, axes=("round", "L2-UVP (%)"), bands=bands)
 
 
