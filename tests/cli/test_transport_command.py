@@ -1,0 +1,91 @@
+"""``majorant transport``: from two tables to a map, and from a map and a table to rows."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from commands import invoke
+from majorant.app.transport import load_map
+from majorant.app.trees import load_tree, save_tree
+
+
+def write(path, rows, names, clients=None):
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow([*names, *(["site"] if clients is not None else [])])
+        for i, row in enumerate(rows):
+            writer.writerow([*row, *([f"s{clients[i]}"] if clients is not None else [])])
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    place, rng = tmp_path_factory.mktemp("transport"), np.random.default_rng(0)
+    x, y = rng.normal(size=(60, 2)), 2 * rng.normal(size=(80, 2)) + 3
+    data = write(place / "a.csv", x.tolist(), ["u", "v"], np.arange(60) % 3)
+    reference = write(place / "b.csv", y.tolist(), ["u", "v"])
+    out = place / "run"
+    flags = ["--client-column", "site", "--method", "gaussian", "--out", str(out), "--json"]
+    done = invoke("transport", "--data", data, "--reference", reference, *flags)
+    return place, data, reference, out, done, y
+
+
+def test_a_map_between_tables(tables):
+    _, _, _, out, done, y = tables
+    found = json.loads(done.stdout)
+    assert (found["clients"], found["rows"], found["columns"]) == (3, 60, ["u", "v"])
+    assert found["distance_after"] < 0.2 * found["distance_before"]
+    assert json.loads((out / "summary.json").read_text())["reference_rows"] == 80
+    with (out / "transported.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert {row["site"] for row in rows} == {"s0", "s1", "s2"}
+    moved = np.array([[float(row["u"]), float(row["v"])] for row in rows])
+    np.testing.assert_allclose(moved.mean(axis=0), y.mean(axis=0), atol=1e-4)
+    assert (out / "transport.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_saved_map_carries_other_rows(tables):
+    place, data, _, out, _, _ = tables
+    target = place / "again.csv"
+    done = invoke("transport", "--data", data, "--map", str(out), "--out", str(target))
+    assert done.exit_code == 0
+    again = np.loadtxt(target, delimiter=",", skiprows=1)
+    before = np.loadtxt(out / "transported.csv", delimiter=",", skiprows=1, usecols=(1, 2))
+    np.testing.assert_allclose(again, before)
+
+
+def test_a_map_whose_networks_are_not_convex_is_refused(tables, tmp_path):
+    from majorant.models import dense_icnn
+
+    tree, meta = load_tree(tables[3] / "map")
+    import jax
+
+    params = {k: np.asarray(v) for k, v in dense_icnn(2, hidden=(4, 4, 4)).init(jax.random.key(0)).items()}
+    tree["potentials"] = {"forward": params, "inverse": params | {"u": -params["u"]}}
+    save_tree(tmp_path / "map", tree, meta | {"options": meta["options"] | {"hidden": [4, 4, 4]}})
+    with pytest.raises(ValueError, match="u of the dense convex network has 4 weights below 0"):
+        load_map(tmp_path / "map")
+
+
+def test_people_are_told_what_is_wrong(tables, tmp_path):
+    place, data, reference, _, _, _ = tables
+    wide = write(tmp_path / "wide.csv", np.ones((9, 3)).tolist(), ["u", "v", "w"])
+    gaps = write(tmp_path / "gaps.csv", [[1.0, 2.0], [3.0, ""], [2.0, 2.0], [5.0, 1.0]], ["u", "v"])
+    few = write(tmp_path / "few.csv", [[1.0, 2.0]], ["u", "v"])
+    cases = {
+        "only one has w": ["--reference", wide, "--client-column", "site"],
+        "column v has 1 missing values, first in row 2": ["--reference", gaps, "--client-column", "site"],
+        "1 reference samples are too few": ["--reference", few, "--client-column", "site"],
+        "give --reference to learn a map, or --map": [],
+        "sight": ["--reference", reference, "--client-column", "sight"],
+        "cycle == -1.0, must be >= 0": ["--reference", reference, "--client-column", "site", "--cycle", "-1"],
+    }
+    for words, flags in cases.items():
+        done = invoke("transport", "--data", data, "--out", str(tmp_path / "run"), *flags)
+        assert done.exit_code == 2, words
+        assert words in " ".join(done.stderr.split()), done.stderr
+    assert place.exists()

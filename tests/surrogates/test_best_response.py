@@ -1,0 +1,99 @@
+"""Best responses: tangency and majorization on a client, and that the check can tell when they fail."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from majorant.models import dense_icnn
+from majorant.surrogates import BestResponse, Pair, check_best_response, gaussian_map, transport_potentials
+from majorant.surrogates.linear.gaussian_map import map_matrix
+from majorant.surrogates.transport import in_gaussian_coordinates
+
+
+def ridge() -> BestResponse:
+    """A learnt prior: W_i = ½ E (y − ⟨x, ω⟩)² + ½ ‖ω − θ‖², and θ is pulled to public rows."""
+    return BestResponse(
+        name="prior",
+        init=lambda key: Pair(jax.random.normal(key, (2,)), jnp.zeros(2)),
+        losses=lambda omega, theta, x, y: (y - x @ omega) ** 2 / 2,
+        draw=lambda key: jnp.ones((4, 2)),
+        public=lambda omega, theta, rows, hyper: ((omega - theta) ** 2).sum() / 2 + 0.1 * (rows @ theta) ** 2,
+    )
+
+
+def samples():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(30, 2))
+    return x, x @ [1.0, -1.0] + 0.1 * rng.normal(size=30)
+
+
+def test_a_best_response_touches_and_majorizes():
+    report = check_best_response(ridge(), *samples(), points=5)
+    assert report.holds(1e-4)
+    assert report.largest_gap > 1e-2  # θ was moved to where the surrogate is no longer tight
+
+
+def test_the_check_sees_a_surrogate_that_does_not():
+    """Something that drifts between two looks at it: the answers of two solves cannot agree."""
+    rough = ridge()._replace(
+        public=lambda omega, theta, rows, hyper: (
+            ((omega - theta) ** 2).sum() / 2 + jnp.where(omega[0] > omega[1], 5.0, 0.0)
+        )
+    )
+    starts = iter([Pair(jnp.array([9.0, -9.0]), jnp.zeros(2)), Pair(jnp.array([-9.0, 9.0]), jnp.zeros(2))])
+    assert not check_best_response(rough._replace(init=lambda key: next(starts)), *samples(), points=2, steps=3).holds()
+
+
+def test_theta_goes_up_where_the_paper_prints_down():
+    """The conjugate is a supremum: at the right inverse, MMv2's public part is largest, and its response least."""
+    network = dense_icnn(2, hidden=(4, 4, 4))
+    problem = transport_potentials(network, np.random.default_rng(0).normal(size=(50, 2)), batch=32)
+    omega = network.init(jax.random.key(0))
+    y = problem.draw(jax.random.key(1))
+    half = omega | {"u": omega["u"] / 2}  # maps y to y/2, where omega's inverse is about y
+    right, wrong = (problem.public(omega, theta, y, {}).mean() for theta in (omega, half))
+    assert right > wrong
+    assert problem.server_objective(omega, omega, y, {}) < problem.server_objective(omega, half, y, {})
+    cycle = transport_potentials(network, y, loss="cycle", cycle=2.0, batch=32)
+    assert cycle.server_objective(omega, omega, y, {}) < 0.1 * cycle.server_objective(omega, half, y, {})
+    more = cycle.public(omega, half, y, {"cycle": 2.0}) - problem.public(omega, half, y, {})
+    np.testing.assert_allclose(
+        more, 2 * ((network.gradient(omega, network.gradient(half, y)) - y) ** 2).sum(axis=1), rtol=1e-4
+    )
+
+
+@pytest.mark.parametrize(
+    ("reference", "options", "message"),
+    [
+        (np.zeros((9, 3)), {}, "reference has 3 features and the clients' samples have 2"),
+        (np.zeros((2, 2)), {}, "2 reference samples are too few in 2 dimensions: give at least 3"),
+        (np.array([[0.0, 1.0], [np.nan, 0.0], [1.0, 1.0]]), {}, "NaN or infinite numbers, first in row 1"),
+        (np.zeros(9), {}, r"shape \(samples, features\)"),
+        (np.zeros((9, 2)), {"loss": "cycle", "cycle": -1.0}, "cycle must be a finite number at least 0, got -1"),
+        (np.zeros((9, 2)), {"loss": "minimax"}, "loss must be one of max-min, cycle"),
+    ],
+)
+def test_bad_references_and_options_are_refused(reference, options, message):
+    with pytest.raises(ValueError, match=message):
+        transport_potentials(dense_icnn(2, hidden=(4, 4, 4)), reference, **options)
+
+
+def test_the_map_between_gaussians():
+    rng = np.random.default_rng(0)
+    a, b = (rng.normal(size=(3, 3)) for _ in range(2))
+    source, target = a @ a.T + np.eye(3), b @ b.T + np.eye(3)
+    matrix = np.asarray(map_matrix(jnp.asarray(source), jnp.asarray(target)), np.float64)
+    np.testing.assert_allclose(matrix @ source @ matrix, target, rtol=1e-3, atol=1e-3)
+    assert np.linalg.eigvalsh(matrix).min() > 0
+    change = in_gaussian_coordinates(np.ones(3), source, -np.ones(3), target)
+    x = rng.normal(size=(5, 3))
+    np.testing.assert_allclose(change.out(change.into(x)), -1 + (x - 1) @ matrix, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(change.source_out(change.reference_into(change.out(change.into(x)))), x)
+    inside = change.scale**2 * change.root @ source @ change.root
+    np.testing.assert_allclose(np.trace(inside), 3)
+    np.testing.assert_allclose(inside, change.scale**2 * change.back @ target @ change.back, rtol=1e-6, atol=1e-6)
+    with pytest.raises(ValueError, match="must agree"):
+        gaussian_map(np.zeros(2), np.eye(3))
