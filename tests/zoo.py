@@ -6,18 +6,20 @@ import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 import majorant as mj
 from majorant import methods
-from majorant.core import Algorithm
+from majorant.core import Algorithm, squared_norm
 from majorant.data.federated import FederatedData, Ragged, offsets_of
 from majorant.exchange.topology import Topology
 from majorant.models.base import Model, Spec
 from majorant.objectives import Constants, Objective, mixture, multi_task
 from majorant.solvers import LocalSolver
-from majorant.surrogates import regularizers
+from majorant.surrogates import BestResponse, Pair, regularizers
 
 SIZES = (9, 11, 10, 12, 10, 11)  # one bucket; batches of 4 leave a smaller last one
 CONSTANTS = Constants(mu=0.02, smooth_w=0.6, smooth_beta=0.6, sample_smooth_w=1.2, sample_smooth_beta=1.2)
@@ -131,6 +133,13 @@ ZOO: dict[str, Entry] = {
         ("gamma", 0.5, 0.25),
         sends_points=False,
     ),
+    "best_response": Entry(
+        lambda model, local: methods.best_response(
+            learnt_prior(model), local=local, server=optax.sgd(0.5), inner=optax.sgd(0.1), inner_steps=2, alpha=0.3
+        ),
+        ("server_scale", 1.0, 0.5),
+        sends_points=False,
+    ),
     "mocha": Entry(
         lambda model, local: mj.mocha(model, clients=len(SIZES), lambda_=0.5, omega_every=2),
         ("lambda", 0.5, 0.1),
@@ -176,6 +185,22 @@ def fedmm_of(model: Model, alpha: float | None = None) -> Algorithm:
     """FedMM on minibatches, with a penalty."""
     surrogate = mj.surrogates.proximal_gradient(model, rho=0.3, regularizer=regularizers.elastic_net(0.02, 0.1))
     return mj.fedmm(surrogate, problem(), step=mj.steps.constant(0.5), batch_size=4, alpha=alpha)
+
+
+def learnt_prior(model: Model) -> BestResponse:
+    """A model on the clients that is pulled to another on the server, which is pulled to 0."""
+
+    def pull(omega: Any, theta: Any, batch: Any, hyper: Any) -> Any:
+        return (squared_norm(jax.tree.map(jnp.subtract, omega, theta)) + 0.1 * squared_norm(theta)) * batch
+
+    return BestResponse(
+        name="prior",
+        init=lambda key: Pair(model.init(key), model.init(key)),
+        losses=lambda omega, theta, x, y: model.losses(omega, x, y),
+        draw=lambda key: jax.random.uniform(key, (2,)),
+        public=pull,
+        predict=lambda pair, x: model.predict(pair.omega, x),
+    )
 
 
 def failing() -> Topology:

@@ -124,4 +124,4 @@ def test_the_sliced_distance_is_a_distance():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(300, 2))
     assert sliced_distance(x, x) == 0
-    np.testing.assert_allclose(sliced_distance(x, x + [3.0, 4.0]), 25.0, rtol=0.2)
+    np.testing.assert_allclose(sliced_distance(x, x + np.array([3.0, 4.0])), 25.0, rtol=0.2)

@@ -79,7 +79,7 @@ def test_variates_add_up_when_some_are_absent_and_bits_are_few():
         algorithm(server=optax.adam(0.1)),
         data(),
         rounds=6,
-        participation=mj.participation.uniform(0.6),
+        participation=mj.participation.uniform(0.7),
         channel=mj.channel.quantized(8),
         evaluation=mj.Evaluation(every=6, diagnostics=True),
     )
