@@ -139,6 +139,7 @@ ZOO: dict[str, Entry] = {
         ),
         ("server_scale", 1.0, 0.5),
         sends_points=False,
+        forgets=False,  # all samples are counted before round 1
     ),
     "mocha": Entry(
         lambda model, local: mj.mocha(model, clients=len(SIZES), lambda_=0.5, omega_every=2),

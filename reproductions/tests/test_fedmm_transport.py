@@ -1,0 +1,69 @@
+"""Figure 3's parts: cells of equal size, errors that are 0 at the truth, files that are kept, tables of them."""
+
+import json
+import time
+
+import jax
+import numpy as np
+import pytest
+from majorant_reproductions.fedmm import transport as t
+from majorant_reproductions.fedmm import w2
+
+from majorant.models.convex import dense_icnn
+
+
+@pytest.fixture(scope="module")
+def benchmark():
+    """A pair like the benchmark's, in two dimensions and with an affine T*, whose files are not needed."""
+    rng = np.random.default_rng(0)
+    arrays = {"means": rng.normal(size=(3, 2)).astype(np.float32), "factors": np.stack([0.4 * np.eye(2)] * 3)}
+    return w2.Benchmark(2, arrays, lambda x: 2 * x + 1, 2.0, 8.0)
+
+
+def test_cells_have_equal_sizes_and_clients_differ(benchmark):
+    x = w2.draw(benchmark, np.random.default_rng(0), 2000)
+    centres, prices = w2.cells(x, 4)
+    sizes = np.bincount((w2.far(x, centres) + prices).argmin(axis=1), minlength=4)
+    assert np.abs(sizes / 500 - 1).max() < 0.1
+    spread = lambda share: np.var(
+        [
+            part.mean(axis=0)
+            for part in np.split(w2.clients_of(benchmark, clients=4, samples=200, share=share).train.x, 4)
+        ]
+    )
+    assert spread(1.0) > 2 * spread(0.5) > 4 * spread(0.0)
+
+
+def test_errors_are_zero_at_the_truth_and_exact_for_an_affine_map(benchmark):
+    x = benchmark.source(jax.random.key(0), 500)
+    assert float(w2.uvp(benchmark.truth(x), benchmark.truth(x), benchmark.q_var)) == 0
+    data = w2.clients_of(benchmark, clients=4, samples=500)
+    reference = np.asarray(benchmark.truth(data.train.x), np.float64)
+    forward, inverse = w2.gaussian_errors(benchmark, data, reference)
+    assert max(forward, inverse) < 1e-3
+
+
+def test_errors_of_networks_at_their_start(benchmark):
+    """The identity instead of 2x + 1: the error is E‖x + 1‖²/Var Q, up to how near the start is to the identity."""
+    start = jax.tree.map(lambda a: a[None], dense_icnn(2).init(jax.random.key(0)))
+    x = benchmark.source(jax.random.key(1_000_003), 4096)
+    forward, _ = w2.errors_of(benchmark)(start, start)
+    np.testing.assert_allclose(forward[0], 100 * ((x + 1) ** 2).sum(axis=1).mean() / 8.0, rtol=0.05)
+
+
+def test_pieces_are_files_and_files_are_tables(tmp_path, benchmark):
+    study = t.Study(benchmark, None, 8, 2, 4, tmp_path, time.monotonic() + 60, lambda text: None)
+    found = {"rounds": [2, 4], "forward": [[9.0, 5.0], [8.0, np.nan]], "inverse": [[1.0, 1.0], [1.0, 3.0]]}
+    t.save(study, t.MAIN, found | {"chosen": {"server_scale": 2.0}, "bytes_up": [1e6, 2e6]}, time.monotonic())
+    t.save(study, "Gaussian map", {"rounds": [1], "forward": [[6.0]], "inverse": [[2.0]]}, time.monotonic())
+    assert json.loads(t.file_of(tmp_path, 2, t.MAIN).read_text())["forward"] == [[9.0, 5.0], [8.0, None]]
+    (result,) = t.results_of(tmp_path)
+    assert [row[0] for row in result.rows] == ["Gaussian map", t.MAIN]  # a run that diverged counts as infinite
+    assert result.rows[1][1:4] == ["inf", "5.0 to inf", "2.0"]
+    assert list(result.curves) == [t.MAIN]
+    assert [name for name, _ in t.pieces(study, None, False)][0] == t.MAIN
+
+
+def test_grids_have_a_point_for_every_seed():
+    assert len(t.grid_of("max-min", "server_scale")) == len(t.grid_of("cycle", "server_scale")) == len(t.TUNING_SEEDS)
+    assert {"server_scale", "cycle"} == set(t.grid_of("cycle", "server_scale")[0])
