@@ -26,6 +26,7 @@ from majorant.surrogates.transport import LOSSES, check_reference, in_gaussian_c
 
 RIDGE = 1e-6  # of the mean variance, so that constant columns do no harm
 DIRECTIONS = 128  # of the sliced distance
+TINY = float(np.finfo(np.float32).tiny)
 KEPT = 5_000  # reference rows that are kept for scores
 
 
@@ -110,13 +111,13 @@ class FederatedTransport(TransformerMixin, GroupedEstimator):
         self.mean_, self.covariance_ = moments(data.samples.x, data.samples.offsets)
         target, spread = moments(reference, np.array([0, len(reference)]))
         ridge = RIDGE * np.eye(X.shape[1])
-        size = lambda covariance: max(float(np.trace(covariance)) / len(covariance), np.finfo(np.float32).tiny)
+        size = lambda covariance: max(float(np.trace(covariance)) / len(covariance), TINY)
         self.coordinates_ = in_gaussian_coordinates(
             self.mean_, self.covariance_ + size(self.covariance_) * ridge, target, spread + size(spread) * ridge
         )
         kept = np.random.default_rng(0).permutation(len(reference))[:KEPT]
         self.reference_, self.reference_variance_ = reference[kept], max(float(np.trace(spread)), 1e-300)
-        self.potentials_ = None
+        self.potentials_: tuple[Any, ...] | None = None
         if self.method == "network":
             self._learn(data.samples.x, np.repeat(np.arange(data.clients), data.samples.sizes), reference)
         return self

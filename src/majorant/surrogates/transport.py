@@ -158,5 +158,5 @@ def in_gaussian_coordinates(mean: Any, covariance: Any, mean_q: Any, covariance_
         covariance = jnp.asarray(covariance, jnp.float64)
         root, back = roots(map_matrix(covariance, jnp.asarray(covariance_q, jnp.float64)))
         scale = float(jnp.sqrt(covariance.shape[0] / jnp.trace(root @ covariance @ root)))
-    plain = (np.asarray(a, np.float64) for a in (mean, mean_q, root, back))
-    return Coordinates(*plain, scale)
+    plain = lambda a: np.asarray(a, np.float64)
+    return Coordinates(plain(mean), plain(mean_q), plain(root), plain(back), scale)

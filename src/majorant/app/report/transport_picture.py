@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,7 +24,7 @@ def transport_picture(
         raise ValueError(f"the picture is for two features, got {x.shape}, {moved.shape} and {reference.shape}")
     figure, (left, right) = canvas(7.6, 3.9, 2)
     some = np.random.default_rng(0).permutation(len(x))
-    dots = {"s": 4, "linewidths": 0, "alpha": 0.6}
+    dots: dict[str, Any] = {"s": 4, "linewidths": 0, "alpha": 0.6}
     behind = np.random.default_rng(1).permutation(len(reference))[:MOST]
     for axes in (left, right):
         axes.scatter(*reference[behind].T, color="0.75", label="reference", **dots)
