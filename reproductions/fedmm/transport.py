@@ -38,7 +38,7 @@ import optax
 from majorant_reproductions.fedmm import w2
 
 import majorant as mj
-from majorant.app.files import atomic_write_text, strict_json
+from majorant.app.files import atomic_write_bytes, atomic_write_text, strict_json
 from majorant.app.reproduce import Context, Result
 from majorant.core import Algorithm, Key
 from majorant.data.federated import FederatedData
@@ -403,6 +403,25 @@ def spread(paths: list[list[float | None]]) -> tuple[float, float]:
     return min(ends), max(ends)
 
 
+def plane(path: Path, *, rounds: int = 400, samples: int = 500, seed: int = 0) -> tuple[float, float]:
+    """A picture of the map in two dimensions, by the estimator; both of its L2-UVPs."""
+    from majorant.app.report.figures import render
+    from majorant.app.report.transport_picture import transport_picture
+    from majorant.estimators import FederatedTransport
+
+    benchmark = w2.load(2)
+    data = w2.clients_of(benchmark, samples=samples)
+    reference = np.asarray(benchmark.target(jax.random.key(7), 5000))
+    groups = np.repeat(np.arange(data.clients), data.train.sizes)
+    model = FederatedTransport(max_iter=rounds, random_state=seed).fit(data.train.x, groups=groups, reference=reference)
+    moved = model.transform(data.train.x)
+    atomic_write_bytes(path, render(transport_picture(data.train.x, moved, reference), "png"))
+    x = np.asarray(benchmark.source(jax.random.key(1_000_003), 4096))
+    y = np.asarray(benchmark.truth(x))
+    forward = w2.uvp(model.transform(x), y, benchmark.q_var)
+    return float(forward), float(w2.uvp(model.inverse_transform(y), x, benchmark.p_var))
+
+
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description="FedMM-OT on the Wasserstein-2 benchmark")
@@ -415,7 +434,11 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=BATCH)
     parser.add_argument("--clients", type=int, default=CLIENTS)
     parser.add_argument("--only", action="append", help="run these pieces alone")
+    parser.add_argument("--picture", type=Path, help="draw the map in two dimensions to this file, and end")
     given = vars(parser.parse_args())
+    picture = given.pop("picture")
+    if picture is not None:
+        return print("forward {:.2f}, inverse {:.2f}".format(*plane(picture)))
     given["dimensions"] = [int(d) for d in given["dimensions"].split(",")]
     print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}, {os.cpu_count()} cores", flush=True)
     folder, dimensions = given.pop("out"), given.pop("dimensions")
