@@ -10,7 +10,9 @@ steps on the conjugate. What is compared, for the same number of rounds and with
     clients alone       the same on each client's samples
     Gaussian map        from federated means and covariances, one round
 
-Rates are chosen from a grid at a quarter of the rounds, for each method on seeds of its own, then five seeds are run.
+FedMM-OT with each loss and in Gaussian coordinates, FedAdam and FedAvg choose a rate (and λ of the cycle loss) from five
+points, each tried on another seed for a quarter of the rounds, then five seeds are run. Everything else runs with the
+rates that FedMM-OT has chosen.
 
 Every piece writes a JSON file of its own as soon as it is done, so that a run may be stopped at any time::
 
@@ -36,6 +38,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from majorant_reproductions.fedmm import w2
+from majorant_reproductions.fedmm.transport_tables import curves_of, results_of
 
 import majorant as mj
 from majorant.app.files import atomic_write_bytes, atomic_write_text, strict_json
@@ -119,7 +122,7 @@ def fedadam(study: Study, loss: str) -> Variant:
 
 
 def fedavg(study: Study, loss: str) -> Variant:
-    """FedAvg: local steps of Adam, whose moments start anew, and plain averages. (Plain local steps diverge.)"""
+    """FedAvg: local steps of Adam, whose moments start anew in every round, and plain averages."""
     options: dict[str, Any] = {"steps": LOCAL_STEPS, "batch_size": study.batch, "keep_moments": False}
     local = mj.local_optax(optax.adam(RATE), schedule=cosine(), **options)
     return Variant(gradient_play(problem(study, loss), local=local, server=optax.sgd(1.0)), grid_of(loss, "lr_scale"))
@@ -360,49 +363,6 @@ def figure3(context: Context) -> list[Result]:
         return results_of(folder)
 
 
-def results_of(folder: Path) -> list[Result]:
-    """Tables and curves of the files in a folder."""
-    found = [json.loads(path.read_text()) for path in sorted(folder.glob("d*-*.json"))]
-    return [result_in(d, [r for r in found if r["dimension"] == d]) for d in sorted({r["dimension"] for r in found})]
-
-
-def result_in(dimension: int, records: list[dict[str, Any]]) -> Result:
-    """One dimension: errors at the end, what was sent until then, and curves over rounds."""
-    rows, curves, bands = [], {}, {}
-    for record in sorted(records, key=lambda r: middle(r["forward"])):
-        name, path = record["piece"], np.array(record["forward"], float)
-        sent = f"{record['bytes_up'][-1] / 1e6:.0f}" if record.get("bytes_up") else "–"
-        low, high = spread(record["forward"])
-        rows.append(
-            [
-                name,
-                f"{middle(record['forward']):.1f}",
-                f"{low:.1f} to {high:.1f}",
-                f"{middle(record['inverse']):.1f}",
-                record["rounds"][-1],
-                sent,
-                ", ".join(f"{key} {value:g}" for key, value in (record.get("chosen") or {}).items()) or "–",
-            ]
-        )
-        if len(record["rounds"]) > 1:
-            curves[name] = (record["rounds"], np.nanmedian(path, axis=0).tolist())
-            bands[name] = (np.nanmin(path, axis=0).tolist(), np.nanmax(path, axis=0).tolist())
-    title = f"Mix3 → Mix10, d = {dimension}: L2-UVP in per cent, median over seeds"
-    columns = ["method", "forward", "seeds", "inverse", "rounds", "MB up", "hyperparameters"]
-    return Result(title, columns, rows, curves=curves, axes=("round", "L2-UVP (%)"), bands=bands)
-
-
-def middle(paths: list[list[float | None]]) -> float:
-    """The median over runs at the end; runs that diverged count as infinite."""
-    return float(np.median([np.inf if path[-1] is None else path[-1] for path in paths]))
-
-
-def spread(paths: list[list[float | None]]) -> tuple[float, float]:
-    """The least and the largest at the end."""
-    ends = [np.inf if path[-1] is None else path[-1] for path in paths]
-    return min(ends), max(ends)
-
-
 def plane(path: Path, *, rounds: int = 400, samples: int = 500, seed: int = 0) -> tuple[float, float]:
     """A picture of the map in two dimensions, by the estimator; both of its L2-UVPs."""
     from majorant.app.report.figures import render
@@ -435,8 +395,11 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=CLIENTS)
     parser.add_argument("--only", action="append", help="run these pieces alone")
     parser.add_argument("--picture", type=Path, help="draw the map in two dimensions to this file, and end")
+    parser.add_argument("--curves", type=Path, help="draw the curves of the pieces in OUT to this file, and end")
     given = vars(parser.parse_args())
-    picture = given.pop("picture")
+    picture, curves = given.pop("picture"), given.pop("curves")
+    if curves is not None:
+        return curves_of(given["out"], curves)
     if picture is not None:
         return print("forward {:.2f}, inverse {:.2f}".format(*plane(picture)))
     given["dimensions"] = [int(d) for d in given["dimensions"].split(",")]

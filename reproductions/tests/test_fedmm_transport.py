@@ -57,10 +57,11 @@ def test_pieces_are_files_and_files_are_tables(tmp_path, benchmark):
     t.save(study, t.MAIN, found | {"chosen": {"server_scale": 2.0}, "bytes_up": [1e6, 2e6]}, time.monotonic())
     t.save(study, "Gaussian map", {"rounds": [1], "forward": [[6.0]], "inverse": [[2.0]]}, time.monotonic())
     assert json.loads(t.file_of(tmp_path, 2, t.MAIN).read_text())["forward"] == [[9.0, 5.0], [8.0, None]]
-    (result,) = t.results_of(tmp_path)
+    whole, result = t.results_of(tmp_path)
     assert [row[0] for row in result.rows] == ["Gaussian map", t.MAIN]  # a run that diverged counts as infinite
-    assert result.rows[1][1:4] == ["inf", "5.0 to inf", "2.0"]
-    assert list(result.curves) == [t.MAIN]
+    assert result.rows[1][1:7] == ["inf", "5.0 to inf", "2.0", 4, "2", "1 (round 2)"]
+    assert {tuple(row) for row in whole.rows} == {(t.MAIN, "diverged", "2.0 ± 1.4"), ("Gaussian map", "6.0", "2.0")}
+    assert list(whole.curves) == [f"d = 2 | {t.MAIN}"]
     assert t.pieces(study, None, False)[0][0] == t.MAIN
 
 
