@@ -10,9 +10,9 @@ steps on the conjugate. What is compared, for the same number of rounds and with
     clients alone       the same on each client's samples
     Gaussian map        from federated means and covariances, one round
 
-FedMM-OT with each loss and in Gaussian coordinates, FedAdam and FedAvg choose a rate (and λ of the cycle loss) from five
-points, each tried on another seed for a quarter of the rounds, then five seeds are run. Everything else runs with the
-rates that FedMM-OT has chosen.
+FedMM-OT with each loss and in Gaussian coordinates, FedAdam and FedAvg choose a rate (and λ of the cycle loss) from
+five points, each tried on another seed for a quarter of the rounds, then five seeds are run. Everything else runs with
+the rates that FedMM-OT has chosen.
 
 Every piece writes a JSON file of its own as soon as it is done, so that a run may be stopped at any time::
 

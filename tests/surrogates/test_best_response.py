@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from majorant.models import dense_icnn
+from majorant.models.convex import Potential
 from majorant.surrogates import BestResponse, Pair, check_best_response, gaussian_map, transport_potentials
 from majorant.surrogates.linear.gaussian_map import map_matrix
 from majorant.surrogates.transport import in_gaussian_coordinates
@@ -30,8 +31,37 @@ def samples():
     return x, x @ [1.0, -1.0] + 0.1 * rng.normal(size=30)
 
 
-def test_a_best_response_touches_and_majorizes():
-    report = check_best_response(ridge(), *samples(), points=5)
+def small_network() -> BestResponse:
+    """The same with a network of two hidden units in the place of the line; the pull makes its best response unique."""
+    predict = lambda omega, x: jnp.tanh(x @ omega["in"]) @ omega["out"]
+    shapes = {"in": (2, 2), "out": (2,)}
+
+    def start(key):
+        keys = dict(zip(shapes, jax.random.split(key), strict=True))
+        return {name: 0.3 * jax.random.normal(keys[name], shape) for name, shape in shapes.items()}
+
+    def pull(omega, theta, rows, hyper):
+        return jnp.ones(4) * sum(((omega[name] - theta[name]) ** 2).sum() for name in shapes)
+
+    return BestResponse(
+        name="network",
+        init=lambda key: Pair(start(key), start(jax.random.fold_in(key, 1))),
+        losses=lambda omega, theta, x, y: (y - predict(omega, x)) ** 2 / 2,
+        draw=lambda key: jnp.ones((4, 2)),
+        public=pull,
+    )
+
+
+def scalings() -> BestResponse:
+    """Transport with the cycle loss by maps x ↦ a x, whose best response has a formula."""
+    init = lambda key: {"a": 1 + jax.random.uniform(key)}
+    family = Potential("scaling", 2, init, lambda p, x: p["a"] / 2 * (x**2).sum(axis=1), {"a": 1e-3})
+    return transport_potentials(family, 2 * np.random.default_rng(1).normal(size=(50, 2)), loss="cycle", batch=32)
+
+
+@pytest.mark.parametrize("problem", [ridge(), small_network(), scalings()], ids=lambda problem: problem.name)
+def test_a_best_response_touches_and_majorizes(problem):
+    report = check_best_response(problem, *samples(), points=5)
     assert report.holds(1e-4)
     assert report.largest_gap > 1e-2  # θ was moved to where the surrogate is no longer tight
 
@@ -50,19 +80,27 @@ def test_the_check_sees_a_surrogate_that_does_not():
 def test_theta_goes_up_where_the_paper_prints_down():
     """The conjugate is a supremum: at the right inverse, MMv2's public part is largest, and its response least."""
     network = dense_icnn(2, hidden=(4, 4, 4))
-    problem = transport_potentials(network, np.random.default_rng(0).normal(size=(50, 2)), batch=32)
-    omega = network.init(jax.random.key(0))
-    y = problem.draw(jax.random.key(1))
+    rows = np.random.default_rng(0).normal(size=(50, 2)).astype(np.float32)
+    problem, cycle = (transport_potentials(network, rows, loss=loss, batch=32) for loss in ("max-min", "cycle"))
+
+    @jax.jit
+    def found(omega, theta):
+        y, hyper = rows[:32], {"cycle": 2.0}
+        return {
+            "public": problem.public(omega, theta, y, {}),
+            "more": cycle.public(omega, theta, y, hyper) - problem.public(omega, theta, y, {}),
+            "round trip": ((network.gradient(omega, network.gradient(theta, y)) - y) ** 2).sum(axis=1),
+            "max-min": problem.server_objective(omega, theta, y, {}),
+            "cycle": cycle.server_objective(omega, theta, y, hyper),
+        }
+
+    omega = jax.jit(network.init)(jax.random.key(0))
     half = omega | {"u": omega["u"] / 2}  # maps y to y/2, where omega's inverse is about y
-    right, wrong = (problem.public(omega, theta, y, {}).mean() for theta in (omega, half))
-    assert right > wrong
-    assert problem.server_objective(omega, omega, y, {}) < problem.server_objective(omega, half, y, {})
-    cycle = transport_potentials(network, y, loss="cycle", cycle=2.0, batch=32)
-    assert cycle.server_objective(omega, omega, y, {}) < 0.1 * cycle.server_objective(omega, half, y, {})
-    more = cycle.public(omega, half, y, {"cycle": 2.0}) - problem.public(omega, half, y, {})
-    np.testing.assert_allclose(
-        more, 2 * ((network.gradient(omega, network.gradient(half, y)) - y) ** 2).sum(axis=1), rtol=1e-4
-    )
+    right, wrong = found(omega, omega), found(omega, half)
+    assert right["public"].mean() > wrong["public"].mean()
+    assert right["max-min"] < wrong["max-min"]
+    assert right["cycle"] < 0.1 * wrong["cycle"]
+    np.testing.assert_allclose(wrong["more"], 2 * wrong["round trip"], rtol=1e-4)
 
 
 @pytest.mark.parametrize(
