@@ -66,6 +66,11 @@ def test_a_map_whose_networks_are_not_convex_is_refused(tables, tmp_path):
     save_tree(tmp_path / "map", tree, meta | {"options": meta["options"] | {"hidden": [4, 4, 4]}})
     with pytest.raises(ValueError, match="u of the dense convex network has 4 weights below 0"):
         load_map(tmp_path / "map")
+    del tree["potentials"]
+    tree["coordinates"] = dict(tree["coordinates"]) | {"target": np.array([1.0, np.nan])}
+    save_tree(tmp_path / "gaps", tree, meta)
+    with pytest.raises(ValueError, match="target of the coordinates must be finite"):
+        load_map(tmp_path / "gaps")
 
 
 def test_people_are_told_what_is_wrong(tables, tmp_path):

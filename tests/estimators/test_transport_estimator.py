@@ -103,6 +103,11 @@ def test_weights_that_are_not_convex_are_refused(learnt):
         ({"cycle": -1.0}, np.zeros((9, 2)), "cycle == -1.0, must be >= 0"),
         ({"method": "magic"}, np.zeros((9, 2)), "method must be 'network' or 'gaussian'"),
         ({"loss": "printed"}, np.zeros((9, 2)), "loss must be one of max-min, cycle"),
+        ({"cycle": np.nan}, np.zeros((9, 2)), "cycle must be a finite number, got nan"),
+        ({"learning_rate": np.inf}, np.zeros((9, 2)), "learning_rate must be a finite number"),
+        ({"participation": 0.0}, np.zeros((9, 2)), "participation == 0.0, must be > 0"),
+        ({"max_iter": 0}, np.zeros((9, 2)), "max_iter == 0, must be >= 1"),
+        ({"hidden": (4, 4)}, np.zeros((9, 2)), "hidden must be three widths"),
         ({"bits": 1}, np.zeros((9, 2)), "bits == 1, must be >= 2"),
     ],
 )

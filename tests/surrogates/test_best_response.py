@@ -110,6 +110,10 @@ def test_theta_goes_up_where_the_paper_prints_down():
         (np.zeros((2, 2)), {}, "2 reference samples are too few in 2 dimensions: give at least 3"),
         (np.array([[0.0, 1.0], [np.nan, 0.0], [1.0, 1.0]]), {}, "NaN or infinite numbers, first in row 1"),
         (np.zeros(9), {}, r"shape \(samples, features\)"),
+        (np.full((9, 2), "a"), {}, r"must be numbers of shape \(samples, features\)"),
+        (lambda key: jnp.zeros((9, 3)), {}, r"draws samples of shape \(9, 3\), and \(batch, 2\) is needed"),
+        (np.zeros((9, 2)), {"loss": "cycle", "cycle": np.nan}, "cycle must be a finite number at least 0, got nan"),
+        (np.zeros((9, 2)), {"batch": 0}, "batch must be a positive whole number"),
         (np.zeros((9, 2)), {"loss": "cycle", "cycle": -1.0}, "cycle must be a finite number at least 0, got -1"),
         (np.zeros((9, 2)), {"loss": "minimax"}, "loss must be one of max-min, cycle"),
     ],
@@ -133,5 +137,13 @@ def test_the_map_between_gaussians():
     inside = change.scale**2 * change.root @ source @ change.root
     np.testing.assert_allclose(np.trace(inside), 3)
     np.testing.assert_allclose(inside, change.scale**2 * change.back @ target @ change.back, rtol=1e-6, atol=1e-6)
+    change.check(3)
+    for bad, words in (
+        (change._replace(root=np.full((3, 3), np.nan)), "root of the coordinates must be finite"),
+        (change._replace(back=2 * change.back), "cannot be undone"),
+        (change._replace(scale=0.0), "cannot be undone"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            bad.check(3)
     with pytest.raises(ValueError, match="must agree"):
         gaussian_map(np.zeros(2), np.eye(3))

@@ -72,13 +72,14 @@ def save_map(folder: Path, model: FederatedTransport, names: list[str]) -> None:
 
 
 def load_map(folder: Path) -> tuple[FederatedTransport, list[str]]:
-    """A saved map, and its columns; refuses networks that are not convex."""
+    """A saved map, and its columns; refuses networks that are not convex and coordinates that make no sense."""
     tree, meta = load_tree(folder)
     if meta.get("kind") != "transport":
         raise DamagedFile(f"{folder} does not hold a transport map")
     model = FederatedTransport(**meta["options"])
     model.n_features_in_, model.groups_ = len(meta["columns"]), np.zeros(0)
     model.coordinates_ = Coordinates(**tree["coordinates"])
+    model.coordinates_.check(model.n_features_in_)
     pair = tree.get("potentials")
     model.potentials_ = None if pair is None else (pair["forward"], pair["inverse"])
     model._check_potentials()

@@ -201,6 +201,10 @@ class FederatedTransport(TransformerMixin, GroupedEstimator):
             raise ValueError(f"method must be 'network' or 'gaussian', got {self.method!r}")
         if self.loss not in LOSSES:
             raise ValueError(f"loss must be one of {', '.join(LOSSES)}, got {self.loss!r}")
+        for name in ("cycle", "learning_rate", "participation"):  # not a number is neither below a bound nor above
+            check_scalar(getattr(self, name), name, Real)
+            if not np.isfinite(getattr(self, name)):
+                raise ValueError(f"{name} must be a finite number, got {getattr(self, name)}")
         check_scalar(self.cycle, "cycle", Real, min_val=0)
         for name in ("max_iter", "batch_size", "inner_steps"):
             check_scalar(getattr(self, name), name, Integral, min_val=1)
@@ -208,6 +212,7 @@ class FederatedTransport(TransformerMixin, GroupedEstimator):
         check_scalar(self.participation, "participation", Real, min_val=0, max_val=1, include_boundaries="right")
         if self.bits is not None:
             check_scalar(self.bits, "bits", Integral, min_val=2, max_val=16)
+        _ = self._network  # refuses widths that it cannot have
 
     def _check_reference(self, reference: Any) -> np.ndarray:
         if reference is None:

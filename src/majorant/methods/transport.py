@@ -61,8 +61,6 @@ def transport(
     spec = data if isinstance(data, Spec) else data.spec
     if len(spec.features) != 1:
         raise ValueError(f"transport maps move vectors, but samples have shape {spec.features}: flatten them first")
-    if isinstance(data, FederatedData) and not np.isfinite(data.train.x).all():
-        raise ValueError("the clients' samples have NaN or infinite numbers: a transport map needs all of them")
     check_range("lr", lr, above=0)
     network = network or dense_icnn(spec.features[0])
     if network.dimension != spec.features[0]:

@@ -53,7 +53,7 @@ def transport_potentials(
         raise ValueError(f"loss must be one of {', '.join(LOSSES)}, got {loss!r}")
     check_range("cycle", cycle, least=0)
     check_whole("batch", batch)
-    draw = reference if callable(reference) else rows_of(reference, network.dimension, batch)
+    draw = drawn(reference, network.dimension) if callable(reference) else rows_of(reference, network.dimension, batch)
 
     def init(key: Key) -> Pair:
         params = network.init(key)
@@ -86,6 +86,14 @@ def transport_potentials(
         hyper={"cycle": cycle} if loss == "cycle" else {},
         predict=lambda pair, x: network.gradient(pair.omega, x),
     )
+
+
+def drawn(sampler: Sampler, dimension: int) -> Sampler:
+    """The sampler, if what it draws is as wide as the clients' samples."""
+    shape = jax.eval_shape(sampler, jax.random.key(0)).shape
+    if len(shape) != 2 or shape[1] != dimension or not shape[0]:
+        raise ValueError(f"the reference draws samples of shape {shape}, and (batch, {dimension}) is needed")
+    return sampler
 
 
 def rows_of(reference: Any, dimension: int, batch: int) -> Sampler:
@@ -140,6 +148,18 @@ class Coordinates(NamedTuple):
     def source_out(self, moved: Any) -> Any:
         """Samples of the reference that were carried back, in the clients' coordinates."""
         return self.source + times(moved, self.back) / self.scale
+
+    def check(self, dimension: int) -> None:
+        """Raises a ValueError unless these are finite, of a dimension and can be undone: for loaded ones."""
+        shapes = {"source": (dimension,), "target": (dimension,), "root": (dimension,) * 2, "back": (dimension,) * 2}
+        for name, shape in (shapes | {"scale": ()}).items():
+            value = np.asarray(getattr(self, name))
+            if value.shape != shape or not np.isfinite(value).all():
+                raise ValueError(f"{name} of the coordinates must be finite numbers of shape {shape}, got {value}")
+        if self.scale <= 0 or not np.allclose(self.root @ self.back, np.eye(dimension), atol=1e-6):
+            raise ValueError(
+                "the coordinates cannot be undone: root and back are not inverse, or the scale is not above 0"
+            )
 
 
 def times(x: Any, matrix: Any) -> Any:
