@@ -120,7 +120,7 @@ def test_bad_numbers_are_refused():
         mj.transport(wide, np.zeros((9, 2)))
     with pytest.raises(ValueError, match="the network is for 2 features, and samples have 3"):
         mj.transport(wide, np.zeros((9, 3)), network=mj.models.icnn(2))
-    with pytest.raises(ValueError, match="lr must be a finite number above 0"):
+    with pytest.raises(ValueError, match="lr must be a finite number greater than 0"):
         mj.transport(mj.models.Spec((2,), 0), np.zeros((9, 2)), lr=0.0)
     with pytest.raises(ValueError, match="flatten them first"):
         mj.transport(mj.models.Spec((2, 2), 0), np.zeros((9, 4)))
