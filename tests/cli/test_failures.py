@@ -141,7 +141,7 @@ def test_a_terminal_without_utf8_gets_results_in_other_letters(place, monkeypatc
     adapt_streams()
     summary = json.loads((place / "run" / "summary.json").read_text())
     summary["test_accuracy"]["std_over_runs"] = 0.01
-    console.print(comparison_table({"fedém λ 联": summary}))
+    console.print(comparison_table({"fedém λ 联": summary}, None))
     say("F − F* ≤ 1e-9 …")
     with progress(["β"], 3, quiet=False) as bars:
         bars.finish(0, 3)

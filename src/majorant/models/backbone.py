@@ -16,6 +16,7 @@ def frozen_backbone(model: Model, params: Any) -> Model:
     ``params`` are those of `pretrained` (``params = model.init(key)``), or of a model that was trained. Every pass is
     one of evaluation: there is no dropout, and normalisation uses the statistics in ``params``.
 
+    >>> import jax
     >>> from majorant.models import Spec, mobilenet_v2
     >>> whole = mobilenet_v2(Spec((32, 32, 3), classes=10))
     >>> head = frozen_backbone(whole, jax.eval_shape(whole.init, jax.random.key(0)))
