@@ -33,6 +33,11 @@ def alter(path: Path, *dropped: str, **changes: object) -> None:
     path.write_text(json.dumps({key: content[key] for key in content if key not in ("check", "sha256", *dropped)}))
 
 
+def timeless(summary: dict) -> dict:
+    """What a summary says apart from times, and from checksums, which depend on them."""
+    return {key: value for key, value in summary.items() if key not in ("seconds", "sha256", "check")}
+
+
 def read(path: Path) -> list[dict[str, str]]:
     """The rows of a CSV file."""
     return list(csv.DictReader(path.read_text().splitlines()))

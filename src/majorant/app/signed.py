@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from majorant.app.files import DamagedFile, atomic_write_text, read_bytes, read_json, strict_json
+from majorant.app.files import DamagedFile, atomic_write_text, read_json, strict_json
 
 CHECK, BESIDE = "check", "sha256"
 
@@ -53,8 +53,8 @@ def verified(content: Any, path: Path) -> Any:
 
 
 def write_signed(path: Path, content: Mapping[str, Any], beside: Iterable[str] = ()) -> None:
-    """Writes a JSON file with its checksum, and those of files beside it, which are there."""
-    sums = {name: digest(read_bytes(path.parent / name)) for name in beside}
+    """Writes a JSON file with its checksum, and those of the files beside it that are there."""
+    sums = {name: digest(path.with_name(name).read_bytes()) for name in beside if path.with_name(name).is_file()}
     atomic_write_text(path, strict_json(signed({**content, **({BESIDE: sums} if sums else {})}), indent=2) + "\n")
 
 
