@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,17 @@ def invoke(*arguments: object, code: int = 0) -> str:
 def refused(*arguments: object) -> str:
     """The complaint, on one line, of a command that must fail politely."""
     return " ".join(invoke(*arguments, code=2).split())
+
+
+def alter(path: Path, *dropped: str, **changes: object) -> None:
+    """Changes entries of a JSON file and leaves its checksums out, as older versions wrote it."""
+    content = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps({key: content[key] for key in content if key not in ("check", "sha256", *dropped)}))
+
+
+def timeless(summary: dict) -> dict:
+    """What a summary says apart from times, and from checksums, which depend on them."""
+    return {key: value for key, value in summary.items() if key not in ("seconds", "sha256", "check")}
 
 
 def read(path: Path) -> list[dict[str, str]]:

@@ -41,6 +41,10 @@ def test_a_resumed_run_is_not_tuned_again_and_keeps_its_best_round(tmp_path, mon
     assert again.settings == run.settings == [{"seed": 0, "hyper": {"lr": 0.2}}]
     assert again.summary()["kept_round"] == run.summary()["kept_round"]
     assert again.summary()["test_accuracy"] == run.summary()["test_accuracy"]
+    record = json.loads((tmp_path / "run" / "tuning.json").read_text())
+    (tmp_path / "run" / "tuning.json").write_text(json.dumps(record | {"best": {"lr": 0.3}}))
+    with pytest.raises(ValueError, match=r"tuning\.json was altered"):
+        run_in_folder(config, tmp_path / "run", resume=True)
 
 
 def test_what_to_choose_from():

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from commands import COLUMNS, invoke, read, write_visits
+from commands import COLUMNS, alter, invoke, read, write_visits
 from majorant.app import build, front
 from majorant.cli.main import app
 
@@ -46,10 +46,6 @@ def test_a_report_of_damaged_files_is_refused_or_written(copied, name):
     assert complaints >= 3
 
 
-def altered(path: Path, **changes: object) -> None:
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -67,11 +63,12 @@ def altered(path: Path, **changes: object) -> None:
     ],
 )
 def test_numbers_out_of_range_are_named(copied, changes, words):
-    altered(copied / "summary.json", **changes)
+    alter(copied / "summary.json", **changes)
     assert words in polite("report", copied)
 
 
 def test_a_line_out_of_range_is_named(copied):
+    alter(copied / "summary.json")
     lines = (copied / "metrics.jsonl").read_text().splitlines()
     for entry, value in (("round", -1), ("bytes_up", -5), ("rejected", 0.5), ("test_accuracy", {"mean": "x"})):
         bad = json.dumps(json.loads(lines[1]) | {entry: value})
@@ -79,6 +76,36 @@ def test_a_line_out_of_range_is_named(copied):
         text = polite("report", copied)
         assert "line 2 of" in text
         assert entry in text
+
+
+def test_a_plausible_number_that_was_changed_is_noticed(copied):
+    """A digit of an accuracy, in any file that a report is made from; the list of runs marks the run."""
+    (line,) = json.loads(invoke("runs", copied.parent, "--json"))
+    assert line["state"] == "finished"
+    for name in ("summary.json", "metrics.jsonl", "clients.csv"):
+        whole = (copied / name).read_bytes()
+        at = whole.rindex(b"0.") + 2
+        digit = b"%d" % ((int(whole[at : at + 1]) + 1) % 10)
+        (copied / name).write_bytes(whole[:at] + digit + whole[at + 1 :])
+        assert f"{name} was altered" in polite("report", copied)
+        (line,) = json.loads(invoke("runs", copied.parent, "--json"))
+        assert (line["state"], line["mean"], line["method"]) == ("changed", None, "fedem:components=2")
+        assert "changed" in invoke("runs", copied.parent)
+        (copied / name).write_bytes(whole)
+    (copied / "clients.csv").unlink()
+    assert "clients.csv is missing" in polite("report", copied)
+
+
+def test_what_is_no_change_of_numbers_is_none(copied):
+    """Another layout of the same JSON, an edit of the settings, and files of a version without checksums."""
+    (copied / "config.toml").write_text((copied / "config.toml").read_text() + "# mine\n")
+    (copied / "summary.json").write_text(json.dumps(json.loads((copied / "summary.json").read_text()), indent=7))
+    invoke("report", copied)
+    alter(copied / "summary.json")
+    (copied / "clients.csv").unlink()
+    invoke("report", copied)
+    (line,) = json.loads(invoke("runs", copied.parent, "--json"))
+    assert line["state"] == "finished"
 
 
 def forge(folder: Path, change) -> None:

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import pytest
 
-from commands import invoke, refused
+from commands import alter, invoke, refused
 from majorant.app.front_record import read_front
 from majorant.app.report.figures import render
 from majorant.app.report.pareto_figures import draw_front
@@ -130,7 +130,7 @@ def test_what_a_regulator_would_want_to_know_is_said(front):
     zero = next(p["point"] for p in record["points"] if p["lambda"] == 0)
     for place, point in enumerate(record["points"]):
         point |= {"decision_gaps": {"demographic_parity": 0.25 + place / 100}, "centralized_gap": 0.5}
-    (front / "front.json").write_text(json.dumps(record | {"picked": zero}))
+    alter(front / "front.json", **(record | {"picked": zero}))
     text = " ".join(invoke("pareto", "show", front).split())
     assert "decisions" in text
     for words in ("25.0 %", "29.0 %", "up to 50 % above the least F", "at λ = 0 the criteria do not count"):
@@ -138,7 +138,7 @@ def test_what_a_regulator_would_want_to_know_is_said(front):
     cells = columns(read_front(front))
     assert cells["Demographic parity of decisions"][4] == "29.0 %"
     assert cells["F/F* − 1"][0] == "5.0e-01"
-    (front / "front.json").write_text(json.dumps(record | {"picked": zero + 1}))
+    alter(front / "front.json", picked=zero + 1)
     assert "do not count" not in invoke("pareto", "show", front)
 
 
@@ -155,11 +155,16 @@ def test_choices_that_cannot_be_made(front):
 def test_damaged_and_foreign_folders(front, tmp_path):
     def altered(change) -> str:
         content = json.loads(whole)
+        del content["check"]
         change(content)
         (front / "front.json").write_text(json.dumps(content))
         return refused("pareto", "show", front)
 
     whole = (front / "front.json").read_text()
+    points = [point | {"accuracy": 0.5} for point in json.loads(whole)["points"]]
+    (front / "front.json").write_text(json.dumps(json.loads(whole) | {"points": points}))
+    assert "front.json was altered" in refused("pareto", "show", front)
+    assert "front.json was altered" in refused("pareto", "pick", front, "--knee")
     assert "there is no point 9" in altered(lambda c: c.update(knee=9))
     assert "points.1.norm" in altered(lambda c: c["points"][1].update(norm="large"))
     assert "not numbered" in altered(lambda c: c["points"].pop(0))

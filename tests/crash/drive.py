@@ -4,7 +4,8 @@ Every trial trains a small run (`victims`) in a process of its own and lets a fa
 goes on with the folder, as a person would: it resumes the run, or begins anew where there is nothing to resume. The
 trial is survived if the run then ends exactly as one that nothing happened to, with every number the same bit for bit,
 and nothing lies in the folder that does not belong there. A fault that a process can notice (a full disk, an interrupt)
-must also end it with one line of complaint.
+must also end it with one line of complaint. A small disk is a file system of a few pages, which is full in earnest and
+gets larger before the run goes on; where it may not be mounted, the system's refusal to write is made up.
 
 Processes are forked off one that has imported everything and computed nothing. They compile as the tests do, and keep
 every program in a cache of their own: a trial is a matter of a second or two.
@@ -20,6 +21,7 @@ import random
 import resource
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -39,7 +41,7 @@ os.environ["XLA_FLAGS"] = " ".join(f"--{name}={str(value).lower()}" for name, va
 import jax  # noqa: E402
 import typer  # noqa: E402
 from disk import Disk, Fault, killed, receives, refuses  # noqa: E402
-from victims import VICTIMS, content, finish, left_over, train  # noqa: E402
+from victims import ROUNDS, VICTIMS, content, finish, left_over, train  # noqa: E402
 
 from majorant.cli._failures import at_work_in, told  # noqa: E402
 from majorant.cli.train import left_in  # noqa: E402
@@ -53,7 +55,8 @@ WEIGHTS = {
     "killed within a write": 10,
     "killed at a random moment": 14,
     "killed again while resuming": 8,
-    "full disk": 6,
+    "full disk": 3,
+    "small disk": 3,
     "limited file size": 4,
     "read-only folder": 4,
     "interrupted (SIGINT)": 5,
@@ -109,7 +112,7 @@ def waited(pid: int, until: float) -> int:
 
 def trained(name: str, folder: Path, *, at: int | None = None, fault: Fault | None = None, again: bool = False) -> None:
     """A command's work in a folder, with a fault at one of its operations."""
-    with at_work_in(folder, lambda: left_in(folder)), Disk(folder, at, fault):
+    with at_work_in(folder, lambda: left_in(folder, ROUNDS)), Disk(folder, at, fault):
         (finish if again else train)(name, folder)
 
 
@@ -162,7 +165,14 @@ def trial(kind: str, name: str, whole: Whole, folder: Path, draw: random.Random)
     elif kind == "killed again while resuming":
         run(at, killed("before"))
         end, codes = run(draw.randrange(30), killed("after"), again=True), (*dead, 0)
-    elif kind == "full disk":
+    elif kind == "small disk" and mounted(folder.parent, draw.randint(1, 7)):
+        try:
+            end, codes = in_process(lambda: trained(name, folder)), polite
+            called("mount", "-o", "remount,size=64m", folder.parent)
+            return wrong_with(name, whole, folder, end, codes)
+        finally:
+            called("umount", "-l", folder.parent)
+    elif kind in ("full disk", "small disk"):
         end, codes = run(draw.choice(files), refuses(errno.ENOSPC, "write")), polite
     elif kind == "limited file size":
         most = draw.choice([0, 20, 700, 1500])
@@ -184,6 +194,16 @@ def trial(kind: str, name: str, whole: Whole, folder: Path, draw: random.Random)
     else:
         end, codes = in_process(lambda: with_jumping_clock(name, folder)), (0,)
     return wrong_with(name, whole, folder, end, codes)
+
+
+def mounted(place: Path, pages: int) -> bool:
+    """Whether a file system of a few pages of 4 KiB is now at a place: not everybody may mount one."""
+    return called("mount", "-t", "tmpfs", "-o", f"size={4 * pages}k", "crash", place)
+
+
+def called(*words: Any) -> bool:
+    """Whether a command of the system did what it should."""
+    return shutil.which(words[0]) is not None and subprocess.run(words, capture_output=True).returncode == 0
 
 
 def two_at_once(name: str, folder: Path, at: int) -> End:

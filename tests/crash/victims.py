@@ -15,6 +15,7 @@ import zoo
 from majorant.app import execute
 from majorant.app.build import Problem
 from majorant.app.config import RunConfig, make_config
+from majorant.app.signed import read_signed
 from majorant.engines.options import Resources
 
 ROUNDS, EVERY = 6, 2  # three evaluations, each with a checkpoint
@@ -75,10 +76,10 @@ def content(folder: Path) -> dict[str, Any]:
     """All that a finished run says that does not depend on time."""
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     timeless = [{k: v for k, v in line.items() if k != "seconds"} for line in lines]
-    summary = json.loads((folder / "summary.json").read_text())
+    summary = read_signed(folder / "summary.json")
     arrays = {part: (folder / part / "arrays.safetensors").read_bytes() for part in ("checkpoint", "model")}
     table = (folder / "clients.csv").read_text()
-    return arrays | {"lines": timeless, "summary": summary | {"seconds": None}, "table": table}
+    return arrays | {"lines": timeless, "summary": summary | {"seconds": None, "sha256": None}, "table": table}
 
 
 def left_over(folder: Path) -> set[str]:

@@ -51,8 +51,9 @@ def test_unseen_fraction():
     assert draw_unseen(3, 0.01).sum() == 1
     assert draw_unseen(3, 0.0).sum() == 0
     assert example().with_unseen(0.25).unseen.sum() == 1
-    with pytest.raises(ValueError, match=r"must be in \[0, 1\), got 1"):
-        example().with_unseen(1.0)
+    for wrong in (1.0, -0.1, float("nan"), "a", None, [0.2], 1j, True):
+        with pytest.raises(ValueError, match=r"must be a number in \[0, 1\), got"):
+            example().with_unseen(wrong)
     with pytest.raises(ValueError, match="every client is marked unseen"):
         example(clients=1).with_unseen(0.5)
 

@@ -46,7 +46,7 @@ class Ended(NamedTuple):
 
     code: int | None
     output: str
-    wrong: str = ""  # in a word: traceback, exit code, hang, memory, left behind, changed, inconsistent
+    wrong: str = ""  # in a word: traceback, exit code, hang, memory, left behind, changed, inconsistent, accepted
     detail: str = ""
 
 

@@ -14,6 +14,7 @@ from fuzz_cases import Case, run_case
 
 import majorant.cli.train
 from commands import write_visits
+from majorant.app import signed
 
 SHORT = {
     "commands": 100,
@@ -74,6 +75,14 @@ def test_what_is_wrong_is_noticed(monkeypatch, does, wrong):
     ended = run_case(Case(["run", "fedavg", "--dry-run"], {"t.csv": b"a,b\n"}), {})
     assert ended.wrong == wrong, ended
     assert run_case(Case(["run", "fedavg", "--rounds", "x"], {}), {}).wrong == ""
+
+
+def test_altered_numbers_that_are_taken_are_noticed(bases, monkeypatch):
+    whole = (bases["run"] / "clients.csv").read_bytes()
+    case = Case(["runs", "."], {"run/clients.csv": whole.replace(b"0.", b"1.")}, "run")
+    assert campaign.altered_folder(case, bases).wrong == ""
+    monkeypatch.setattr(signed, "verified", lambda content, path: content | {"sha256": {}})
+    assert campaign.altered_folder(case, bases).wrong == "accepted"
 
 
 def test_settings_that_mean_something_else_when_read_back_are_noticed(monkeypatch):

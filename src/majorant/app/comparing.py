@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from majorant.app.config import RunConfig
-from majorant.app.files import atomic_write_text, strict_json
+from majorant.app.signed import write_signed
 
 if TYPE_CHECKING:
     from majorant.engines.run import Run
@@ -54,6 +54,5 @@ def write_verdict(
     record = judge(runs, groups)
     for name, about in record["methods"].items():
         about["folder"] = folders[name]
-    text = strict_json(record, indent=2)
-    atomic_write_text(folder / "summary.json", text + "\n")
+    write_signed(folder / "summary.json", record)
     return record

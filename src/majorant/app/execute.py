@@ -20,6 +20,7 @@ from majorant.app.folders import check_folder, working_in
 from majorant.app.logs import append_jsonl
 from majorant.app.optimum import find_optimum
 from majorant.app.saved_model import model_meta
+from majorant.app.signed import write_signed
 from majorant.app.trackers import check_trackers, tracking
 from majorant.app.trees import save_tree, tree_exists
 from majorant.app.tuning import chosen_hyper
@@ -100,6 +101,7 @@ def train(
 
     if not go_on:  # also a run that was stopped before its first checkpoint: it begins anew
         atomic_write_text(folder / "config.toml", to_toml(config))
+        (folder / "summary.json").unlink(missing_ok=True)
         log.unlink(missing_ok=True)
     run = simulate(
         problem.algorithm,
@@ -131,4 +133,4 @@ def write_results(run: Run, config: RunConfig, problem: Problem, folder: Path) -
     atomic_write_text(folder / "clients.csv", csv_text([list(columns), *map(list, rows)]))
     deployment = run.deployment
     save_tree(folder / "model", deployment.server, model_meta(config, problem.data, problem.encoding, deployment.seed))
-    atomic_write_text(folder / "summary.json", strict_json(dict(run.summary()), indent=2) + "\n")
+    write_signed(folder / "summary.json", run.summary(), ("metrics.jsonl", "clients.csv"))

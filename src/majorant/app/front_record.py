@@ -17,10 +17,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from majorant.app.files import DamagedFile, atomic_write_text, read_json, strict_json
+from majorant.app.files import DamagedFile, read_json
 from majorant.app.folders import claimed
 from majorant.app.names import nearest
 from majorant.app.records import Count, Number, Record, Share, Whole, checked
+from majorant.app.signed import verified, write_signed
 from majorant.app.trees import load_tree, save_tree
 
 FORMAT = 2
@@ -154,7 +155,7 @@ def write_front(folder: Path, record: FrontRecord) -> None:
     values = record.model_dump(by_alias=True)
     for place, point in enumerate(values["points"]):
         point["model"] = model_folder(Path(), place).as_posix()
-    atomic_write_text(folder / "front.json", strict_json(values, indent=2) + "\n")
+    write_signed(folder / "front.json", values)
 
 
 def read_front(folder: Path) -> FrontRecord:
@@ -174,7 +175,7 @@ def read_front(folder: Path) -> FrontRecord:
             f"{path} has format {content['format']!r}; this version of Majorant reads format {FORMAT}"
             + (again if content["format"] == 1 else "")
         )
-    return checked(FrontRecord, content, path)
+    return checked(FrontRecord, verified(content, path), path)
 
 
 def choose_point(

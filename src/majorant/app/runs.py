@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from majorant.app.config import read_settings
-from majorant.app.files import read_json
 from majorant.app.folders import in_use, what_is
 from majorant.app.records import Summary, checked
+from majorant.app.signed import ChangedFile, read_signed
 
 
 class PastRun(NamedTuple):
@@ -19,7 +19,7 @@ class PastRun(NamedTuple):
 
     folder: str
     when: str  # in local time
-    state: str  # finished, running or unfinished
+    state: str  # finished, running, unfinished, or changed since it ended
     method: str
     data: str
     rounds: int | None = None
@@ -54,18 +54,27 @@ def run_places(folder: Path) -> Iterator[Path]:
 
 
 def describe(folder: Path) -> PastRun:
-    """A run folder in a few words."""
+    """A run folder in a few words; of one with changed files only its settings are told."""
     ended = next((folder / n for n in ("summary.json", "front.json") if (folder / n).is_file()), None)
     changed = (ended or folder / "config.toml").stat().st_mtime
     when = datetime.datetime.fromtimestamp(changed).isoformat(" ", "seconds")
     if ended is None:
-        settings = read_settings(folder / "config.toml")
-        method = str(settings.get("algorithm", "pareto"))
-        state = "running" if in_use(folder) else "unfinished"
-        return PastRun(str(folder), when, state, method, str(settings.get("data", "")))
-    if ended.name == "front.json":
-        return describe_front(folder, when)
-    s = checked(Summary, read_json(ended), ended)
+        return without_numbers(folder, when, "running" if in_use(folder) else "unfinished")
+    try:
+        return (describe_front if ended.name == "front.json" else describe_run)(folder, when)
+    except ChangedFile:
+        return without_numbers(folder, when, "changed")
+
+
+def without_numbers(folder: Path, when: str, state: str) -> PastRun:
+    """A run or a front by its settings alone."""
+    settings = read_settings(folder / "config.toml")
+    return PastRun(str(folder), when, state, str(settings.get("algorithm", "pareto")), str(settings.get("data", "")))
+
+
+def describe_run(folder: Path, when: str) -> PastRun:
+    """A finished run in a few words."""
+    s = checked(Summary, read_signed(folder / "summary.json"), folder / "summary.json")
     metric = s.metric or "accuracy"
     scores = getattr(s, f"test_{metric}", None) or {}
     sent = [s.communication[key] for key in ("bytes_up", "bytes_down") if key in s.communication]

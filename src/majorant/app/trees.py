@@ -9,8 +9,6 @@ read, and everything is checked before it is used.
 from __future__ import annotations
 
 import errno
-import hashlib
-import json
 import os
 import shutil
 from pathlib import Path
@@ -34,6 +32,7 @@ from majorant.app.files import (
     sync_folder,
     write_synced,
 )
+from majorant.app.signed import digest, signed, verified
 
 ARRAYS, MANIFEST = "arrays.safetensors", "manifest.json"
 Type = Literal["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bfloat16", "float16",
@@ -71,9 +70,8 @@ def save_tree(folder: str | Path, tree: Any, meta: dict[str, Any], *, private: b
     arrays = {path: _array(path, leaf) for path, leaf in _leaves(tree)}
     data = safetensors.numpy.save({path: array for path, array in arrays.items() if array is not None})
     leaves = {path: None if a is None else [a.dtype.name, list(a.shape)] for path, a in arrays.items()}
-    content = {"format": 1, "meta": meta, "leaves": leaves, "bytes": len(data), "sha256": _digest(data)}
-    content = json.loads(strict_json(content))
-    manifest = strict_json(content | {"check": _digest(_canonical(content))}, indent=1) + "\n"
+    content = {"format": 1, "meta": meta, "leaves": leaves, "bytes": len(data), "sha256": digest(data)}
+    manifest = strict_json(signed(content), indent=1) + "\n"
 
     new, away = siblings(folder)
     if folder.is_symlink():
@@ -195,14 +193,6 @@ def _kind(leaf: Any) -> str:
     return f"{leaf.dtype} of shape {tuple(leaf.shape)}"
 
 
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
-def _canonical(content: dict[str, Any]) -> bytes:
-    return json.dumps(content, sort_keys=True).encode()
-
-
 def _read_manifest(path: Path) -> Manifest:
     content = read_json(path)
     form = content.get("format") if isinstance(content, dict) else None
@@ -212,8 +202,7 @@ def _read_manifest(path: Path) -> Manifest:
         manifest = Manifest.model_validate(content)
     except ValidationError:
         raise DamagedFile(f"{path} was not written by Majorant, or was altered") from None
-    if content.pop("check") != _digest(_canonical(content)):
-        raise DamagedFile(f"{path} was altered: its checksum does not match")
+    verified(content, path)
     return manifest
 
 
@@ -221,7 +210,7 @@ def _read_arrays(path: Path, manifest: Manifest) -> dict[str, np.ndarray | None]
     data = read_bytes(path)
     if len(data) != manifest.bytes:
         raise DamagedFile(f"{path} is cut short or altered: {len(data)} bytes, expected {manifest.bytes}")
-    if _digest(data) != manifest.sha256:
+    if digest(data) != manifest.sha256:
         raise DamagedFile(f"{path} was altered: its checksum does not match")
     try:
         found = {name: entry["data"] for name, entry in safetensors.deserialize(data)}

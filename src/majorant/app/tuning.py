@@ -10,8 +10,8 @@ from pydantic import Field
 
 from majorant.app.build import Problem, parse_grid, splits_of
 from majorant.app.config import RunConfig
-from majorant.app.files import atomic_write_text, read_json, strict_json
 from majorant.app.records import Record, Whole, checked
+from majorant.app.signed import read_signed, write_signed
 
 if TYPE_CHECKING:
     from majorant.engines.tuning import Tuning
@@ -77,7 +77,7 @@ def chosen_hyper(
     """What ``tuning.json`` says, or what tuning finds: it writes the file."""
     place = folder / "tuning.json"
     if place.is_file():  # a run that is resumed
-        return dict(checked(TuningRecord, read_json(place), place).best)
+        return dict(checked(TuningRecord, read_signed(place), place).best)
     splits = splits_of(config, problem.data)
     if not isinstance(splits, list):
         found = tune_config(config, problem, report)
@@ -92,14 +92,14 @@ def chosen_hyper(
     record["trials"] = [
         trial | {"split": i} for i, one in enumerate(each) for trial in tuning_record(one, config)["trials"]
     ]
-    atomic_write_text(place, strict_json(record, indent=2) + "\n")
+    write_signed(place, record)
     return dict(record["best"])
 
 
 def write_tuning(place: Path, found: Tuning, config: RunConfig) -> dict[str, Any]:
     """Writes ``tuning.json``."""
     record = tuning_record(found, config)
-    atomic_write_text(place, strict_json(record, indent=2) + "\n")
+    write_signed(place, record)
     return record
 
 

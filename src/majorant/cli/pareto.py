@@ -49,9 +49,9 @@ def sweep(
         from majorant.app.config import to_toml
 
         return print(to_toml(front))
-    from majorant.app.files import read_json
     from majorant.app.folders import check_folder, new_folder, point_last_at
     from majorant.app.front import build_front, front_in_folder
+    from majorant.app.signed import read_signed
 
     if out is not None:
         check_folder(out)
@@ -62,7 +62,7 @@ def sweep(
     point_last_at(folder)
     report = write_page(folder, figures)
     if as_json:
-        return print_json(read_json(folder / "front.json"))
+        return print_json(read_signed(folder / "front.json"))
     say(problem.data.describe())
     show_front(record)
     tell_where(folder, report)
@@ -109,12 +109,12 @@ def pick(
 @pareto.command()
 def show(folder: Folder, as_json: Json = False) -> None:
     """Print the table of a front again."""
-    from majorant.app.files import read_json
     from majorant.app.front_record import read_front
+    from majorant.app.signed import read_signed
 
     record = read_front(folder)
     if as_json:
-        return print_json(read_json(folder / "front.json"))
+        return print_json(read_signed(folder / "front.json"))
     show_front(record)
 
 

@@ -57,8 +57,8 @@ def run(
     if dry_run:
         return print(to_toml(wanted))
     from majorant.app.execute import run_in_folder
-    from majorant.app.files import read_json
     from majorant.app.folders import check_folder, new_folder, point_last_at
+    from majorant.app.signed import read_signed
     from majorant.app.trackers import check_trackers
 
     check_figures(figures)
@@ -82,7 +82,7 @@ def run(
     point_last_at(folder)
     report = write_pages([folder], folder, figures)
     if as_json:
-        return print_json(read_json(folder / "summary.json"))
+        return print_json(read_signed(folder / "summary.json"))
     say(str(result.summary()))
     tell_tuned({wanted.algorithm: result.summary()})
     tell_where(folder, report)
@@ -158,8 +158,8 @@ def compare(
     if dry_run:
         return print("\n".join(map(to_toml, wanted)))
     from majorant.app.execute import run_in_folder
-    from majorant.app.files import read_json
     from majorant.app.folders import check_folder, new_folder, point_last_at, slug, working_in
+    from majorant.app.signed import read_signed
     from majorant.app.trackers import check_trackers
     from majorant.engines.simulator import Diverged
 
@@ -201,7 +201,7 @@ def compare(
     point_last_at(folder)
     finished = [name for name, result in runs.items() if result is not None]
     report = write_pages([folder / folders[name] for name in finished], folder, figures, labels=finished)
-    summaries = {name: read_json(folder / folders[name] / "summary.json") for name in finished}
+    summaries = {name: read_signed(folder / folders[name] / "summary.json") for name in finished}
     if as_json:
         print_json(summaries | (record or {}))
     else:

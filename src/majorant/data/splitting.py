@@ -6,6 +6,7 @@ Samples are split at random, in the order of time, in whole groups (the visits o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -85,8 +86,8 @@ def draw_unseen(clients: int, fraction: float, seed: int = 0) -> np.ndarray:
     >>> int(draw_unseen(10, 0.2).sum()), int(draw_unseen(2, 0.1).sum())
     (2, 1)
     """
-    if not 0 <= fraction < 1:
-        raise ValueError(f"the fraction of unseen clients must be in [0, 1), got {fraction}")
+    if not isinstance(fraction, Real) or not 0 <= fraction < 1:
+        raise ValueError(f"the fraction of unseen clients must be a number in [0, 1), got {fraction!r}")
     count = max(round(fraction * clients), fraction > 0)
     unseen = np.zeros(clients, bool)
     unseen[np.random.default_rng(check_seed(seed)).permutation(clients)[:count]] = True

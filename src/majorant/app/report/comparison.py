@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from majorant.app.files import read_json
 from majorant.app.folders import slug
 from majorant.app.records import Record, checked
+from majorant.app.signed import read_signed
 
 Interval = Annotated[tuple[float, float], Field(strict=False)]
 Judgement = Literal["gains", "loses", "unclear", "diverged"]
@@ -96,7 +96,7 @@ class Comparison(Record):
 def load_comparison(folder: Path) -> Comparison | None:
     """The verdict of a comparison's folder; None where the folder holds none."""
     path = folder / "summary.json"
-    content: Any = read_json(path) if path.is_file() else None
+    content: Any = read_signed(path) if path.is_file() else None
     if not isinstance(content, dict) or "verdict" not in content:
         return None
     return checked(Comparison, content, path)

@@ -12,11 +12,12 @@ import numpy as np
 
 from majorant.app._text import uncell
 from majorant.app.config import read_settings
-from majorant.app.files import DamagedFile, read_json
+from majorant.app.files import DamagedFile
 from majorant.app.logs import read_jsonl
 from majorant.app.records import Line, Summary, checked
 from majorant.app.report.components import Components, read_model
 from majorant.app.report.words import metric
+from majorant.app.signed import read_signed
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,7 @@ def load_run(folder: str | Path, label: str | None = None) -> RunRecord:
         started = (folder / "metrics.jsonl").exists() or (folder / "config.toml").exists()
         reason = "the run has not finished" if started else "this is not a run folder"
         raise ValueError(f"{folder} has no summary.json: {reason}")
-    summary = read_json(folder / "summary.json")
+    summary = read_signed(folder / "summary.json")
     checked(Summary, summary, folder / "summary.json")
     config = read_settings(folder / "config.toml") if (folder / "config.toml").exists() else {}
     history = read_jsonl(folder / "metrics.jsonl")
