@@ -60,7 +60,7 @@ def find_form(path: Path) -> Form:
             start = file.read(SAMPLE)
     except (OSError, EOFError, zlib.error) as error:
         raise TableError(str(path), [Problem(f"it cannot be read ({error})", "write it again")]) from None
-    encoding = guess_encoding(start)
+    encoding = guess_encoding(start, len(start) < SAMPLE)
     text = codecs.getincrementaldecoder(encoding)(errors="replace").decode(start)
     if not text.strip():
         raise TableError(str(path), [Problem("it is empty", "it needs a line of column names and a line per sample")])
@@ -73,17 +73,19 @@ def find_form(path: Path) -> Form:
     return Form(separator, encoding, tuple(name.strip() for name in header), blank)
 
 
-def guess_encoding(start: bytes) -> str:
-    """The encoding of a text that begins so.
+def guess_encoding(start: bytes, whole: bool = False) -> str:
+    """The encoding of a text that begins so, or is so as a ``whole``: then no character is cut off at its end.
 
     >>> guess_encoding("né,1".encode("utf-8")), guess_encoding("né,1".encode("latin-1"))
+    ('utf-8-sig', 'cp1252')
+    >>> guess_encoding(b"1,\\xc4"), guess_encoding(b"1,\\xc4", whole=True)
     ('utf-8-sig', 'cp1252')
     """
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
     for encoding in ("utf-8-sig", "cp1252"):
         try:
-            codecs.getincrementaldecoder(encoding)().decode(start)  # a character that is cut off at the end is fine
+            codecs.getincrementaldecoder(encoding)().decode(start, final=whole)
             return encoding
         except UnicodeDecodeError:
             continue
@@ -157,8 +159,8 @@ def parse(path: Path, form: Form, skipped: list[Any] | None = None) -> Any:
 def row_problems(path: Path, form: Form) -> list[Problem]:
     """The rows that have too many or too few cells."""
     skipped: list[Any] = []
-    try:
-        parse(path, form, skipped)
+    try:  # every byte is a character in Latin-1, also where cells are counted only
+        parse(path, form if form.encoding == "utf-16" else form._replace(encoding="latin-1"), skipped)
     except Exception as error:  # it cannot be read for yet another reason: that is the one to tell
         return [unreadable(error)]
     if not skipped:
