@@ -114,4 +114,5 @@ def runs_in(folder: Path) -> list[tuple[Path, str | None]]:
             return known
     elif (folder / "summary.json").exists() or not folder.is_dir():
         return [(folder, None)]
-    return [(path.parent, None) for path in sorted(folder.glob("*/summary.json"))] or [(folder, None)]
+    inside = (path.parent for path in sorted(folder.glob("*/summary.json")) if not path.parent.is_symlink())
+    return [(run, None) for run in inside] or [(folder, None)]
