@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,7 +20,9 @@ TITLES = {
     "mae": "MAE",
     "r2": "R²",
     "objective": "objective",
+    "loss": "loss",
 }
+ERRORS = ("rmse", "mae", "objective", "loss")
 NAMED = 8  # clients that a sentence names, at most
 
 
@@ -34,11 +37,11 @@ def shown(value: float | None, metric: str, *, unit: bool = True) -> str:
     >>> shown(0.8333, "accuracy"), shown(0.91, "auc"), shown(2.93123, "rmse"), shown(None, "auc")
     ('83.3 %', '0.910', '2.931', '–')
     """
-    if value is None or value != value:
+    if value is None or not math.isfinite(value):
         return "–"
     if metric in IN_PER_CENT:
         return f"{100 * value:.1f}" + " %" * unit
-    return f"{value:.4g}" if metric in ("rmse", "mae", "objective") else f"{value:.3f}"
+    return f"{value:.4g}" if metric in ERRORS else f"{value:.3f}"
 
 
 def difference(value: float, metric: str) -> str:
@@ -56,7 +59,7 @@ def brief(value: float, metric: str) -> str:
     >>> brief(0.029270, "rmse")
     '0.0293'
     """
-    return f"{value:.3g}" if metric in ("rmse", "mae") else shown(value, metric, unit=False)
+    return f"{value:.3g}" if metric in ERRORS and math.isfinite(value) else shown(value, metric, unit=False)
 
 
 def between(interval: Sequence[float], metric: str) -> str:
