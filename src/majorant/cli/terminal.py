@@ -154,13 +154,16 @@ def objective_table(summaries: dict[str, dict[str, Any]]) -> Table | None:
     return table
 
 
-def tell_tuned(summaries: dict[str, dict[str, Any]]) -> None:
-    """What tuning chose for each method, where there was any."""
+def tell_tuned(summaries: dict[str, dict[str, Any]], folders: dict[str, Path]) -> None:
+    """What tuning chose for each method, where there was any, and on what."""
+    from majorant.app.files import read_json
+    from majorant.app.tuning import chosen_on
+
     for label, summary in summaries.items():
         values: dict[str, float] = next(iter(summary.get("hyper") or []), {})
         if values:
             chosen = ", ".join(f"{name}={value:g}" for name, value in values.items())
-            say(f"{label}: {chosen}, chosen on validation samples")
+            say(f"{label}: {chosen}, chosen on {chosen_on(read_json(folders[label] / 'tuning.json'))}")
 
 
 def tuning_table(record: dict[str, Any]) -> Table:
