@@ -13,7 +13,7 @@ from wandb.proto import wandb_internal_pb2
 from commands import invoke
 from majorant.app.trackers import numbers_of
 
-TINY = ["--data", "synthetic:clients=3,dimension=2", "--rounds", "4", "--evaluate-every", "2"]
+TINY = ["--data", "synthetic:clients=3,dimension=2", "--rounds", "4", "--evaluate-every", "2", "--lr", "0.1"]
 pytestmark = pytest.mark.filterwarnings("default")  # the trackers' own
 
 

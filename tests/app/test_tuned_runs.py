@@ -28,7 +28,8 @@ def test_a_tuned_run_uses_what_was_chosen(tmp_path):
     plain = json.loads(invoke("run", "fedprox:lr=0.3", *DATA, "--seeds", "2", "--json", "--out", tmp_path / "plain"))
     assert tuned["test_accuracy"] == pytest.approx(plain["test_accuracy"])
     table = invoke("tune", "fedprox", *flags, "--out", tmp_path / "alone")
-    assert "best on validation samples: lr=0.3" in table
+    assert "best on 5 folds of the training and validation samples: lr=0.3" in table  # 114 validate: few
+    assert found["folds"] == 5
     assert json.loads((tmp_path / "alone" / "tuning.json").read_text()) == found
 
 

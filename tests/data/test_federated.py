@@ -91,3 +91,21 @@ def test_thin_clients_are_counted():
         UserWarning, match="of 4 clients, 2 have fewer than 5 training samples and 4 have a single class"
     ):
         warn_thin_clients(data)
+
+
+def test_folds_validate_on_every_sample_and_train_on_the_others():
+    """Of equal sizes in all folds, also for clients of few samples; test parts are left alone."""
+    owner = np.repeat(np.arange(4), [3, 9, 14, 25])
+    data = FederatedData.from_arrays(np.eye(51), np.arange(51) % 2, clients=owner, seed=1)
+    folds = data.folds(5, seed=3)
+    ours = [set(part.rows) for part in (data.train, data.validation)]
+    for fold in folds:
+        assert fold.test is data.test
+        assert not set(fold.train.rows) & set(fold.validation.rows)
+        assert set(fold.train.rows) | set(fold.validation.rows) == ours[0] | ours[1]
+        np.testing.assert_array_equal(fold.validation.sizes, [1, 2, 3, 4])  # of 2, 7, 11 and 20
+        np.testing.assert_array_equal(owner[fold.train.rows], np.repeat(np.arange(4), fold.train.sizes))
+        np.testing.assert_array_equal(np.argmax(fold.train.x, axis=1), fold.train.rows)
+    assert set.union(*(set(fold.validation.rows) for fold in folds)) == ours[0] | ours[1]
+    single = FederatedData.from_arrays(np.eye(2), np.arange(2), clients=np.arange(2), split=(1, 0, 0))
+    assert single.folds(5)[0].train.sizes.tolist() == [1, 1]

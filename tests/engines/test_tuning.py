@@ -9,7 +9,7 @@ import pytest
 import majorant as mj
 import zoo
 from majorant.engines.simulator import Diverged
-from majorant.engines.tuning import Trial, rank, stages_of
+from majorant.engines.tuning import Trial, folds_for, rank, stages_of
 
 GRID = {"lr": [0.01, 0.3, 30.0], "mu": [0.1, 2.0]}
 ROUNDS = 6
@@ -46,7 +46,10 @@ def loop(data, algorithm):
 
 def mean_of(run):
     """The validation accuracy and loss of a run, means over seeds."""
-    lines = [history[-1] for history in run.histories]
+    return mean_of_lines([history[-1] for history in run.histories])
+
+
+def mean_of_lines(lines):
     return np.mean([[line["validation_accuracy"]["mean"], line["validation_loss"]] for line in lines], axis=0)
 
 
@@ -77,6 +80,40 @@ def test_test_samples_play_no_part(data, algorithm, found):
     turned = replace(data, test=data.test._replace(y=1 - data.test.y, x=-data.test.x))
     again = mj.tune(algorithm, turned, rounds=ROUNDS, grid=GRID, seeds=2)
     assert again == found
+
+
+def small():
+    """Clients of 4 to 12 samples for training and validation: too few for validation parts to choose by."""
+    rng = np.random.default_rng(0)
+    owner = np.repeat(np.arange(5), [5, 7, 9, 12, 15])
+    x = rng.normal(size=(len(owner), 3))
+    return mj.data.FederatedData.from_arrays(x, (x[:, 0] > 0).astype(int), clients=owner, seed=0)
+
+
+def test_small_clients_choose_by_folds():
+    """As a loop over folds would: a run for each on the same clients without test samples, means by hand."""
+    data = small()
+    algorithm = mj.fedavg(mj.models.linear(data), local=mj.local_sgd(0.1, epochs=1, batch_size=4))
+    grid = {"lr": [1e-3, 0.1, 1.0]}
+    found = mj.tune(algorithm, data, rounds=3, grid=grid, seed=2, seeds=2)
+    assert found.folds == 5
+    last = mj.Evaluation(every=3)
+    folds = [replace(fold, test=data.train) for fold in data.folds(5, seed=2)]  # test samples play no part
+    one_by_one = [mj.simulate(algorithm, fold, rounds=3, seed=2, seeds=2, grid=grid, evaluation=last) for fold in folds]
+    each = [pair for run in one_by_one for pair in zip(run.settings, run.histories, strict=True)]
+    lines = lambda lr: [history[-1] for setting, history in each if setting["hyper"]["lr"] == lr]
+    by_hand = {lr: mean_of_lines(lines(lr)) for lr in grid["lr"]}
+    for trial in found.trials:
+        np.testing.assert_allclose([trial.score, trial.loss], by_hand[trial.hyper["lr"]], rtol=1e-5)
+    assert found.best["lr"] == min(by_hand, key=lambda lr: (-by_hand[lr][0], by_hand[lr][1]))
+    turned = replace(data, test=data.test._replace(y=1 - data.test.y, x=-data.test.x))
+    assert mj.tune(algorithm, turned, rounds=3, grid=grid, seed=2, seeds=2) == found
+
+
+def test_folds_only_where_validation_samples_are_few(data):
+    assert folds_for(data) == 0  # 289 of them
+    assert folds_for(replace(data, unseen=np.arange(6) == 0)) == 5  # 89 without the largest client
+    assert folds_for(small()) == 5
 
 
 def test_stages_and_ranks():

@@ -77,8 +77,10 @@ def check_names(config: RunConfig) -> None:
         raise ValueError("scaling is about peers: give --topology as well")
     local_solver(config.local)
     parse_grid(config.grid)
-    if (config.grid or config.halving) and not config.tune:
-        raise ValueError(f"{'grid' if config.grid else 'halving'} goes with --tune: give both")
+    given = {"grid": config.grid, "halving": config.halving, "folds": config.folds is not None}
+    alone = next((name for name, value in given.items() if value and not config.tune), None)
+    if alone is not None:
+        raise ValueError(f"{alone} goes with --tune: give both")
     if config.is_table:
         config.check_roles(labelled=not catalogue.needs_no_labels(config.algorithm))
     else:
@@ -169,10 +171,14 @@ def load_data(config: RunConfig) -> tuple[FederatedData, Encoding | None]:
 
 def splits_of(config: RunConfig, data: FederatedData) -> FederatedData | list[FederatedData]:
     """What the seeds of a run train on: of a table that is split at random, each on another split."""
-    told = (config.time_column, config.together_column, config.split_column)
-    if config.seeds == 1 or not config.is_table or config.objective is not None or any(told):
+    if config.seeds == 1 or not config.is_table or config.objective is not None or split_is_told(config):
         return data
     return [data, *(data.redrawn(config.split_seed + seed) for seed in range(1, config.seeds))]
+
+
+def split_is_told(config: RunConfig) -> bool:
+    """Whether columns of a table say which rows are for training, validation and test, and not chance."""
+    return any((config.time_column, config.together_column, config.split_column))
 
 
 def in_precision(data: FederatedData, precision: str) -> FederatedData:

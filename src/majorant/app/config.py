@@ -88,6 +88,9 @@ class RunConfig(TableSettings):
     halving: Annotated[bool, Flag("Training")] = Field(
         False, description="tune by successive halving: a third of the values is trained on, and so on"
     )
+    folds: Annotated[int | None, Flag("Training", default="where validation parts are small")] = Field(
+        None, ge=0, description="tune by so many folds of training and validation samples; 0: by validation parts"
+    )
     seed: Annotated[int, Flag("Training")] = Field(0, ge=0, lt=1 << 32, description="first seed of the training")
     seeds: Annotated[Count, Flag("Training")] = Field(
         1, description="number of seeds, side by side in one program; of a table each has another split"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from majorant.app.build import Problem, parse_grid, splits_of
+from majorant.app.build import Problem, parse_grid, split_is_told, splits_of
 from majorant.app.config import RunConfig
 from majorant.app.records import Record, Whole, checked
 from majorant.app.signed import read_signed, write_signed
@@ -31,6 +31,7 @@ class TuningRecord(Record):
     metric: str
     best: Annotated[dict[str, float | list[float]], Field(min_length=1)]  # a list: for each seed, with its own split
     halving: bool
+    folds: Whole = 0  # by which the choice was made, or 0 for the validation parts
     seeds: Whole
     trials: list[dict[str, float | None]]
 
@@ -53,7 +54,11 @@ def grid_of(config: RunConfig, problem: Problem) -> dict[str, list[float]]:
 
 
 def tune_config(config: RunConfig, problem: Problem, report: Callable[[int, int, int], None] | None = None) -> Tuning:
-    """Chooses hyperparameters on the validation samples, with the rounds, seeds and exchange of the run."""
+    """Chooses hyperparameters on the validation samples, with the rounds, seeds and exchange of the run.
+
+    Where columns of a table say what is for validation, folds of it would be another problem: there are none unless
+    they are asked for.
+    """
     from majorant.engines.options import Resources
     from majorant.engines.tuning import tune
 
@@ -65,6 +70,7 @@ def tune_config(config: RunConfig, problem: Problem, report: Callable[[int, int,
         seed=config.seed,
         seeds=config.seeds,
         halving=config.halving,
+        folds=0 if config.folds is None and split_is_told(config) else config.folds,
         resources=Resources(clients=config.clients, memory_budget=config.memory_budget),
         report=report,
         **problem.exchange,
@@ -112,6 +118,17 @@ def tuning_record(found: Tuning, config: RunConfig) -> dict[str, Any]:
         "metric": found.metric,
         "best": found.best,
         "halving": config.halving,
+        "folds": found.folds,
         "seeds": config.seeds,
         "trials": trials,
     }
+
+
+def chosen_on(record: dict[str, Any]) -> str:
+    """In words, what ``tuning.json`` says that the choice was made on.
+
+    >>> chosen_on({"folds": 5})
+    '5 folds of the training and validation samples'
+    """
+    folds = record.get("folds")
+    return f"{folds} folds of the training and validation samples" if folds else "validation samples"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,7 +20,9 @@ TITLES = {
     "mae": "MAE",
     "r2": "R²",
     "objective": "objective",
+    "loss": "loss",
 }
+ERRORS = ("rmse", "mae", "objective", "loss")
 NAMED = 8  # clients that a sentence names, at most
 
 
@@ -31,14 +34,24 @@ def title(metric: str) -> str:
 def shown(value: float | None, metric: str, *, unit: bool = True) -> str:
     """A score for people: shares in per cent with one decimal, AUCs and the like with three, errors in four digits.
 
-    >>> shown(0.8333, "accuracy"), shown(0.91, "auc"), shown(2.93123, "rmse"), shown(None, "auc")
-    ('83.3 %', '0.910', '2.931', '–')
+    >>> shown(0.8333, "accuracy"), shown(0.91, "auc"), shown(2.93123, "rmse"), shown(31384.2, "mae"), shown(None, "auc")
+    ('83.3 %', '0.910', '2.931', '31380', '–')
     """
-    if value is None or value != value:
+    if value is None or not math.isfinite(value):
         return "–"
     if metric in IN_PER_CENT:
         return f"{100 * value:.1f}" + " %" * unit
-    return f"{value:.4g}" if metric in ("rmse", "mae", "objective") else f"{value:.3f}"
+    return digits(value, 4) if metric in ERRORS else f"{value:.3f}"
+
+
+def digits(value: float, count: int) -> str:
+    """A number in so many digits, without an exponent up to a thousand millions.
+
+    >>> digits(-28013.0, 3), digits(2.5, 3), digits(4.2e12, 3)
+    ('-28000', '2.5', '4.2e+12')
+    """
+    text = f"{value:.{count}g}"
+    return f"{float(text):.0f}" if "e+" in text and abs(value) < 1e9 else text
 
 
 def difference(value: float, metric: str) -> str:
@@ -56,7 +69,7 @@ def brief(value: float, metric: str) -> str:
     >>> brief(0.029270, "rmse")
     '0.0293'
     """
-    return f"{value:.3g}" if metric in ("rmse", "mae") else shown(value, metric, unit=False)
+    return digits(value, 3) if metric in ERRORS and math.isfinite(value) else shown(value, metric, unit=False)
 
 
 def between(interval: Sequence[float], metric: str) -> str:
@@ -111,7 +124,7 @@ def sentences(record: dict[str, Any]) -> list[str]:
         found.append(
             f"{count(len(small), 'client')} of {len(record['clients'])} with fewer than {rows}"
             f" ({some(small)}) {'are' if len(small) > 1 else 'is'} too small to say anything alone;"
-            " the bottom decile is that of the others."
+            f" the {'bottom' if record['higher_is_better'] else 'worst'} decile is that of the others."
         )
     if verdict["best"] is not None and verdict["megabytes"] is not None:
         clients = max(1, len(record["clients"]))

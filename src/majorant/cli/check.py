@@ -89,9 +89,8 @@ def client_rows(report: TableReport) -> list[list[str]]:
     found = []
     for client in report.clients[:MANY]:
         there = {name: count for name, count in client.classes.items() if count}
-        found.append(
-            [client.name, str(client.rows), str(client.train), counts(there), "unseen" if client.unseen else ""]
-        )
+        labels = "{mean:.4g} ± {std:.3g}".format(**client.targets) if client.targets else counts(there)
+        found.append([client.name, str(client.rows), str(client.train), labels, "unseen" if client.unseen else ""])
     return found
 
 

@@ -154,13 +154,16 @@ def objective_table(summaries: dict[str, dict[str, Any]]) -> Table | None:
     return table
 
 
-def tell_tuned(summaries: dict[str, dict[str, Any]]) -> None:
-    """What tuning chose for each method, where there was any."""
+def tell_tuned(summaries: dict[str, dict[str, Any]], folders: dict[str, Path]) -> None:
+    """What tuning chose for each method, where there was any, and on what."""
+    from majorant.app.files import read_json
+    from majorant.app.tuning import chosen_on
+
     for label, summary in summaries.items():
         values: dict[str, float] = next(iter(summary.get("hyper") or []), {})
         if values:
             chosen = ", ".join(f"{name}={value:g}" for name, value in values.items())
-            say(f"{label}: {chosen}, chosen on validation samples")
+            say(f"{label}: {chosen}, chosen on {chosen_on(read_json(folders[label] / 'tuning.json'))}")
 
 
 def tuning_table(record: dict[str, Any]) -> Table:
@@ -181,6 +184,7 @@ def tuning_table(record: dict[str, Any]) -> Table:
 def tell_runs(folder: Path, runs: Sequence[PastRun]) -> None:
     """Past runs, each a row of numbers that fits the screen and its folder below."""
     from majorant.app.report.words import bytes_format
+    from majorant.app.wording import shown
 
     if not runs:
         return say(f"there are no runs in {folder}")
@@ -193,8 +197,8 @@ def tell_runs(folder: Path, runs: Sequence[PastRun]) -> None:
     say(row("when", "method", "data", f"{'rounds':>6}", f"{'mean':>9}", f"{'decile':>9}", f"{'sent':>8}"))
     for each in runs:
         show = lambda value, form: "–" if value is None else form(value)
-        score = (lambda value: f"{100 * value:.1f} %") if each.metric == "accuracy" else (lambda value: f"{value:.4g}")
-        scores = f"{show(each.mean, score):>9}{show(each.bottom_decile, score):>9}"
+        metric = each.metric or "accuracy"
+        scores = f"{shown(each.mean, metric):>9}{shown(each.bottom_decile, metric):>9}"
         middle = scores if each.state == "finished" else f"{each.state:>18}"
         sent = f"{show(each.bytes, bytes_format):>8}"
         say(row(each.when[:16], each.method, each.data, f"{show(each.rounds, str):>6}", middle, sent))
@@ -226,11 +230,13 @@ class Bars:
 
 def note_of(lines: list[dict[str, Any]]) -> str:
     """The current metrics, means over seeds, in words."""
+    from majorant.app.wording import shown
+
     mean = lambda get: sum(get(line) for line in lines) / len(lines)
     if "test_accuracy" in lines[0]:
         note = f"test accuracy {100 * mean(lambda line: line['test_accuracy']['mean']):.1f} %"
     elif "test_rmse" in lines[0]:
-        note = f"test RMSE {mean(lambda line: line['test_rmse']['mean']):.4g}"
+        note = f"test RMSE {shown(mean(lambda line: line['test_rmse']['mean']), 'rmse')}"
     else:
         part = "test" if "test_objective" in lines[0] else "train"
         note = f"{part} objective {mean(lambda line: line[f'{part}_objective']['mean']):.6g}"

@@ -84,7 +84,7 @@ def run(
     if as_json:
         return print_json(read_signed(folder / "summary.json"))
     say(str(result.summary()))
-    tell_tuned({wanted.algorithm: result.summary()})
+    tell_tuned({wanted.algorithm: result.summary()}, {wanted.algorithm: folder})
     tell_where(folder, report)
 
 
@@ -100,7 +100,7 @@ def tune(
     check_table(settings, config)
     from majorant.app.build import build, check_names
     from majorant.app.folders import check_folder, new_folder, working_in
-    from majorant.app.tuning import tune_config, write_tuning
+    from majorant.app.tuning import chosen_on, tune_config, write_tuning
 
     own = {"tune": True} | ({"algorithm": algorithm} if algorithm else {})
     wanted = resolve(settings | own, config, None)
@@ -122,7 +122,7 @@ def tune(
     say(problem.data.describe())
     console.print(tuning_table(record))
     values = ",".join(f"{name}={value:g}" for name, value in found.best.items())
-    say(f"best on validation samples: {values}")
+    say(f"best on {chosen_on(record)}: {values}")
     say(f"what was tried is in {folder / 'tuning.json'}", wrap=False)
 
 
@@ -208,7 +208,7 @@ def compare(
         say(shared.describe())
         tell_network(problems[0])
         console.print(comparison_table(summaries, record))
-        tell_tuned(summaries)
+        tell_tuned(summaries, {name: folder / folders[name] for name in finished})
         if (measured := objective_table(summaries)) is not None:
             console.print(measured)
         for sentence in record["verdict"]["sentences"] if record else []:

@@ -42,8 +42,12 @@ class Ragged(NamedTuple):
     def take(self, clients: np.ndarray) -> Ragged:
         """The samples of some clients, in the given order."""
         rows = concatenated_ranges(self.offsets[:-1][clients], self.sizes[clients])
+        return self.pick(rows, self.sizes[clients])
+
+    def pick(self, rows: np.ndarray, sizes: np.ndarray) -> Ragged:
+        """Some samples, client after client, of each so many."""
         known = None if self.rows is None else self.rows[rows]
-        return Ragged(self.x[rows], self.y[rows], offsets_of(self.sizes[clients]), known)
+        return Ragged(self.x[rows], self.y[rows], offsets_of(sizes), known)
 
 
 @dataclass(frozen=True)
@@ -148,18 +152,37 @@ class FederatedData:
         >>> sorted(other.train.rows) == sorted(data.train.rows), other.validation is data.validation
         (False, True)
         """
-        parts = (self.train, self.test)
-        owner = np.concatenate([np.repeat(np.arange(self.clients), part.sizes) for part in parts])
-        order = np.lexsort((np.random.default_rng(check_seed(seed)).random(len(owner)), owner))
-        first = offsets_of(self.train.sizes + self.test.sizes)[:-1]
-        together = lambda name: np.concatenate([getattr(part, name) for part in parts])
-        x, y = together("x"), together("y")
-        known = np.arange(len(owner)) if any(part.rows is None for part in parts) else together("rows")
-        begins = (first, first + self.train.sizes)
-        chosen = [order[concatenated_ranges(begin, part.sizes)] for begin, part in zip(begins, parts, strict=True)]
-        drawn = lambda rows, part: Ragged(x[rows], y[rows], part.offsets, known[rows])
-        train, test = map(drawn, chosen, parts)
+        both = shuffled((self.train, self.test), seed)
+        first, sizes = both.offsets[:-1], self.train.sizes
+        train = both.pick(concatenated_ranges(first, sizes), sizes)
+        test = both.pick(concatenated_ranges(first + sizes, self.test.sizes), self.test.sizes)
         return replace(self, train=train, test=test)
+
+    def folds(self, count: int, *, seed: int = 0) -> list[FederatedData]:
+        """So many other splits of the samples for training and validation; test parts stay as they are.
+
+        Each client's samples are put in random order and cut into ``count`` stretches, as equal as can be; in the k-th
+        split those of the k-th stretch are for validation and the others for training. Stretches have equal lengths in
+        all splits, so that runs on them make one program: neighbours share a sample where the cut does not come out
+        even. A client with a single sample has it for training.
+
+        >>> data = FederatedData.from_arrays(np.eye(10), np.arange(10) % 2, clients=np.arange(10) // 5)
+        >>> [fold.validation.sizes.tolist() for fold in data.folds(4)]
+        [[1, 1], [1, 1], [1, 1], [1, 1]]
+        """
+        both = shuffled((self.train, self.validation), seed)
+        first, sizes = both.offsets[:-1], both.sizes
+        held = np.minimum(-(-sizes // count), np.maximum(sizes - 1, 0))
+        found = []
+        for k in range(count):
+            begin = k * sizes // count
+            validation = both.pick(concatenated_ranges(first + begin, held), held)
+            around = concatenated_ranges(  # for every client, what is before the stretch and what is after it
+                np.column_stack([first, first + begin + held]).ravel(),
+                np.column_stack([begin, sizes - begin - held]).ravel(),
+            )
+            found.append(replace(self, train=both.pick(around, sizes - held), validation=validation))
+        return found
 
     def take(self, clients: np.ndarray) -> FederatedData:
         """Some of the clients, in the given order (indices or a mask)."""
@@ -189,6 +212,16 @@ class FederatedData:
             f"{len(self.train.y)} training samples (per client {sizes.min()} to {sizes.max()}, "
             f"median {int(np.median(sizes))}), {len(self.test.y)} test samples"
         )
+
+
+def shuffled(parts: Sequence[Ragged], seed: int) -> Ragged:
+    """The samples of some parts together, each client's in random order."""
+    owner = np.concatenate([np.repeat(np.arange(len(part.sizes)), part.sizes) for part in parts])
+    order = np.lexsort((np.random.default_rng(check_seed(seed)).random(len(owner)), owner))
+    together = lambda name: np.concatenate([getattr(part, name) for part in parts])
+    known = np.arange(len(owner)) if any(part.rows is None for part in parts) else together("rows")
+    sizes = np.sum([part.sizes for part in parts], axis=0)
+    return Ragged(together("x"), together("y"), offsets_of(sizes), known).pick(order, sizes)
 
 
 def aligned(data: FederatedData, like: FederatedData) -> FederatedData:

@@ -9,6 +9,11 @@ Points are ranked by the mean over seeds of `engines.patience.merit`, on validat
 A point at which some client's update was rejected as not finite comes after all others. Test samples are taken out
 before training begins, so they cannot play a part.
 
+Few validation samples say little: with `FEW` of them the standard error of an accuracy is up to 0.5/√200, 3.5 points,
+more than most differences between learning rates. Below that, the choice is made by *cross-fitting*: `FOLDS` splits of
+the training and validation samples, each of which validates on other samples (`FederatedData.folds`), every point
+trained on each of them, all side by side; a point's numbers are means over splits and seeds.
+
 Reference: Jamieson, Talwalkar, *Non-stochastic best arm identification and hyperparameter optimization*, AISTATS 2016.
 """
 
@@ -30,13 +35,16 @@ from majorant.engines.run import Run
 from majorant.engines.simulator import Diverged, Snapshot, simulate
 from majorant.math.checks import check_whole
 
+FEW = 200  # validation samples of the clients that train, below which the choice is made by folds
+FOLDS = 5
+
 
 class Trial(NamedTuple):
     """One point of a grid: its values, the rounds that it was given, and what it came to on validation samples."""
 
     hyper: dict[str, float]
     rounds: int
-    score: float  # the metric's mean over clients and seeds
+    score: float  # the metric's mean over clients, seeds and folds
     loss: float
     rejected: int  # updates that were not finite
 
@@ -47,11 +55,12 @@ class Trial(NamedTuple):
 
 
 class Tuning(NamedTuple):
-    """What tuning found: the best values, and all trials, best first."""
+    """What tuning found: the best values, and all trials, best first; chosen by so many folds, or by none."""
 
     best: dict[str, float]
     metric: str
     trials: list[Trial]
+    folds: int = 0
 
 
 def tune(
@@ -64,6 +73,7 @@ def tune(
     seeds: int = 1,
     halving: bool = False,
     keep: int = 3,
+    folds: int | None = None,
     participation: Any = None,
     channel: Any = None,
     exchange: Any = None,
@@ -73,8 +83,11 @@ def tune(
     """The values of hyperparameters that are best on the clients' validation samples.
 
     ``grid`` has the values of each hyperparameter; all combinations are tried, each from ``seeds`` seeds. ``halving``
-    keeps one in ``keep`` of them at each of its stages. ``report(trials, done, planned)`` is told of the rounds as they
-    are made. The rest is as in `simulate`, and goes with ``hyper=tuning.best`` for the run that follows.
+    keeps one in ``keep`` of them at each of its stages. With ``folds`` the choice is made by so many splits of the
+    training and validation samples: by default 5 where validation samples are few (see `engines.tuning`); give 0 for
+    validation parts that were not drawn at random, as those of later times. ``report(trials, done, planned)`` is told
+    of the rounds as they are made. The rest is as in `simulate`, and goes with ``hyper=tuning.best`` for the run that
+    follows.
 
     >>> import majorant as mj
     >>> data = mj.data.synthetic_mixture(clients=8, dimension=4, seed=0)
@@ -85,7 +98,11 @@ def tune(
     check_whole("rounds", rounds)
     check_whole("seeds", seeds)
     check_whole("keep", keep, least=2)
-    check_validation(data, "tuning")
+    if folds:
+        check_whole("folds", folds, least=2)
+    else:
+        check_validation(data, "tuning")
+    folds = folds_for(data) if folds is None else folds
     if not grid:
         raise ValueError("there is nothing to tune: give a grid, as in {'lr': [0.01, 0.1]}")
     points = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
@@ -98,34 +115,41 @@ def tune(
         "resources": resources,
     }
     hidden = without_test(data)
+    sets = hidden.folds(folds, seed=seed) if folds else [hidden]
+    repeats = [(one, seed + s) for one in sets for s in range(seeds)]  # of every point
     stages = stages_of(len(points), rounds, keep) if halving else [(len(points), rounds)]
     finished: list[Trial] = []
     saved: Snapshot | None = None
     for stage, (count, until) in enumerate(stages):
-        wanted = [(point, seed + s) for point in points for s in range(seeds)]
+        wanted = [(point, one, s) for point in points for one, s in repeats]
         every = until if report is None else max(1, until // 10)
         watched = Evaluation(every, until=f"round >= {until}", report=telling(report, count, rounds))
         run = simulate(
             algorithm,
-            hidden,
+            [one for _, one, _ in wanted] if folds else hidden,
             rounds=rounds,
-            seeds=[s for _, s in wanted],
-            hyper={name: [point[name] for point, _ in wanted] for name in grid},
+            seeds=[s for *_, s in wanted],
+            hyper={name: [point[name] for point, *_ in wanted] for name in grid},
             evaluation=watched,
             resume=saved,
             **options,
         )
-        trials = trials_of(run, points, seeds)
+        trials = trials_of(run, points, len(repeats))
         ranks = [rank(trial, run.metric) for trial in trials]
         order = sorted(range(len(points)), key=ranks.__getitem__)
         left = stages[stage + 1][0] if stage + 1 < len(stages) else 0
         finished = [trials[i] for i in order[left:]] + finished
         points = [points[i] for i in order[:left]]
-        saved = some_runs(run.last, [i * seeds + s for i in order[:left] for s in range(seeds)])
+        saved = some_runs(run.last, [i * len(repeats) + r for i in order[:left] for r in range(len(repeats))])
     best = next((trial for trial in finished if trial.sound), None)
     if best is None:
         raise Diverged(f"{algorithm.name} diverged at every point of the grid: give smaller values")
-    return Tuning(best.hyper, run.metric, finished)
+    return Tuning(best.hyper, run.metric, finished, folds)
+
+
+def folds_for(data: FederatedData) -> int:
+    """By how many folds to choose: none where the validation parts are large enough."""
+    return 0 if data.validation.sizes[~data.unseen].sum() >= FEW else FOLDS
 
 
 def telling(report: Callable[[int, int, int], None] | None, trials: int, planned: int) -> Any:
@@ -152,11 +176,11 @@ def without_test(data: FederatedData) -> FederatedData:
     return replace(data, test=Ragged(test.x[:0], test.y[:0], np.zeros_like(test.offsets)))
 
 
-def trials_of(run: Run, points: Sequence[dict[str, float]], seeds: int) -> list[Trial]:
-    """What the last evaluation says of every point, means over seeds."""
+def trials_of(run: Run, points: Sequence[dict[str, float]], repeats: int) -> list[Trial]:
+    """What the last evaluation says of every point, means over its repetitions."""
     found = []
     for i, point in enumerate(points):
-        histories = run.histories[i * seeds : (i + 1) * seeds]
+        histories = run.histories[i * repeats : (i + 1) * repeats]
         score = np.mean([lines[-1][f"validation_{run.metric}"]["mean"] for lines in histories])
         loss = np.mean([lines[-1]["validation_loss"] for lines in histories])
         rejected = sum(line["rejected"] for lines in histories for line in lines)

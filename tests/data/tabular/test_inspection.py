@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from made_tables import CLASSES, REGRESSION, visits, write
@@ -57,6 +58,10 @@ def test_regression_has_no_classes(path):
     assert report.task == "regression"
     assert report.classes == {}
     assert all(client.classes == {} for client in report.clients)
+    label = REGRESSION["label_column"]
+    for client in report.clients:
+        mine = np.asarray(visits()[label][visits()["hospital"] == client.name], float)
+        assert client.targets == pytest.approx({"mean": np.mean(mine), "std": np.std(mine)})
 
 
 def test_problems_are_listed(path, tmp_path):

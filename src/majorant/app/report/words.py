@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
+from majorant.app.wording import IN_PER_CENT, TITLES, brief, shown, title
+
 MINUS = "−"
+LOWER_IS_BETTER = ("log_loss", "calibration_error", "rmse", "mae", "objective", "loss")
 
 
 class Metric(NamedTuple):
-    """A metric for people: shares are in per cent with one decimal, errors in four digits, others with three decimals.
-
-    Differences of errors have three digits. The terminal keeps to the same.
+    """A metric for people, in the digits of the terminal (`app.wording`) and with a typographic minus.
 
     >>> metric("accuracy").show(0.8333), metric("accuracy").show_gain(-0.0125), metric("rmse").show_gain(0.51234)
     ('83.3 %', '−1.2', '+0.512')
@@ -19,32 +19,34 @@ class Metric(NamedTuple):
     ('0.910', '–')
     """
 
-    words: str
-    higher_is_better: bool
-    kind: str  # share, error or other
+    name: str  # in files
+
+    @property
+    def words(self) -> str:
+        """What it is called."""
+        return title(self.name)
+
+    @property
+    def higher_is_better(self) -> bool:
+        """Whether more is better; of a metric that is not known here, it is."""
+        return self.name not in LOWER_IS_BETTER
 
     @property
     def percent(self) -> bool:
         """Whether values are shown in per cent."""
-        return self.kind == "share"
+        return self.name in IN_PER_CENT
 
     def number(self, value: float | None) -> str:
         """A value without its unit; a dash where it is not known."""
-        if value is None or not math.isfinite(value):
-            return "–"
-        text = {"share": f"{100 * value:.1f}", "error": f"{value:.4g}"}.get(self.kind, f"{value:.3f}")
-        return text.replace("-", MINUS, 1)
+        return shown(value, self.name, unit=False).replace("-", MINUS, 1)
 
     def show(self, value: float | None) -> str:
         """A value with its unit."""
-        text = self.number(value)
-        return f"{text} %" if self.percent and text != "–" else text
+        return shown(value, self.name).replace("-", MINUS, 1)
 
     def show_gain(self, value: float | None) -> str:
         """A difference, with its sign; of percentages, in points."""
-        text = self.number(value)
-        if self.kind == "error" and text != "–":
-            text = f"{value:.3g}".replace("-", MINUS, 1)
+        text = "–" if value is None else brief(value, self.name).replace("-", MINUS, 1)
         return text if text == "–" or text.startswith(MINUS) else f"+{text}"
 
     def show_interval(self, interval: tuple[float, float] | None) -> str:
@@ -67,24 +69,12 @@ class Metric(NamedTuple):
         return "higher is better" if self.higher_is_better else "lower is better"
 
 
-METRICS = {
-    "accuracy": Metric("accuracy", True, "share"),
-    "balanced_accuracy": Metric("balanced accuracy", True, "share"),
-    "macro_f1": Metric("macro F1", True, "share"),
-    "auc": Metric("AUC", True, "other"),
-    "log_loss": Metric("log loss", False, "other"),
-    "calibration_error": Metric("calibration error", False, "other"),
-    "rmse": Metric("RMSE", False, "error"),
-    "mae": Metric("MAE", False, "error"),
-    "r2": Metric("R²", True, "other"),
-    "objective": Metric("objective", False, "error"),
-    "loss": Metric("loss", False, "error"),
-}
+METRICS = {name: Metric(name) for name in TITLES}
 
 
 def metric(name: str) -> Metric:
-    """A metric by the name it has in files; of one that is not known here, more is taken to be better."""
-    return METRICS.get(name, Metric(name.replace("_", " "), True, "other"))
+    """A metric by the name it has in files."""
+    return METRICS.get(name, Metric(name))
 
 
 def byte_unit(most: float) -> tuple[float, str]:

@@ -29,13 +29,14 @@ class ColumnReport(NamedTuple):
 
 
 class ClientReport(NamedTuple):
-    """A client: its rows in all parts, and how many of each class it has."""
+    """A client: its rows in all parts, how many of each class it has, or where its targets lie."""
 
     name: str
     rows: int
     train: int
     unseen: bool
     classes: dict[str, int]
+    targets: dict[str, float]  # mean and standard deviation, of regression
 
 
 class TableReport(NamedTuple):
@@ -115,12 +116,16 @@ def client_reports(found: Survey, classes: list[str]) -> list[ClientReport]:
     train = np.diff(found.parts[0][1]).tolist() if found.parts else [0] * len(found.names)
     away = [False] * len(found.names) if found.unseen is None else found.unseen.tolist()
     counts: list[dict[str, int]] = [{} for _ in found.names]
-    if classes and found.codes is not None:
-        codes = found.codes
+    targets: list[dict[str, float]] = [{} for _ in found.names]
+    if found.codes is not None:
         order = np.argsort(found.owner, kind="stable")
         bounds = np.searchsorted(found.owner[order], np.arange(len(found.names) + 1))
-        counts = [count_classes(codes[order[a:b]], classes) for a, b in itertools.pairwise(bounds)]
-    return [ClientReport(*each) for each in zip(found.names, sizes, train, away, counts, strict=True)]
+        own = [found.codes[order[a:b]] for a, b in itertools.pairwise(bounds)]
+        if classes:
+            counts = [count_classes(codes, classes) for codes in own]
+        else:
+            targets = [{"mean": float(np.mean(y)), "std": float(np.std(y))} if len(y) else {} for y in own]
+    return [ClientReport(*each) for each in zip(found.names, sizes, train, away, counts, targets, strict=True)]
 
 
 def column_reports(found: Survey, encoding: Encoding | None) -> list[ColumnReport]:
