@@ -244,7 +244,7 @@ def test_links_are_not_followed_out_of_a_run_folder(copied, tmp_path):
     assert {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in outside.iterdir()} == before
     assert not any(path.is_symlink() for path in copied.iterdir())
 
-    for name in ("figures", "model"):
+    for name in ("figures", "model"):  # a run that cannot write its model has not finished, and has no report
         shutil.rmtree(copied / name)
         (copied / name).symlink_to(outside)
         flags = ["--figures", "svg"] if name == "figures" else []
