@@ -28,6 +28,7 @@ import numpy as np
 import optax
 
 from majorant.core import Key, Tree
+from majorant.core.compilation import jit
 from majorant.math.checks import check_range, check_whole
 from majorant.solvers import Batch
 from majorant.solvers.descent import lbfgs
@@ -112,13 +113,13 @@ def check_best_response(
     def value(omega: Tree, theta: Tree) -> jax.Array:
         return problem.objective(problem.project(omega), theta, batch, public, hyper)
 
-    @jax.jit
+    @jit
     def answer(theta: Tree, begin: Tree) -> Tree:
         return lbfgs(lambda omega: value(omega, theta), begin, steps, 20, 1e-9)
 
     response = answer(start.theta, start.omega)
     again = answer(start.theta, other.omega)
-    surrogate = jax.jit(value)
+    surrogate = jit(value)
     gaps = []
     for key in jax.random.split(jax.random.fold_in(keys[2], 1), points):
         noise = optax.tree.random_like(key, start.theta)
