@@ -12,6 +12,7 @@ from rich.text import Text
 from majorant.app._text import neutral
 from majorant.app.config import validated
 from majorant.app.table_settings import TableSettings
+from majorant.app.wording import digits
 from majorant.cli.options import Json, with_settings
 from majorant.cli.terminal import console, print_json, say
 
@@ -89,7 +90,7 @@ def client_rows(report: TableReport) -> list[list[str]]:
     found = []
     for client in report.clients[:MANY]:
         there = {name: count for name, count in client.classes.items() if count}
-        labels = "{mean:.4g} ± {std:.3g}".format(**client.targets) if client.targets else counts(there)
+        labels = " ± ".join(digits(number, 4) for number in client.targets.values()) or counts(there)
         found.append([client.name, str(client.rows), str(client.train), labels, "unseen" if client.unseen else ""])
     return found
 
