@@ -37,6 +37,7 @@ COMMANDS = {
 WRITES = {
     "report": ("run/report.html", "front/report.html"),
     "resume": ("run/",),
+    "personalize": ("run/personal",),
     "pick": ("front/front.json", "front/model", "front/report.html"),
 }
 
