@@ -1,6 +1,7 @@
 """Tuning and safe steps in run folders: what is chosen is used, kept and resumed; steep clients do not diverge."""
 
 import json
+from dataclasses import replace
 
 import jax
 import numpy as np
@@ -89,6 +90,11 @@ def test_default_steps_are_safe_for_the_steepest_client():
     assert (safe < 3 * data.train.y.std()).all()
     assert not usual[3] < 1e3
     model = mj.models.linear(data)
+    flat = replace(data, train=data.train._replace(x=data.train.x / 100))
+    with pytest.warns(UserWarning, match="so steep"):
+        assert safe_rate(LocalConfig(), model, [flat, data]) == pytest.approx(
+            lr, rel=1e-5
+        )  # of the steepest of its splits
     assert safe_rate(LocalConfig(lr=0.2), model, data) == 0.2
     assert safe_rate(LocalConfig(), mj.models.mlp(data), data) == 0.1
     assert safe_rate(LocalConfig(optimizer="adam"), model, data) == 0.1

@@ -109,8 +109,8 @@ def parse_grid(texts: Sequence[str]) -> dict[str, list[float]]:
     return found
 
 
-def safe_rate(local: LocalConfig, model: Model, data: FederatedData | int) -> float:
-    """The learning rate as given; else 0.1, or as much less as a linear model's data is steep.
+def safe_rate(local: LocalConfig, model: Model, data: FederatedData | list[FederatedData] | int) -> float:
+    """The learning rate as given; else 0.1, or as much less as a linear model's data, in any of its splits, is steep.
 
     With momentum μ, steps of (1 + μ)/L are half of what is stable, L being the smoothness of the steepest client's
     loss in minibatches of the size (`solvers.smoothness`).
@@ -119,11 +119,11 @@ def safe_rate(local: LocalConfig, model: Model, data: FederatedData | int) -> fl
 
     if local.lr is not None or not model.convex or isinstance(data, int) or local.optimizer != "sgd":
         return USUAL_RATE if local.lr is None else local.lr
-    if model.loss.name not in CURVATURES or not data.train.sizes[~data.unseen].sum():
+    parts = [s.train.take((~s.unseen).nonzero()[0]) for s in (data if isinstance(data, list) else [data])]
+    if model.loss.name not in CURVATURES or not all(part.sizes.sum() for part in parts):
         return USUAL_RATE
-    train = data.train.take((~data.unseen).nonzero()[0])
-    step = stable_step(train, CURVATURES[model.loss.name], local.batch_size or None)
-    rate = (1 + local.momentum) * step
+    steps = (stable_step(part, CURVATURES[model.loss.name], local.batch_size or None) for part in parts)
+    rate = (1 + local.momentum) * min(steps)
     if rate >= USUAL_RATE:
         return USUAL_RATE
     warnings.warn(
@@ -203,7 +203,8 @@ def build_algorithm(config: RunConfig, problem: Any, data: FederatedData | int) 
         model = low_precision(config, model)
     clients = data if isinstance(data, int) else data.clients
     if config.objective is None:
-        local = local_solver(config.local, safe_rate(config.local, model, data))
+        whole = data if isinstance(data, int) else splits_of(config, data)
+        local = local_solver(config.local, safe_rate(config.local, model, whole))
         return model, catalogue.algorithms.make(config.algorithm, model, local=local, clients=clients)
     objective = catalogue.objectives.make(
         config.objective, blank_data(problem, data) if isinstance(data, int) else data
