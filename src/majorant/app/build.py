@@ -122,8 +122,8 @@ def safe_rate(local: LocalConfig, model: Model, data: FederatedData | list[Feder
     parts = [s.train.take((~s.unseen).nonzero()[0]) for s in (data if isinstance(data, list) else [data])]
     if model.loss.name not in CURVATURES or not all(part.sizes.sum() for part in parts):
         return USUAL_RATE
-    steps = (stable_step(part, CURVATURES[model.loss.name], local.batch_size or None) for part in parts)
-    rate = (1 + local.momentum) * min(steps)
+    step = lambda part: stable_step(part, CURVATURES[model.loss.name], local.batch_size or None, every_batch=True)
+    rate = (1 + local.momentum) * min(map(step, parts))
     if rate >= USUAL_RATE:
         return USUAL_RATE
     warnings.warn(

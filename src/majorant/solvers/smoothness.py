@@ -11,19 +11,20 @@ POWER_STEPS = 12
 CURVATURES = {"squared": 1.0, "logistic": 0.25, "cross_entropy": 0.5}  # of losses in their outputs, at most
 
 
-def stable_step(samples: Ragged, curvature: float, batch_size: int | None) -> float:
+def stable_step(samples: Ragged, curvature: float, batch_size: int | None, *, every_batch: bool = False) -> float:
     """1/L(b), the smoothness that a minibatch of b rows is expected to have on the steepest client.
 
     With rows x̃ = (x, 1) and λ the largest eigenvalue of a client's (1/n) Σ x̃ x̃ᵀ, L(b) = curvature · (λ + (n − b) /
     (b (n − 1)) · max ‖x̃‖²). It bounds the expected smoothness of minibatches without replacement in Gower et al., *SGD:
     general analysis and improved rates*, ICML 2019, where λ has the factor n (b − 1) / (b (n − 1)) ≤ 1. A step of 2/L
     would still be stable for whole batches. ``curvature`` bounds the loss's second derivative in the model's output. An
-    epoch's last batch may be smaller, and is steeper then: b is its size.
+    epoch's last batch may be smaller, and is steeper then: b is its size, if ``every_batch`` must be stable, as it must
+    with much momentum.
 
     >>> x = np.array([[3.0], [3.0]])
     >>> round(stable_step(Ragged(x, np.zeros(2), np.array([0, 2])), 1.0, None), 6)
     0.1
-    >>> round(stable_step(Ragged(np.full((3, 1), 3.0), np.zeros(3), np.array([0, 3])), 1.0, 2), 6)
+    >>> round(stable_step(Ragged(np.full((3, 1), 3.0), np.zeros(3), np.array([0, 3])), 1.0, 2, every_batch=True), 6)
     0.05
     """
     x, sizes = thinned(samples)
@@ -32,7 +33,8 @@ def stable_step(samples: Ragged, curvature: float, batch_size: int | None) -> fl
     longest = np.maximum.reduceat(squares, begin)
     steepest = largest_eigenvalues(x, sizes)
     rows = np.minimum(sizes, batch_size or sizes)
-    rows = np.where(sizes % rows, sizes % rows, rows)  # of an epoch's last batch
+    if every_batch:
+        rows = np.where(sizes % rows, sizes % rows, rows)
     smoothness = steepest + (sizes - rows) / (rows * np.maximum(sizes - 1, 1)) * longest
     return float(1 / (curvature * smoothness.max()))
 
