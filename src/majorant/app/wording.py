@@ -220,9 +220,9 @@ def how(record: dict[str, Any]) -> str:
         else "The best method was chosen on the test rows, as there are no validation rows, and its interval widened"
     )
     if splits == 1:
-        covers = "intervals cover the noise of the test rows of one split (--seeds 5 draws more splits)"
+        covers = "intervals cover the noise of the test rows of one split (of a table, --seeds 5 draws more)"
     elif record["redrawn"]:
         covers = f"intervals cover the noise of test rows and of {splits} random splits"
     else:
         covers = f"intervals cover the noise of the test rows of one split, and of {splits} seeds of the training"
-    return f"{score} {chosen}; {covers}, for the clients of this table."
+    return f"{score} {chosen}; {covers}, for these clients."
