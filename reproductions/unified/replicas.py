@@ -25,7 +25,7 @@ import majorant as mj
 from majorant.core import Algorithm, Tree
 from majorant.data.federated import FederatedData
 from majorant.engines.replicas import with_own_hyper
-from majorant.engines.simulator import Snapshot
+from majorant.engines.snapshots import Snapshot
 from majorant.objectives.base import Constants, Objective
 from majorant.objectives.reference import Reference, functions_of, mean_value, reference_solution, training_batches
 

@@ -30,8 +30,8 @@ from majorant.app.reproduce import Context
 from majorant.core import Algorithm
 from majorant.data.federated import FederatedData
 from majorant.data.few_classes import few_classes, gray
+from majorant.engines.divergence import Diverged
 from majorant.engines.run import Run
-from majorant.engines.simulator import Diverged
 from majorant.objectives import apfl2, mixture, multi_task
 from majorant.objectives.base import Constants, Objective
 

@@ -9,10 +9,11 @@ import majorant as mj
 import zoo
 from majorant.app.files import strict_json
 from majorant.core import ClientData, all_finite
+from majorant.engines.divergence import Diverged, OutlierWarning
 from majorant.engines.extremes import Largest, larger, largest_of
 from majorant.engines.run import Scores
 from majorant.engines.settings import run_settings
-from majorant.engines.simulator import Diverged, OutlierWarning, Simulation
+from majorant.engines.simulator import Simulation
 from majorant.exchange.federation import federation
 from majorant.exchange.star import Combine
 from majorant.metrics.scores import client_scores

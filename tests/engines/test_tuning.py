@@ -8,7 +8,7 @@ import pytest
 
 import majorant as mj
 import zoo
-from majorant.engines.simulator import Diverged
+from majorant.engines.divergence import Diverged
 from majorant.engines.tuning import Trial, folds_for, rank, stages_of
 
 GRID = {"lr": [0.01, 0.3, 30.0], "mu": [0.1, 2.0]}

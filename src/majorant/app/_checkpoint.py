@@ -18,7 +18,7 @@ from majorant.app.files import DamagedFile
 from majorant.app.names import parse_raw
 from majorant.app.records import Amount, Line, Record, Whole, checked
 from majorant.app.trees import MANIFEST, load_meta, load_tree, save_tree, tree_exists
-from majorant.engines.simulator import Snapshot
+from majorant.engines.snapshots import Snapshot
 
 
 class Logged(Line):

@@ -26,7 +26,8 @@ from majorant.app.trees import save_tree, tree_exists
 from majorant.app.tuning import chosen_hyper
 from majorant.engines.options import Evaluation, Resources
 from majorant.engines.run import Run
-from majorant.engines.simulator import Snapshot, simulate
+from majorant.engines.simulator import simulate
+from majorant.engines.snapshots import Snapshot
 
 CHECKPOINT_SECONDS = 5.0  # a checkpoint at most this often, and one at the end
 Told = Callable[[list[dict[str, Any]]], None]

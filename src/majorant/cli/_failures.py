@@ -92,7 +92,7 @@ def complaint(error: Exception) -> str | None:
         detail = f" ({error})".partition("\n")[0] if str(error) else ""
         return f"this does not fit into memory{detail}: give fewer clients, samples or seeds, or a smaller model"
     if isinstance(error, RuntimeError):
-        from majorant.engines.simulator import Diverged
+        from majorant.engines.divergence import Diverged
 
         return str(error) if isinstance(error, Diverged) else None
     if isinstance(error, ImportError):

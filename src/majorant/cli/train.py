@@ -161,7 +161,7 @@ def compare(
     from majorant.app.folders import check_folder, new_folder, point_last_at, slug, working_in
     from majorant.app.signed import read_signed
     from majorant.app.trackers import check_trackers
-    from majorant.engines.simulator import Diverged
+    from majorant.engines.divergence import Diverged
 
     check_figures(figures)
     check_trackers(track or ())

@@ -171,3 +171,10 @@ def padded_bytes(data: FederatedData, buckets: list[Bucket]) -> int:
     """The memory that all buckets' samples take when they are stacked."""
     sample = int(np.prod(data.train.x.shape[1:])) * data.train.x.itemsize + data.train.y.itemsize
     return sum(len(b.ids) * (b.length + b.validation_length + b.test_length) for b in buckets) * sample
+
+
+def in_order(buckets: list[Bucket], scores: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """The scores of all buckets, ``(runs, clients)``, in the order of the clients' ids."""
+    order = np.argsort(np.concatenate([b.ids[: b.real] for b in buckets]))
+    together = lambda name: np.concatenate([s[name][:, : b.real] for b, s in zip(buckets, scores, strict=True)], axis=1)
+    return {name: together(name)[:, order] for name in scores[0]}

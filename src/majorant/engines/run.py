@@ -19,7 +19,7 @@ from majorant.exchange.gossip import Peers
 from majorant.metrics.scores import across_clients
 
 if TYPE_CHECKING:
-    from majorant.engines.simulator import Snapshot
+    from majorant.engines.snapshots import Snapshot
 
 
 class Scores(NamedTuple):
@@ -353,7 +353,7 @@ class Run:
 
     def evaluate_new(self, data: FederatedData) -> Scores:
         """The scores of clients that join now: each fits its model to its own training samples."""
-        from majorant.engines.simulator import evaluate_joining
+        from majorant.engines.joining import evaluate_joining
 
         data = aligned(data, self.data)
         with precision_of(self.server):

@@ -11,14 +11,15 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from majorant.core import Algorithm, Server, Tree, all_finite
+from majorant.core import Algorithm, Server, all_finite
 from majorant.data.federated import FederatedData
+from majorant.engines.divergence import Diverged, OutlierWarning, remedy
 from majorant.engines.evaluation import probe_client
 from majorant.engines.extremes import Largest, larger, largest_allowed
 from majorant.engines.memory import (
@@ -38,13 +39,14 @@ from majorant.engines.memory import (
 )
 from majorant.engines.options import Evaluation, Resources
 from majorant.engines.patience import best_line, check_validation, kept, out_of_patience
-from majorant.engines.population import Bucket, build_buckets, padded_bytes
+from majorant.engines.population import build_buckets, in_order, padded_bytes
 from majorant.engines.programs import RUNS, SEEDS, Layout, Program, enable_compilation_cache, over_runs
 from majorant.engines.replicas import data_sets, refuse_too_many
-from majorant.engines.resident import Resident, positions
+from majorant.engines.resident import Resident
 from majorant.engines.rounds import Held, Tally
 from majorant.engines.run import Run, Scores
 from majorant.engines.settings import distinct_seeds, run_settings
+from majorant.engines.snapshots import Snapshot, in_order_of_ids, into_buckets, states_of
 from majorant.engines.stopping import Target, needs_diagnostics, parse_bounds
 from majorant.engines.streamed import Streamed
 from majorant.exchange._stage import Stage
@@ -56,24 +58,6 @@ from majorant.math.checks import check_whole
 from majorant.metrics.scores import metric_name
 
 PROBED = 4  # clients whose local solves are measured at an evaluation with diagnostics
-
-
-class Diverged(RuntimeError):
-    """The updates of most clients, or their models, have become infinite, NaN or too large to go on with."""
-
-
-class OutlierWarning(RuntimeWarning):
-    """One client has sent numbers of another order than all others."""
-
-
-class Snapshot(NamedTuple):
-    """A run between two rounds, in the order of the clients' ids: all that resuming needs."""
-
-    server: Server  # (runs, ...)
-    clients: Tree  # (runs, training clients, ...)
-    counters: dict[str, Any]
-    memory: Tree = ()  # (runs, training clients, ...) what the channel keeps on clients
-    best: Tree = ()  # with patience: server, clients and memory of each run at its best evaluation
 
 
 def simulate(
@@ -384,34 +368,17 @@ class Simulation:
         )
 
     def remedy(self) -> str:
-        """What may have made a run diverge, and what to do about it."""
-        if self.outlier is not None:
-            name, first, second = self.data.names[int(self.outlier.slot)], self.outlier.first, self.outlier.second
-            return (
-                f"Client {name!r} had sent numbers of up to {first:.2g}, where the others' were at most {second:.2g}: "
-                "look at its samples, leave it out, or bound what clients send (a channel with clip)."
-            )
-        rates = self.engine.server.hyper
-        used = ", ".join(f"{k}={float(np.max(v)):g}" for k, v in rates.items() if "lr" in k)
-        now = f" (now {used})" if used else ""
-        return f"Lower the learning rate{now}, for example tenfold, or check the scale of the features."
+        """What may have made the run diverge, and what to do about it."""
+        return remedy(self.outlier, self.data.names, self.engine.server.hyper)
 
     def snapshot(self) -> Snapshot:
         """The run as it is, with clients in the order of their ids."""
-        order = np.argsort(np.concatenate([b.ids[: b.real] for b in self.buckets]))
-
-        def gather(*leaves: Any) -> np.ndarray:
-            rows = [np.asarray(leaf)[:, : b.real] for leaf, b in zip(leaves, self.buckets, strict=True)]
-            longest = np.max([r.shape[2:] for r in rows], axis=0)  # states of single samples are as long as the bucket
-            short = lambda r: [(0, 0), (0, 0), *((0, int(m) - n) for m, n in zip(longest, r.shape[2:], strict=True))]
-            return np.concatenate([np.pad(r, short(r)) for r in rows], axis=1)[:, order]
-
         counters = {
             "seconds": dict(self.seconds),
             "communication": [dict(c) for c in self.communication],
             "history": [list(lines) for lines in self.history],
         }
-        held = jax.tree.map(gather, *self.engine.clients)
+        held = in_order_of_ids(self.engine.clients, self.buckets)
         found = Snapshot(jax.tree.map(np.asarray, self.engine.server), held.state, counters, held.memory)
         best = () if self.patience is None else self.best or states_of(found)
         return found._replace(best=best)
@@ -432,14 +399,7 @@ class Simulation:
 
     def put(self, server: Server, held: Held) -> None:
         """Puts states of server and clients, in the order of their ids, in place of those that there are."""
-
-        def scatter(bucket: Bucket, position: np.ndarray, fresh: Tree) -> Tree:
-            rows = np.where(bucket.ids >= 0, position, 0)
-            cut = lambda a, like: np.asarray(a)[:, rows][tuple(slice(n) for n in like.shape)]
-            return jax.tree.map(cut, held, fresh)
-
-        parts = zip(self.buckets, positions(self.buckets), self.engine.clients, strict=True)
-        self.engine.restore(server, tuple(scatter(*part) for part in parts))
+        self.engine.restore(server, into_buckets(held, self.buckets, self.engine.clients))
 
     def refuse_other_hyper(self, saved: Server) -> None:
         """A run goes on with the hyperparameters that it began with."""
@@ -478,36 +438,6 @@ class Simulation:
             self.target.optimum,
             last,
         )
-
-
-def states_of(snapshot: Snapshot) -> dict[str, Tree]:
-    """What server and clients hold, and what the channel keeps on clients."""
-    return {name: getattr(snapshot, name) for name in ("server", "clients", "memory")}
-
-
-def in_order(buckets: list[Bucket], scores: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """The scores of all buckets, ``(runs, clients)``, in the order of the clients' ids."""
-    order = np.argsort(np.concatenate([b.ids[: b.real] for b in buckets]))
-    together = lambda name: np.concatenate([s[name][:, : b.real] for b, s in zip(buckets, scores, strict=True)], axis=1)
-    return {name: together(name)[:, order] for name in scores[0]}
-
-
-def evaluate_joining(federation: Federation, server: Server, seed: int, data: FederatedData, first_id: int) -> Scores:
-    """The scores of clients that were not there at training and join with their own samples.
-
-    Their ids are counted from ``first_id`` on, after those of the clients that were there; they have no slots.
-    """
-    one_at_a_time = runs_one_at_a_time(federation.algorithm, "auto")
-    buckets = build_buckets(
-        data, np.arange(data.clients), chunk_bytes=chunk_size(default_budget()), one_at_a_time=one_at_a_time
-    )
-    layout = Layout((), (), tuple(b.chunk for b in buckets), 0, data.clients, len(data.classes), True)
-    keys = jax.random.key(seed)[None]
-    engine = Streamed(federation, layout, data, [], buckets, keys, {"compile": 0.0}, first_id=first_id)
-    engine.restore(jax.tree.map(lambda a: np.asarray(a)[None], server), ())
-    values = in_order(buckets, engine.evaluate()[1])
-    metric = metric_name(federation.algorithm, len(data.classes))
-    return Scores.of({k: v[0] for k, v in values.items()}, data, np.ones(data.clients, bool), metric)
 
 
 @functools.lru_cache(maxsize=16)

@@ -29,10 +29,12 @@ import numpy as np
 
 from majorant.core import Algorithm
 from majorant.data.federated import FederatedData, Ragged
+from majorant.engines.divergence import Diverged
 from majorant.engines.options import Evaluation, Resources
 from majorant.engines.patience import check_validation, merit
 from majorant.engines.run import Run
-from majorant.engines.simulator import Diverged, Snapshot, simulate
+from majorant.engines.simulator import simulate
+from majorant.engines.snapshots import Snapshot
 from majorant.math.checks import check_whole
 
 FEW = 200  # validation samples of the clients that train, below which the choice is made by folds

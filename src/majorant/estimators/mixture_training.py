@@ -17,11 +17,12 @@ import numpy as np
 
 from majorant.core import Algorithm
 from majorant.data.federated import FederatedData, Ragged
+from majorant.engines.divergence import Diverged
 from majorant.engines.population import Bucket
 from majorant.engines.programs import Layout, enable_compilation_cache
 from majorant.engines.resident import positions, programs
 from majorant.engines.rounds import BucketData, State
-from majorant.engines.simulator import Diverged, simulate
+from majorant.engines.simulator import simulate
 from majorant.estimators.base import Grouped, padded, padded_size, precision_of
 from majorant.exchange.federation import Federation
 from majorant.exchange.participation import full, uniform
