@@ -203,7 +203,7 @@ def build_algorithm(config: RunConfig, problem: Any, data: FederatedData | int) 
         model = low_precision(config, model)
     clients = data if isinstance(data, int) else data.clients
     if config.objective is None:
-        whole = data if isinstance(data, int) else splits_of(config, data)
+        whole = data if isinstance(data, int) or config.local.lr is not None else splits_of(config, data)
         local = local_solver(config.local, safe_rate(config.local, model, whole))
         return model, catalogue.algorithms.make(config.algorithm, model, local=local, clients=clients)
     objective = catalogue.objectives.make(
