@@ -1,6 +1,7 @@
 """The core: a federated algorithm is a record of pure functions, and a round is the same few calls for all of them."""
 
 from majorant.core.keys import (
+    CHANNEL_STREAM,
     EVALUATION_STREAM,
     LINKS_STREAM,
     PARTICIPATION_STREAM,
@@ -40,6 +41,7 @@ from majorant.core.trees import (
 
 __all__ = [
     "BLOCK_VALUES",
+    "CHANNEL_STREAM",
     "EVALUATION_STREAM",
     "LINKS_STREAM",
     "PARTICIPATION_STREAM",

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from majorant.core import (
+    CHANNEL_STREAM,
     LINKS_STREAM,
     PARTICIPATION_STREAM,
     SERVER_STREAM,
@@ -38,7 +39,7 @@ from majorant.core import (
 from majorant.engines.extremes import Largest, larger, largest_allowed, largest_of
 from majorant.engines.memory import message_shapes
 from majorant.engines.programs import side_by_side
-from majorant.exchange._stage import numbers_of, send
+from majorant.exchange._stage import numbers_of, payload_shape, received, send
 from majorant.exchange.federation import Federation
 
 
@@ -141,23 +142,25 @@ def guarded_update(
     own = client_key(key, data.id)
     upload, state = algorithm.client.update(seen, held.state, data, own)
     travelled = leaf_travels(upload.value, upload.travels) * active
-    memory, arrived = held.memory, jnp.asarray(True)
+    memory, arrived, added = held.memory, jnp.asarray(True), upload.value
     most, size = largest_allowed(), magnitude(upload.value)
     sound = size <= most  # False for NaN; before the channel, which may turn what is not finite into what is
     if channel is not None and numbers_of(upload.value):
         if channel.remembers:  # what was left out earlier may lie in any part
             travelled = jnp.ones_like(travelled) * active
-        value, memory, arrived = send(channel, own, upload.value, algorithm.client.origin(seen), memory)
-        upload, size = upload._replace(value=value), magnitude(value)
+        sent = send(channel, own, upload.value, algorithm.client.origin(seen), memory, seen.channel)
+        upload, memory, arrived = upload._replace(value=sent.value), sent.memory, sent.arrived
+        added = sent.value if sent.payload is None else sent.payload
+        size = jnp.maximum(magnitude(sent.value), magnitude(added))
     updated = Held(algorithm.client.delivered(seen, state, upload), memory)
     sound &= (size <= most) & (jnp.abs(upload.weight) <= most) & all_finite(updated)
     counts = active & sound & arrived
-    weight = jnp.where(counts, upload.weight, 0)
-    value = jax.tree.map(lambda v: jnp.where(counts, v, 0), upload.value)
+    weight = jnp.where(counts, jnp.ones_like(upload.weight) if federation.hides else upload.weight, 0)
+    value = jax.tree.map(lambda v: jnp.where(counts, v, 0), added)
     info = jax.tree.map(lambda v: jnp.where(counts, v, 0), upload.info)
     size, slot = jnp.where(counts, size, 0), jnp.asarray(data.slot, jnp.int32)
-    sent = Sent(Upload(value, weight, info), counts, active & ~sound, travelled, size, slot)
-    return sent, select(counts, updated, held)
+    part = Sent(Upload(value, weight, info), counts, active & ~sound, travelled, size, slot)
+    return part, select(counts, updated, held)
 
 
 def add_up(sent: Sent, active: jax.Array, keep_value: bool) -> Sums:
@@ -211,7 +214,7 @@ def bucket_pass(
         return step(clients, data, active)
     piece = lambda t, rows: jax.tree.map(lambda a: a[rows], t)
     first = jnp.arange(chunk)
-    nothing = functools.partial(empty_sent, message_shapes(federation, piece(data, 0))[0])
+    nothing = functools.partial(empty_sent, federation, message_shapes(federation, piece(data, 0))[0])
     stacks, nobody = federation.exchange.stacks(federation.algorithm), jnp.zeros(1, bool)
     zeros = add_up(nothing(1), nobody, not stacks)
     if everyone:
@@ -241,10 +244,12 @@ def bucket_pass(
     return jax.lax.while_loop(lambda s: s[0] * chunk < total, gathered, start)[1:]
 
 
-def empty_sent(upload: Upload, rows: int) -> Sent:
+def empty_sent(federation: Federation, upload: Upload, rows: int) -> Sent:
     """What some absent clients send, from the shapes of an upload."""
     zeros = lambda tree: jax.tree.map(lambda s: jnp.zeros((rows, *s.shape), s.dtype), tree)
     nobody, leaves = jnp.zeros(rows, bool), len(jax.tree.leaves(upload.value))
+    if federation.adds_payloads and numbers_of(upload.value):
+        upload = upload._replace(value=payload_shape(federation.channel, upload.value))
     value, weight, info = zeros(upload[:3])
     size, slot = jnp.zeros(rows, jnp.result_type(float)), jnp.full(rows, -1, jnp.int32)
     return Sent(Upload(value, weight, info), nobody, nobody, jnp.zeros((rows, leaves), jnp.int32), size, slot)
@@ -253,7 +258,13 @@ def empty_sent(upload: Upload, rows: int) -> Sent:
 def begin_round(federation: Federation, server: Server, run_key: Key) -> tuple[View, Key]:
     """The view that clients are sent in the next round, and the round's key."""
     key = round_key(run_key, server.round + 1)
-    return federation.exchange.broadcast(federation.algorithm, server, stream_key(key, SERVER_STREAM)), key
+    return sent_view(federation, server, stream_key(key, SERVER_STREAM)), key
+
+
+def sent_view(federation: Federation, server: Server, key: Key) -> View:
+    """All that clients are sent in a round."""
+    view = federation.exchange.broadcast(federation.algorithm, server, key)
+    return view._replace(channel=server.channel) if federation.adds_payloads else view
 
 
 def who_takes_part(federation: Federation, server: Server, run_key: Key, clients: int) -> jax.Array:
@@ -267,15 +278,24 @@ def end_round(
     federation: Federation, server: Server, view: View, key: Key, sums: Sums, stack: Any, tally: Tally
 ) -> tuple[Server, Tally]:
     """The server's step on what arrived; a round without a usable upload counts all the same."""
-    received: Any = (Uploads(sums.value, sums.weight), None) if stack is None else stack
-    uploads, heard = received
+    heard: Any = None
+    news = server.channel
+    seen = federation.exchange.seen(federation.algorithm, view, jnp.int32(0))  # all are sent as much
+    if stack is not None:
+        uploads, heard = stack
+    elif federation.adds_payloads and numbers_of(sums.value):
+        weight = jnp.asarray(federation.expected, sums.weight.dtype) if federation.expected else sums.weight
+        origin, own = federation.algorithm.client.origin(seen), stream_key(key, CHANNEL_STREAM)
+        value, news = received(federation.channel, own, sums.value, origin, weight, news)
+        uploads = Uploads(value, weight)
+    else:
+        uploads = Uploads(sums.value, sums.weight)
     links = stream_key(key, LINKS_STREAM)
     barren = (sums.participants > 0) & (sums.rejected == sums.participants)
     moved, messages = federation.exchange.finish(federation.algorithm, server, view, uploads, heard, barren, links)
     finite = all_finite((moved.value, moved.state)) | ~all_finite((server.value, server.state))
     new = select(finite, moved, server)
     rejected = jnp.where(finite, sums.rejected, sums.participants)
-    seen = federation.exchange.seen(federation.algorithm, view, jnp.int32(0))  # all are sent as much
     down = leaf_travels(seen.value, seen.travels)
     if messages is None:
         messages, up, down = sums.participants, sums.travelled, down * sums.participants
@@ -293,7 +313,7 @@ def end_round(
         (tally.up + up).astype(jnp.int32),
         (tally.down + down).astype(jnp.int32),
     )
-    return new._replace(round=server.round + 1, rounds=server.rounds, terms=server.terms), tally
+    return new._replace(round=server.round + 1, rounds=server.rounds, terms=server.terms, channel=news), tally
 
 
 def add_sums(parts: list[Sums]) -> Sums:
@@ -332,7 +352,11 @@ def start_server(
     server = federation.exchange.start(federation.algorithm, stream_key(round_key(run_key, 0), SERVER_STREAM))
     values = {name: hyper.get(name, value) for name, value in server.hyper.items()}
     return server._replace(
-        hyper=values, round=jnp.zeros((), jnp.int32), rounds=planned, terms=federation.terms(training)
+        hyper=values,
+        round=jnp.zeros((), jnp.int32),
+        rounds=planned,
+        terms=federation.terms(training),
+        channel=federation.channel.server.news() if federation.adds_payloads else (),
     )
 
 
@@ -360,6 +384,8 @@ def start_clients(
     usable = real & jax.vmap(all_finite)(answers)
     mask = lambda a, other=0: jnp.where(usable.reshape((-1,) + (1,) * (a.ndim - 1)), a, other)
     largest = jax.tree.map(lambda a: mask(a, -jnp.inf).max(axis=0), answers.largest)
+    if federation.hides:  # how many samples each has would be told otherwise
+        answers = answers._replace(weight=jnp.ones_like(answers.weight))
     value, weight = jax.tree.map(mask, (answers.value, answers.weight))
     if federation.algorithm.traits.reads == "each":
         return clients, Answer(value, weight, largest)

@@ -99,6 +99,8 @@ class Summary(dict):
             lines.append(
                 f"  rejected         {self['rejected']} updates" + (f", such as those of {such}" if such else "")
             )
+        if "privacy" in self:
+            lines += [f"  {'privacy':16s} {line}" for line in promised(self["privacy"])]
         up, down = self["communication"]["bytes_up"], self["communication"]["bytes_down"]
         spent = ", ".join(f"{k} {v:.1f} s" for k, v in self["seconds"].items())
         return "\n".join([*lines, f"  sent {megabytes(up)} up, {megabytes(down)} down; {spent}"])
@@ -139,6 +141,18 @@ def work(summary: dict[str, Any]) -> str:
     w, beta = summary["gradients"]["w"], summary["gradients"]["beta"]
     steps = f", in {summary['iterations']:,.0f} iterations" if "iterations" in summary else ""
     return f"{w:,.0f} gradients in w, {beta:,.0f} in β{steps}"
+
+
+def promised(privacy: Mapping[str, Any]) -> list[str]:
+    """The guarantee of a run in words."""
+    noise = f"noise {privacy['noise_multiplier']:g} × {privacy['clip']:.3g} at the {privacy['noise_at']}"
+    whole = (
+        f"; all {privacy['runs']} runs together ε = {privacy['epsilon_of_all_runs']:.3g}" if "runs" in privacy else ""
+    )
+    return [
+        f"ε = {privacy['epsilon']:.3g} at δ = {privacy['delta']:g} for a {privacy['unit']}, {noise}{whole}",
+        f"protects {privacy['protects']}",
+    ]
 
 
 def between(score: dict[str, float], metric: str) -> str:
@@ -297,6 +311,8 @@ class Run:
             )
         found["seconds"] = dict(self.seconds)
         found["communication"] = dict(self.communication[0])
+        if self.federation.guarantee is not None:
+            found["privacy"] = self.federation.guarantee.record(self.rounds, len(self))
         if isinstance(self.federation.exchange, Peers):
             told = ("nodes", "links", "spectral_gap", "contraction", "period", "symmetric")
             found["network"] = {name: getattr(self.federation.exchange.facts, name) for name in told}

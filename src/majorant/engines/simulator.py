@@ -41,6 +41,7 @@ from majorant.engines.options import Evaluation, Resources
 from majorant.engines.patience import best_line, check_validation, kept, out_of_patience
 from majorant.engines.population import build_buckets, in_order, padded_bytes
 from majorant.engines.programs import RUNS, SEEDS, Layout, Program, enable_compilation_cache, over_runs
+from majorant.engines.private_messages import refuse_unprotected
 from majorant.engines.replicas import data_sets, refuse_too_many
 from majorant.engines.resident import Resident
 from majorant.engines.rounds import Held, Tally
@@ -53,6 +54,7 @@ from majorant.exchange._stage import Stage
 from majorant.exchange.federation import Federation, federation
 from majorant.exchange.gossip import Gossip
 from majorant.exchange.participation import Participation
+from majorant.exchange.privacy import Privacy
 from majorant.exchange.star import Star
 from majorant.math.checks import check_whole
 from majorant.metrics.scores import metric_name
@@ -72,6 +74,7 @@ def simulate(
     participation: Participation | None = None,
     channel: Stage | None = None,
     exchange: Star | Gossip | None = None,
+    privacy: Privacy | None = None,
     evaluation: Evaluation = Evaluation(),  # noqa: B008 - a plain record
     resources: Resources = Resources(),  # noqa: B008
     resume: Snapshot | Callable[[Snapshot], Snapshot] | None = None,
@@ -83,7 +86,7 @@ def simulate(
     anew; a sequence has a value for each run. ``data`` may be a sequence of data sets of the same shape: run i trains
     on the i-th, with a seed of its own (see `replicas`). ``participation`` says who takes part in a round, ``channel``
     what becomes of an upload on its way (`majorant.channel`), and ``exchange`` who combines: a server, or peers
-    (`majorant.gossip`). ``evaluation`` says when models are evaluated, what is measured and when a run stops,
+    (`majorant.gossip`). ``privacy`` is a budget that the channel's noise keeps to. ``evaluation`` says when models are evaluated, what is measured and when a run stops,
     ``resources`` how much memory it may take. A run that is resumed from a snapshot ends as if never interrupted.
 
     >>> import majorant as mj
@@ -101,7 +104,10 @@ def simulate(
     found = data_sets(algorithm, data, seeds, grid, resources.state_folder)
     refuse_unequal_sizes(algorithm, found[0])
     training = np.flatnonzero(~found[0].unseen)
-    together = federation(algorithm, training=training, participation=participation, channel=channel, exchange=exchange)
+    privacy = privacy if privacy is None or privacy.rounds else privacy._replace(rounds=rounds)
+    terms: Any = {"participation": participation, "channel": channel, "exchange": exchange, "privacy": privacy}
+    together = federation(algorithm, training=training, **terms)
+    refuse_unprotected(together, found[0])
     seeds = len(found) if seeds is None and not isinstance(data, FederatedData) else seeds
     target = Target(parse_bounds(evaluation.until), evaluation.optimum)
     known = evaluation.optimum is not None
@@ -232,9 +238,9 @@ class Simulation:
 
     def train(self, every: int, report: Callable | None) -> None:
         """Blocks of rounds, each followed by an evaluation, until the target is reached or the rounds are done."""
-        done = self.done
-        while done < self.rounds and not self.target.reached(self.history) and not self.waited_enough:
-            count = min(every - done % every, self.rounds - done)
+        done, last = self.done, self.affordable
+        while done < last and not self.target.reached(self.history) and not self.waited_enough:
+            count = min(every - done % every, last - done)
             with explained_shortage(max(self.layout.chunks)):
                 tally = self.timed("train", functools.partial(self.block, count))
             done += count
@@ -243,6 +249,12 @@ class Simulation:
             self.keep_best()
             if report is not None:
                 report([lines[-1] for lines in self.history], self.snapshot)
+
+    @property
+    def affordable(self) -> int:
+        """The rounds that can be made within the budget of privacy, where there is one."""
+        guarantee = self.federation.guarantee
+        return self.rounds if guarantee is None else guarantee.allowed(self.rounds)
 
     @property
     def waited_enough(self) -> bool:
@@ -306,6 +318,8 @@ class Simulation:
                 weight = max(float(tally.weight[run]), 1e-30)
                 line |= {name: float(total[run]) / weight for name, total in tally.info.items()}
             line |= {name: float(values[run]) for name, values in noticed.items()}
+            if self.federation.guarantee is not None:
+                line["epsilon"] = self.federation.guarantee.epsilon(done)
             lines.append(line | self.scores[run].summary(self.metric))
 
     def evaluate(self) -> list[Scores]:
@@ -418,6 +432,9 @@ class Simulation:
         reason = self.target.reason(self.history)
         if reason is None and self.waited_enough:
             reason = f"{self.patience} evaluations without a better one"
+        guarantee = self.federation.guarantee
+        if reason is None and guarantee is not None and made == self.affordable < self.rounds:
+            reason = f"the budget of privacy, ε = {guarantee.budget:g} at δ = {guarantee.delta:g}"
         if self.patience is not None and self.best:
             self.put(self.best["server"], Held(self.best["clients"], self.best["memory"]))
             self.scores = self.timed("evaluate", self.evaluate)

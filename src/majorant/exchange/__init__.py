@@ -4,16 +4,22 @@ from majorant.exchange import channel, participation, topology
 from majorant.exchange._stage import Encoded, Stage, chain
 from majorant.exchange.federation import Federation, federation
 from majorant.exchange.gossip import gossip
+from majorant.exchange.noise import adaptive_clip, gaussian
+from majorant.exchange.privacy import Guarantee, Privacy
 from majorant.exchange.star import Combine, star, weighted_mean
 
 __all__ = [
     "Combine",
     "Encoded",
     "Federation",
+    "Guarantee",
+    "Privacy",
     "Stage",
+    "adaptive_clip",
     "chain",
     "channel",
     "federation",
+    "gaussian",
     "gossip",
     "participation",
     "star",

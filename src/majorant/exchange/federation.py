@@ -13,6 +13,7 @@ from majorant.core import Algorithm, Terms
 from majorant.exchange._stage import Stage, numbers_of
 from majorant.exchange.gossip import Gossip, Peers
 from majorant.exchange.participation import Participation, full
+from majorant.exchange.privacy import Guarantee, Privacy, protected
 from majorant.exchange.star import Star, star
 
 
@@ -23,6 +24,18 @@ class Federation(NamedTuple):
     participation: Participation = full()
     channel: Stage | None = None
     exchange: Star | Peers = star()
+    expected: float = 0.0  # the clients that are expected in a round, where noise hides who was there; else 0
+    guarantee: Guarantee | None = None  # what noise protects, and how well
+
+    @property
+    def hides(self) -> bool:
+        """Whether noise hides clients: then all count equally."""
+        return self.channel is not None and self.channel.noise is not None
+
+    @property
+    def adds_payloads(self) -> bool:
+        """Whether messages are added up before they are decoded."""
+        return self.channel is not None and self.channel.server is not None
 
     @property
     def name(self) -> str:
@@ -54,15 +67,20 @@ def federation(
     participation: Participation | None = None,
     channel: Stage | None = None,
     exchange: Star | Gossip | None = None,
+    privacy: Privacy | None = None,
 ) -> Federation:
     """The federation of the clients in the slots ``training``; combinations that cannot work are refused."""
     participation = full() if participation is None else participation
     if channel is not None and not isinstance(channel, Stage):
         raise ValueError(f"expected a channel, such as mj.channel.quantized(8) or mj.chain(...), got {channel!r}")
+    channel, guarantee = protected(algorithm, privacy, channel, participation, len(training))
     bound: Star | Peers = (star() if exchange is None else exchange).bind(algorithm, training)
-    found = Federation(algorithm, participation, channel, bound)
+    found = Federation(algorithm, participation, channel, bound, guarantee=guarantee)
     if channel is not None:
         check_channel(found, channel)
+        if channel.noise is not None and channel.noise.at != "client":
+            share = participation.probability(len(training)) * channel.arrives
+            found = found._replace(expected=share * len(training))
     one_sided = bound.network is not None and not bound.network.symmetric
     absences = participation.probability(len(training)) * (1.0 if channel is None else channel.arrives) < 1
     if absences and (algorithm.traits.needs_everyone or one_sided):
@@ -83,6 +101,14 @@ def check_channel(found: Federation, channel: Stage) -> None:
         raise ValueError(
             f"{channel.name} cannot be put between peers: they do not know the point that a neighbour's displacement "
             "departs from; use a server, or send points as they are"
+        )
+    if channel.server is not None and found.exchange.network is None and found.exchange.stacks(algorithm):
+        whose = found.exchange.name if algorithm.traits.reads == "sum" else algorithm.name
+        raise ValueError(
+            f"{channel.name} works on the sum of all uploads, and {whose} reads each of them: one client could move "
+            "what it makes of them by any amount. Noise at the client works: gaussian:1.0,at=client"
+            if channel.noise is not None
+            else f"{channel.name} works on the sum of all uploads, and {whose} reads each of them"
         )
     if channel.remembers and channel.unbiased and not omega < 1:
         raise ValueError(
