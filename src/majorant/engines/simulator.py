@@ -40,8 +40,8 @@ from majorant.engines.memory import (
 from majorant.engines.options import Evaluation, Resources
 from majorant.engines.patience import best_line, check_validation, kept, out_of_patience
 from majorant.engines.population import build_buckets, in_order, padded_bytes
-from majorant.engines.programs import RUNS, SEEDS, Layout, Program, enable_compilation_cache, over_runs
 from majorant.engines.private_messages import refuse_unprotected
+from majorant.engines.programs import RUNS, SEEDS, Layout, Program, enable_compilation_cache, over_runs
 from majorant.engines.replicas import data_sets, refuse_too_many
 from majorant.engines.resident import Resident
 from majorant.engines.rounds import Held, Tally
@@ -86,8 +86,9 @@ def simulate(
     anew; a sequence has a value for each run. ``data`` may be a sequence of data sets of the same shape: run i trains
     on the i-th, with a seed of its own (see `replicas`). ``participation`` says who takes part in a round, ``channel``
     what becomes of an upload on its way (`majorant.channel`), and ``exchange`` who combines: a server, or peers
-    (`majorant.gossip`). ``privacy`` is a budget that the channel's noise keeps to. ``evaluation`` says when models are evaluated, what is measured and when a run stops,
-    ``resources`` how much memory it may take. A run that is resumed from a snapshot ends as if never interrupted.
+    (`majorant.gossip`). ``privacy`` is a budget that the channel's noise keeps to (`majorant.Privacy`). ``evaluation``
+    says when models are evaluated, what is measured and when a run stops, ``resources`` how much memory it may take. A
+    run that is resumed from a snapshot ends as if never interrupted.
 
     >>> import majorant as mj
     >>> data = mj.data.synthetic_mixture(clients=10, dimension=5, seed=0)

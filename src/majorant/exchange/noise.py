@@ -1,6 +1,6 @@
 """Stages that hide a client: noise in proportion to what one client can add to a sum, and clipping that adapts.
 
-Before noise, a stage must bound what one client adds, ``‖x_i‖ ≤ C``: `clip`, or `adaptive_clip`. Then the sum of a round
+Before noise, a stage must bound what one client adds, ``‖x_i‖ ≤ C``: `clip`, or `adaptive_clip`. Then a round's sum
 moves by at most C when a client comes or goes, by at most 2C when one is replaced, and noise of standard deviation z C
 in every entry hides it: z, the *noise multiplier*, is what accountants ask for (`majorant.exchange.accounting`).
 
@@ -14,8 +14,8 @@ a client      Σ_i (x_i + N(0, z² C² I))       everybody, the server included
 With noise at the server every client counts equally and the mean is Σ_i x_i / (p N), p N being the clients *expected*
 in a round: dividing by who came would tell who came, and dividing by samples would tell how many there are.
 
-*Adaptive clipping* steers its radius R towards a quantile γ of the displacements' lengths. A client sends, in one vector
-of bounded length, x/R clipped to length 1 and s (b − ½), where b says whether ‖x‖ ≤ R; noise falls on all of it. With b̄
+*Adaptive clipping* steers its radius R towards a quantile γ of the displacements' lengths. A client sends, in one
+vector of bounded length, x/R clipped to length 1 and s (b − ½), where b says whether ‖x‖ ≤ R; noise falls on all of it. With b̄
 the noisy share of those with b = 1, R ← R exp(−η (b̄ − γ)). The bound is C = √(1 + s²/4), whatever R is: Theorem 1 of
 Andrew et al., with σ_b = z C / s for the count and z C for the displacements, is Gaussian noise on this one vector.
 

@@ -155,7 +155,8 @@ def protected(
             )
         clipped = adaptive_clip() if channel is None else channel
         channel = chain(clipped, gaussian(1.0))
-    assert channel is not None and channel.noise is not None
+    assert channel is not None
+    assert channel.noise is not None
     if not math.isfinite(channel.noise.bound):
         raise ValueError(
             f"noise without clipping hides nobody: in {channel.name!r} nothing bounds what one client sends. Put clip "
