@@ -27,7 +27,7 @@ def together(channel, participation=None):
     return federation(ALONE, training=np.arange(CLIENTS), channel=channel, participation=participation)
 
 
-def released(found, sent, keys):
+def released(found, sent, keys, there=True):
     """What a round releases, from what clients would send ``(clients, d)``; and what clients are told in the next."""
     clients, length = sent.shape
     places = jnp.arange(clients)
@@ -37,7 +37,7 @@ def released(found, sent, keys):
     def one(key):
         server = rounds.start_server(found, clients, key, {}, jnp.int32(1))
         view, own = rounds.begin_round(found, server, key)
-        active = rounds.who_takes_part(found, server, key, clients)
+        active = rounds.who_takes_part(found, server, key, clients) & ((places != VICTIM) | there)
         held = rounds.Held((), jax.tree.map(lambda a: jnp.stack([a] * clients), found.channel.memory(length)))
         sums, _, _ = rounds.bucket_pass(found, view, own, held, data, active, chunk=clients, everyone=True)
         tally = rounds.empty_tally(message_shapes(found, jax.tree.map(lambda a: a[0], data)))
@@ -52,9 +52,9 @@ def attacked(found, read=lambda value, news: value[:, 0]):
     sent = np.zeros((CLIENTS, 2), np.float32)
     worlds = []
     for seed, there in enumerate((True, False)):
-        sent[VICTIM] = (1e6 * there, 0.0)
+        sent[VICTIM] = (1e6, 0.0)
         keys = jax.random.split(jax.random.key(seed), DRAWS)
-        worlds.append(np.asarray(read(*released(found, jnp.asarray(sent), keys)), np.float64))
+        worlds.append(np.asarray(read(*released(found, jnp.asarray(sent), keys, there)), np.float64))
     return two_worlds(*worlds, delta=DELTA)
 
 

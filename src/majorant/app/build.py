@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from majorant.data.federated import FederatedData
     from majorant.data.tabular import Encoding
     from majorant.exchange.federation import Federation
+    from majorant.exchange.privacy import Privacy
     from majorant.models.base import Model
     from majorant.solvers import Solver
 
@@ -71,6 +72,7 @@ def check_names(config: RunConfig) -> None:
     (catalogue.exact_solvers if exact else catalogue.optimizers).check(config.local.optimizer)
     for stage in config.channel:
         catalogue.stages.make(stage)
+    check_privacy(config)
     if config.topology is not None:
         catalogue.topologies.check(config.topology)
     elif config.scaling != "sizes":
@@ -88,6 +90,27 @@ def check_names(config: RunConfig) -> None:
         for name in OF_TABLES:
             if getattr(config, name) != RunConfig.model_fields[name].default:
                 raise ValueError(f"{name} goes with a CSV or Parquet file, not with the data set {config.data!r}")
+
+
+def check_privacy(config: RunConfig) -> None:
+    """Complains about budgets that mean nothing, and about what would spend privacy without being counted."""
+    asked = privacy_of(config)
+    if asked is not None:
+        asked.check()
+    if config.tune and config.hides:
+        raise ValueError(
+            "tune trains on the same clients many times, none of which is accounted for: choose the settings on public "
+            "data, and give them"
+        )
+
+
+def privacy_of(config: RunConfig) -> Privacy | None:
+    """The privacy that a configuration asks for."""
+    from majorant.exchange.privacy import Privacy
+
+    asked = {name: getattr(config, name) for name in ("epsilon", "delta", "amplification", "accountant")}
+    given = {name: value for name, value in asked.items() if value is not None}
+    return Privacy(rounds=config.rounds, **given) if given else None
 
 
 def parse_grid(texts: Sequence[str]) -> dict[str, list[float]]:
@@ -238,6 +261,7 @@ def build_exchange(config: RunConfig, topology: str | None = None) -> dict[str, 
         "participation": catalogue.participations.make(config.participation),
         "channel": chain(*stages) if stages else None,
         "exchange": peers,
+        "privacy": privacy_of(config),
     }
 
 
@@ -268,6 +292,7 @@ def build(config: RunConfig, data: FederatedData | None = None) -> Problem:
 def build_problem(config: RunConfig, data: FederatedData | None) -> Problem:
     """`build`, in the precision that is switched on."""
     from majorant.engines.memory import message_shapes, refuse_too_many_runs, refuse_unequal_sizes, tiny_client
+    from majorant.engines.private_messages import refuse_unprotected
     from majorant.engines.stopping import needs_diagnostics, parse_bounds
 
     check_names(config)
@@ -288,6 +313,7 @@ def build_problem(config: RunConfig, data: FederatedData | None) -> Problem:
     if components > int(data.train.sizes.sum()):
         raise ValueError(f"{components} components for {data.train.sizes.sum()} training samples: use fewer")
     message_shapes(federation, tiny_client(data))  # complaints about the model come before a run exists
+    refuse_unprotected(federation, data)
     if config.until:
         against = config.objective is not None and config.reference is not False
         needs_diagnostics(parse_bounds(config.until), federation, data, optimum_known=against)

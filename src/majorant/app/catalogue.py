@@ -111,6 +111,11 @@ for _name, _help in {
     "identity": "everything as it is",
 }.items():
     stages.register(_name, f"majorant.exchange.channel:{_name.replace('-', '_')}", _help)
+NOISES = ("gaussian",)
+stages.register("adaptive-clip", "majorant.exchange.noise:adaptive_clip", "a length that follows a quantile of theirs")
+stages.register(
+    "gaussian", "majorant.exchange.noise:gaussian", "noise after clipping: hides clients (at=client: locally)"
+)
 
 topologies = Registry("topology")
 for _name, _help in {

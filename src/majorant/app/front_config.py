@@ -14,7 +14,8 @@ from majorant.app.config import LocalConfig, RunConfig, read_settings, validated
 from majorant.math.room import refuse_too_large
 
 NOT_FOR_FRONTS = ("objective", "until", "patience", "tune", "grid", "halving", "folds", "seeds", "channel", "topology",
-                  "scaling", "diagnostics", "reference", "evaluate_every", "clients", "memory_budget")  # fmt: skip
+                  "scaling", "epsilon", "delta", "amplification", "accountant", "diagnostics", "reference",
+                  "evaluate_every", "clients", "memory_budget")  # fmt: skip
 Numbers = Annotated[tuple[float, ...], Field(strict=False)]  # files have lists
 OF_SUMS = ("step", "agents")  # settings of one scalarization only
 OF_CHEBYSHEV = ("mirror_rate", "memory", "output", "criteria_lr")

@@ -334,7 +334,8 @@ class Run:
         features, seed = self.data.spec.features, self.settings[0]["seed"]
         scale, clients = self.data.target_scale, self.data.clients
         more = (scale, self.encoding, {"clients": clients, "seed": seed} | dict(self.origin))
-        return Trained(self.federation, self.server, seed, self.data.classes, features, clients, *more)
+        server = self.server._replace(channel=())  # is told to clients that train
+        return Trained(self.federation, server, seed, self.data.classes, features, clients, *more)
 
     def model(self, client: int | str) -> PersonalModel:
         """The model of one of the data's clients, by index or name."""

@@ -27,7 +27,7 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from majorant.core import Key, Tree
+from majorant.core import Algorithm, Key, Tree
 
 CHANNEL_STREAM = 0xC0DE
 LOSS_STREAM = 0x1057
@@ -245,6 +245,16 @@ def ends_of(stages: tuple[Stage, ...]) -> ServerEnd | None:
 def numbers_of(tree: Tree) -> int:
     """How many numbers a tree of arrays (or of their shapes) has."""
     return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(tree))
+
+
+def numbers_sent(algorithm: Algorithm) -> int:
+    """How many numbers an upload has."""
+
+    def origin(key: Any) -> Any:
+        view = algorithm.server.broadcast(algorithm.server.init(key), key)
+        return algorithm.client.origin(algorithm.server.address(view, jnp.asarray(0)))
+
+    return numbers_of(jax.eval_shape(origin, jax.random.key(0)))
 
 
 class Delivery(NamedTuple):

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from majorant.core import Algorithm, Terms
-from majorant.exchange._stage import Stage, numbers_of
+from majorant.exchange._stage import Stage, numbers_sent
 from majorant.exchange.gossip import Gossip, Peers
 from majorant.exchange.participation import Participation, full
 from majorant.exchange.privacy import Guarantee, Privacy, protected
@@ -117,13 +116,3 @@ def check_channel(found: Federation, channel: Stage) -> None:
         )
     if algorithm.traits.check_channel is not None:
         algorithm.traits.check_channel(channel.name, channel.unbiased, omega, channel.remembers)
-
-
-def numbers_sent(algorithm: Algorithm) -> int:
-    """How many numbers an upload has."""
-
-    def origin(key: Any) -> Any:
-        view = algorithm.server.broadcast(algorithm.server.init(key), key)
-        return algorithm.client.origin(algorithm.server.address(view, jnp.asarray(0)))
-
-    return numbers_of(jax.eval_shape(origin, jax.random.key(0)))

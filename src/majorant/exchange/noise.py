@@ -15,9 +15,10 @@ With noise at the server every client counts equally and the mean is Σ_i x_i / 
 in a round: dividing by who came would tell who came, and dividing by samples would tell how many there are.
 
 *Adaptive clipping* steers its radius R towards a quantile γ of the displacements' lengths. A client sends, in one
-vector of bounded length, x/R clipped to length 1 and s (b − ½), where b says whether ‖x‖ ≤ R; noise falls on all of it. With b̄
-the noisy share of those with b = 1, R ← R exp(−η (b̄ − γ)). The bound is C = √(1 + s²/4), whatever R is: Theorem 1 of
-Andrew et al., with σ_b = z C / s for the count and z C for the displacements, is Gaussian noise on this one vector.
+vector of bounded length, x/R clipped to length 1 and s (b − ½), where b says whether ‖x‖ ≤ R; noise falls on all of
+it. With b̄ the noisy share of those with b = 1, R ← R exp(−η (b̄ − γ)). The bound is C = √(1 + s²/4), whatever R is:
+Theorem 1 of Andrew et al., with σ_b = z C / s for the count and z C for the displacements, is Gaussian noise on this
+one vector.
 
 Reference: Andrew, Thakkar, McMahan, Ramaswamy, *Differentially private learning with adaptive clipping*, NeurIPS 2021.
 """

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 from majorant.core import Algorithm
 from majorant.exchange import accounting
-from majorant.exchange._stage import Noise, Stage, chain
+from majorant.exchange._stage import Noise, Stage, chain, numbers_sent
 from majorant.exchange.noise import adaptive_clip, gaussian
 from majorant.exchange.participation import Participation
 
@@ -143,7 +143,7 @@ def protected(
 ) -> tuple[Stage | None, Guarantee | None]:
     """The channel with the noise that is asked for, and what it guarantees; None where nothing is promised."""
     noisy = channel is not None and channel.noise is not None
-    if privacy is None and not noisy:
+    if (privacy is None and not noisy) or numbers_sent(algorithm) == 0:
         return channel, None
     privacy = Privacy() if privacy is None else privacy
     privacy.check()
