@@ -41,7 +41,8 @@ class Problem(NamedTuple):
     @property
     def federation(self) -> Federation:
         """The algorithm among the clients that train."""
-        return federated(self.algorithm, self.exchange, (~self.data.unseen).nonzero()[0])
+        training = (~self.data.unseen).nonzero()[0]
+        return federated(self.algorithm, self.exchange, training, self.data.train.sizes[training])
 
 
 def check_names(config: RunConfig) -> None:
@@ -173,11 +174,35 @@ def local_solver(local: LocalConfig, lr: float | None = None) -> Solver:
     }
     lr = (lr or USUAL_RATE) if local.lr is None else local.lr
     check_range("lr", lr, above=0)
+    if local.sample_noise is not None:
+        return private_solver(local, lr)
     if parse(local.optimizer)[0] in catalogue.exact_solvers:
         return catalogue.exact_solvers.make(local.optimizer)
     if parse(local.optimizer)[0] == "sgd":
         return local_sgd(lr, momentum=local.momentum, weight_decay=local.weight_decay, **plan)
     return local_optax(catalogue.optimizers.make(local.optimizer, lr), **plan)
+
+
+def private_solver(local: LocalConfig, lr: float) -> Solver:
+    """DP-SGD, with the settings that it takes; others are refused."""
+    from majorant.solvers import local_private_sgd
+
+    if local.clip is None:
+        raise ValueError(
+            "sample_noise without clip hides nothing: give --clip, the largest norm of a sample's gradient"
+        )
+    if local.optimizer != "sgd" or not local.batch_size or local.epochs is not None:
+        raise ValueError("sample_noise goes with optimizer sgd, a batch size, and --steps in place of --epochs")
+    return local_private_sgd(
+        lr,
+        noise=local.sample_noise or 0.0,
+        clip=local.clip,
+        batch_size=local.batch_size,
+        steps=local.steps or 1,
+        momentum=local.momentum,
+        weight_decay=local.weight_decay,
+        schedule=catalogue.schedules.make(local.schedule),
+    )
 
 
 def load_data(config: RunConfig) -> tuple[FederatedData, Encoding | None]:
@@ -265,11 +290,13 @@ def build_exchange(config: RunConfig, topology: str | None = None) -> dict[str, 
     }
 
 
-def federated(algorithm: Algorithm, exchange: dict[str, Any], training: np.ndarray) -> Federation:
+def federated(
+    algorithm: Algorithm, exchange: dict[str, Any], training: np.ndarray, sizes: np.ndarray | None = None
+) -> Federation:
     """An algorithm among the clients in the slots ``training``; combinations that cannot work are refused."""
     from majorant.exchange.federation import federation
 
-    return federation(algorithm, training=training, **exchange)
+    return federation(algorithm, training=training, sizes=sizes, **exchange)
 
 
 def blank_data(spec: Any, clients: int) -> FederatedData:

@@ -55,6 +55,10 @@ class LocalConfig(BaseModel):
         None, description="largest norm of a minibatch's gradient; longer ones are shortened"
     )
 
+    sample_noise: Annotated[float | None, Flag("Privacy")] = Field(
+        None, description="noise multiplier of DP-SGD, which hides single samples: goes with --clip and --steps"
+    )
+
     @field_validator("batch_size", mode="before")
     @classmethod
     def all_at_once(cls, value: Any) -> Any:
@@ -190,7 +194,9 @@ class RunConfig(TableSettings):
     @property
     def hides(self) -> bool:
         """Whether clients are hidden by noise."""
-        noisy = any(parse_raw(stage)[0] in catalogue.NOISES for stage in self.channel)
+        noisy = self.local.sample_noise is not None or any(
+            parse_raw(stage)[0] in catalogue.NOISES for stage in self.channel
+        )
         return noisy or any(value is not None for value in (self.epsilon, self.delta, self.amplification))
 
     def arithmetic(self) -> contextlib.AbstractContextManager[Any]:

@@ -22,7 +22,7 @@ from majorant.exchange.federation import Federation
 
 def refuse_unprotected(federation: Federation, data: FederatedData) -> None:
     """Raises a ``ValueError`` where clients would send what the noise does not cover."""
-    if not federation.hides:
+    if federation.guarantee is None:
         return
     answers, weights = uncovered(federation, shapes_of(tiny_client(data)), jnp.result_type(float))
     name = federation.algorithm.name
@@ -31,7 +31,7 @@ def refuse_unprotected(federation: Federation, data: FederatedData) -> None:
             f"{name} asks its clients a question before round 1 whose answer depends on their samples, and no noise "
             "covers it: give beforehand what it asks for (start=… and alpha=0 of fedmm, the constants of solvers)"
         )
-    if weights:
+    if weights and federation.hides:
         raise ValueError(
             f"{name} weighs its clients by what their samples say, and with noise all must count the same: no bound on "
             "what one of them changes is known. Use a method whose weights are sizes, such as fedavg"

@@ -107,7 +107,7 @@ def simulate(
     training = np.flatnonzero(~found[0].unseen)
     privacy = privacy if privacy is None or privacy.rounds else privacy._replace(rounds=rounds)
     terms: Any = {"participation": participation, "channel": channel, "exchange": exchange, "privacy": privacy}
-    together = federation(algorithm, training=training, **terms)
+    together = federation(algorithm, training=training, sizes=found[0].train.sizes[training], **terms)
     refuse_unprotected(together, found[0])
     seeds = len(found) if seeds is None and not isinstance(data, FederatedData) else seeds
     target = Target(parse_bounds(evaluation.until), evaluation.optimum)

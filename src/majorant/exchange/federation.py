@@ -12,7 +12,7 @@ from majorant.core import Algorithm, Terms
 from majorant.exchange._stage import Stage, numbers_sent
 from majorant.exchange.gossip import Gossip, Peers
 from majorant.exchange.participation import Participation, full
-from majorant.exchange.privacy import Guarantee, Privacy, protected
+from majorant.exchange.privacy import Guarantee, Privacy, of_samples, protected
 from majorant.exchange.star import Star, star
 
 
@@ -67,12 +67,18 @@ def federation(
     channel: Stage | None = None,
     exchange: Star | Gossip | None = None,
     privacy: Privacy | None = None,
+    sizes: np.ndarray | None = None,
 ) -> Federation:
-    """The federation of the clients in the slots ``training``; combinations that cannot work are refused."""
+    """The federation of the clients in the slots ``training``; combinations that cannot work are refused.
+
+    ``sizes`` are the clients' numbers of samples, which what is promised of single samples depends on.
+    """
     participation = full() if participation is None else participation
     if channel is not None and not isinstance(channel, Stage):
         raise ValueError(f"expected a channel, such as mj.channel.quantized(8) or mj.chain(...), got {channel!r}")
     channel, guarantee = protected(algorithm, privacy, channel, participation, len(training))
+    if guarantee is None and sizes is not None:
+        guarantee = of_samples(algorithm, privacy, participation, sizes)
     bound: Star | Peers = (star() if exchange is None else exchange).bind(algorithm, training)
     found = Federation(algorithm, participation, channel, bound, guarantee=guarantee)
     if channel is not None:

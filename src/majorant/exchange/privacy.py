@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from majorant.core import Algorithm
@@ -145,6 +146,8 @@ def protected(
     noisy = channel is not None and channel.noise is not None
     if (privacy is None and not noisy) or numbers_sent(algorithm) == 0:
         return channel, None
+    if not noisy and algorithm.traits.sample_noise is not None:  # single samples are hidden: see `of_samples`
+        return channel, None
     privacy = Privacy() if privacy is None else privacy
     privacy.check()
     if not noisy:
@@ -183,6 +186,45 @@ def protected(
             f"{privacy.epsilon:g}: add more noise than {channel.noise.multiplier:g}, or take a larger budget"
         )
     return channel, guarantee
+
+
+def of_samples(
+    algorithm: Algorithm, privacy: Privacy | None, participation: Participation, sizes: Sequence[int]
+) -> Guarantee | None:
+    """What the noise of a local solver guarantees for single samples of clients that have so many of them."""
+    found = algorithm.traits.sample_noise
+    if found is None:
+        return None
+    privacy = Privacy() if privacy is None else privacy
+    privacy.check()
+    if privacy.amplification:
+        raise ValueError(
+            "amplification is about drawing clients, and this noise hides samples: what is claimed for it is the "
+            "drawing of samples, on each client, in every step. Leave amplification out"
+        )
+    fewest = min((int(size) for size in sizes if size > 0), default=1)
+    rate = min(1.0, found.batch_size / fewest)
+    event = accounting.Event(found.multiplier, "poisson" if rate < 1 else "none", rate)
+    guarantee = Guarantee(
+        unit="sample",
+        noise=Noise(found.multiplier, "client", found.clip),
+        event=event,
+        delta=privacy.delta,
+        accountant=accounting.accountant_of(event, privacy.accountant),
+        worlds="with the sample, and without it",
+        hidden_from="everybody, the server included",
+        sampling=f"samples: each with probability {rate:.3g} or less in a step; clients: no amplification is claimed",
+        apart=participation.apart(len(sizes)),
+        repeats=found.steps,
+        budget=privacy.epsilon,
+        beside=("how many samples each client has", "all samples of one client together, or of one person"),
+    )
+    if guarantee.allowed(privacy.rounds or 1) == 0:
+        raise ValueError(
+            f"the first round alone spends ε = {guarantee.epsilon(1):.3g} at δ = {privacy.delta:g}, and the budget is "
+            f"{privacy.epsilon:g}: add more noise than {found.multiplier:g}, or take a larger budget"
+        )
+    return guarantee
 
 
 def promise(noise: Noise, privacy: Privacy, participation: Participation, clients: int) -> Guarantee:
