@@ -169,7 +169,7 @@ def protected(
     if privacy.delta >= 1 / clients:
         warnings.warn(
             f"δ = {privacy.delta:g} with {clients:,} clients: a mechanism that gives away one of them whole would be "
-            f"allowed. Take less than 1/{clients}",
+            f"allowed. Take less than 1/{clients:,}",
             stacklevel=2,
         )
     guarantee = promise(channel.noise, privacy, participation, clients)
