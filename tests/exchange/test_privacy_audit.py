@@ -132,7 +132,7 @@ def test_the_count_of_adaptive_clipping_is_a_message_and_is_covered():
 
     def collect(key, total, news, weight):
         noisy, _ = channel.server.collect(key, total, news, weight)
-        return noisy, (channel_without.server.collect(key, total, news[0], weight)[1], ())
+        return noisy, (channel_without.server.collect(key, total, news[0], weight)[1], news[1])
 
     channel_without = adaptive_clip(0.5, count=2.0)
     broken = channel._replace(server=channel.server._replace(collect=collect))

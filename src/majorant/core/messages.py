@@ -47,7 +47,7 @@ class Server(NamedTuple):
     round: jax.Array | int = 0  # rounds finished
     rounds: jax.Array | int = 1  # rounds planned, for schedules
     terms: Terms = Terms()
-    channel: Tree = ()  # what the channel's stages tell clients in the next round
+    channel: Tree = ()  # what the channel's stages keep at the server
 
 
 class View(NamedTuple):

@@ -264,7 +264,9 @@ def begin_round(federation: Federation, server: Server, run_key: Key) -> tuple[V
 def sent_view(federation: Federation, server: Server, key: Key) -> View:
     """All that clients are sent in a round."""
     view = federation.exchange.broadcast(federation.algorithm, server, key)
-    return view._replace(channel=server.channel) if federation.adds_payloads else view
+    if not federation.adds_payloads:
+        return view
+    return view._replace(channel=federation.channel.server.told(server.channel))
 
 
 def who_takes_part(federation: Federation, server: Server, run_key: Key, clients: int) -> jax.Array:

@@ -56,8 +56,11 @@ class ServerEnd(NamedTuple):
     """
 
     collect: Callable[[Key, jax.Array, Tree, jax.Array], tuple[jax.Array, Tree]]
-    news: Callable[[], Tree] = lambda: ()  # what clients are told in round 1
-    inform: Callable[[Tree], Any] | None = None  # the stage whose clients have been told; None: they need no news
+    news: Callable[[], Tree] = lambda: ()  # what the server keeps for the stage, before round 1
+    told: Callable[[Tree], Tree] = lambda news: ()  # the part of it that clients are told at the beginning of a round
+    inform: Callable[[Tree], Any] | None = (
+        None  # the stage whose clients have been told; None: they need to know nothing
+    )
 
 
 class Stage(NamedTuple):
@@ -85,9 +88,9 @@ class Stage(NamedTuple):
     noise: Noise | None = None
     server: ServerEnd | None = None
 
-    def informed(self, news: Tree) -> Stage:
+    def informed(self, told: Tree) -> Stage:
         """The stage of clients that have been told the news of a round."""
-        return self if self.server is None or self.server.inform is None else self.server.inform(news)
+        return self if self.server is None or self.server.inform is None else self.server.inform(told)
 
     def apply(self, key: Key, x: jax.Array, memory: Tree = ()) -> jax.Array:
         """A vector as it arrives.
@@ -237,9 +240,12 @@ def ends_of(stages: tuple[Stage, ...]) -> ServerEnd | None:
     def inform(news: Tree) -> Stage:
         return linked(*(stage.informed(own) for stage, own in zip(stages, news, strict=True)))
 
-    return ServerEnd(
-        collect, lambda: tuple(() if stage.server is None else stage.server.news() for stage in stages), inform
-    )
+    def told(news: Tree) -> Tree:
+        ends = zip(stages, news, strict=True)
+        return tuple(() if stage.server is None else stage.server.told(own) for stage, own in ends)
+
+    news = lambda: tuple(() if stage.server is None else stage.server.news() for stage in stages)
+    return ServerEnd(collect, news, told, inform)
 
 
 def numbers_of(tree: Tree) -> int:

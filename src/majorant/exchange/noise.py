@@ -53,14 +53,16 @@ def gaussian(multiplier: float, *, at: str = "server") -> Stage:
     def after(bound: float) -> Stage:
         deviation = multiplier * bound
 
-        def drawn(key: Key, x: jax.Array) -> jax.Array:
-            return x + deviation * jax.random.normal(key, x.shape, x.dtype)
+        def drawn(key: Key, x: jax.Array, deviation: jax.Array) -> jax.Array:
+            return x + deviation.astype(x.dtype) * jax.random.normal(key, x.shape, x.dtype)
 
         def encode(key: Key, x: jax.Array, memory: Tree) -> tuple[Encoded, Tree]:
-            return Encoded(drawn(key, x) if at == "client" else x), ()
+            return Encoded(drawn(key, x, jnp.asarray(deviation)) if at == "client" else x), ()
 
         def collect(key: Key, total: jax.Array, news: Tree, weight: jax.Array) -> tuple[jax.Array, Tree]:
-            return drawn(key, total), ()
+            return drawn(key, total, news), news
+
+        kept = lambda: jnp.asarray(deviation, jnp.result_type(float))  # an array: other noise is the same program
 
         return Stage(
             name=f"gaussian:{multiplier:g}" + (",at=client" if at == "client" else ""),
@@ -70,7 +72,7 @@ def gaussian(multiplier: float, *, at: str = "server") -> Stage:
             linear=True,
             after=after,
             noise=Noise(multiplier, at, bound),
-            server=ServerEnd(collect) if at == "server" else None,
+            server=ServerEnd(collect, kept) if at == "server" else None,
         )
 
     return after(math.inf)
@@ -106,7 +108,12 @@ def adaptive_clip(quantile: float = 0.5, *, start: float = 1.0, rate: float = 0.
             unbiased=False,
             linear=True,
             bound=lambda norm: math.sqrt(1 + count**2 / 4),
-            server=ServerEnd(collect, lambda: jnp.asarray(start, jnp.result_type(float)), with_radius),
+            server=ServerEnd(
+                collect,
+                news=lambda: jnp.asarray(start, jnp.result_type(float)),
+                told=lambda radius: radius,
+                inform=with_radius,
+            ),
         )
 
     def collect(key: Key, total: jax.Array, radius: Tree, weight: jax.Array) -> tuple[jax.Array, Tree]:
