@@ -12,7 +12,7 @@ from majorant.core.compilation import jit
 from majorant.engines import rounds
 from majorant.exchange import adaptive_clip, chain, federation, gaussian
 
-CLIENTS, ROWS, RADIUS = 4, 6, 0.05
+CLIENTS, ROWS, RADIUS = 4, 6, 0.005
 DATA = mj.data.synthetic_mixture(clients=CLIENTS, dimension=3, seed=0)
 MODEL = mj.models.linear(DATA)
 SURROGATE = mj.surrogates.proximal_gradient(MODEL, rho=0.2)
