@@ -181,7 +181,7 @@ def test_alphas_of_unseen_clients_do_not_count():
 
 def test_a_client_without_samples_has_no_say_in_the_constants():
     """Its answer to the question for the largest numbers is smaller than anybody's, −μ' included."""
-    x = np.arange(12.0).reshape(4, 3)
+    x = np.arange(12, dtype=np.float32).reshape(4, 3)
     answer = quickly(lambda size: client_curvature(ClientData(x, x[:, 0], size, 0), least_squares, l2=0.1))
     with_rows, without = (np.asarray(answer(size)) for size in (3, 0))
     assert np.isfinite(with_rows).all()
