@@ -108,6 +108,7 @@ for _name, _help in {
     "top-k": "the largest coordinates, with error feedback",
     "clip": "displacements of at most a length",
     "lossy": "messages that are lost with a probability",
+    "secure-sum": "the server learns the sum alone: whole numbers modulo 2^k; comes last",
     "identity": "everything as it is",
 }.items():
     stages.register(_name, f"majorant.exchange.channel:{_name.replace('-', '_')}", _help)

@@ -238,7 +238,7 @@ def traced_message(federation: Federation, one: ClientData, precision: Any) -> t
         view = federation.exchange.broadcast(algorithm, server, key)
         seen = federation.exchange.seen(algorithm, view, data.slot)
         held, _ = rounds.start_client(federation, view, key, data)
-        return algorithm.client.update(seen, held.state, data, key)[0], seen, held
+        return rounds.as_sent(federation, algorithm.client.update(seen, held.state, data, key)[0]), seen, held
 
     return jax.eval_shape(message, one, jax.random.key(0))
 

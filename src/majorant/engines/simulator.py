@@ -19,7 +19,7 @@ import numpy as np
 
 from majorant.core import Algorithm, Server, all_finite
 from majorant.data.federated import FederatedData
-from majorant.engines.divergence import Diverged, OutlierWarning, remedy
+from majorant.engines.divergence import Diverged, OutlierWarning, Unopened, remedy
 from majorant.engines.evaluation import probe_client
 from majorant.engines.extremes import Largest, larger, largest_allowed
 from majorant.engines.memory import (
@@ -238,6 +238,7 @@ class Simulation:
             with explained_shortage(max(self.layout.chunks)):
                 tally = self.timed("train", functools.partial(self.block, count))
             done += count
+            self.stop_if_unopened(done, tally)
             self.record(done, count, tally)
             self.stop_if_diverged(done, tally)
             self.keep_best()
@@ -353,6 +354,22 @@ class Simulation:
         engine = self.engine
         return jax.tree.map(np.asarray, program(self.seconds, engine.server, engine.keys, client, data))
 
+    def stop_if_unopened(self, done: int, tally: Tally | None) -> None:
+        """A secure sum of too few clients is not opened, and those who sent something cannot take it back."""
+        if tally is None or not np.asarray(tally.unopened).any():
+            return
+        spec = self.federation.channel.secure[0]  # type: ignore[union-attr]
+        raise Unopened(
+            f"{self.federation.name} stopped: in {int(np.max(tally.unopened))} of the rounds up to round {done} fewer "
+            f"than {spec.threshold} clients' messages arrived, and a secure sum of so few is not opened. "
+            + (
+                f"Numbers that are not finite, or beyond the range of {spec.range:g}, are not sent: give a larger "
+                "range, or clip before it"
+                if np.asarray(tally.rejected).any()
+                else "Let more clients take part"
+            )
+        )
+
     def stop_if_diverged(self, done: int, tally: Tally | None) -> None:
         """A run in which most uploads are rejected, or most models give NaN, will not recover: say so, and why."""
         fruitless = np.zeros(len(self.settings), bool) if tally is None else np.asarray(tally.fruitless) > 0
@@ -364,8 +381,15 @@ class Simulation:
         what = "updates" if fruitless.all() else "models"
         raise Diverged(
             f"{self.federation.name} diverged: at round {done} the {what} of most clients, or all, were infinite, NaN "
-            f"or larger than {largest_allowed():.1e}. {self.remedy()}"
+            f"or larger than {self.largest_sent()}. {self.remedy()}"
         )
+
+    def largest_sent(self) -> str:
+        """What no number of an upload may exceed, in words."""
+        channel = self.federation.channel
+        if channel is None or channel.secure is None:
+            return f"{largest_allowed():.1e}"
+        return f"the range of the secure sum, {channel.secure[0].range:g} (give a larger one, or clip before it)"
 
     def remedy(self) -> str:
         """What may have made the run diverge, and what to do about it."""

@@ -9,10 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from majorant.core import Algorithm, Terms
+from majorant.core import Algorithm, ServerSide, Terms
 from majorant.exchange._stage import Stage, numbers_of
 from majorant.exchange.gossip import Gossip, Peers
 from majorant.exchange.participation import Participation, full
+from majorant.exchange.secure_sum import settled
 from majorant.exchange.star import Star, star
 
 
@@ -44,6 +45,7 @@ class Federation(NamedTuple):
             number(omega if math.isfinite(omega) else 0),
             number(self.channel.remembers),
             number(1),
+            () if self.channel.secure is None else number(1),
         )
 
 
@@ -60,9 +62,12 @@ def federation(
     if channel is not None and not isinstance(channel, Stage):
         raise ValueError(f"expected a channel, such as mj.channel.quantized(8) or mj.chain(...), got {channel!r}")
     bound: Star | Peers = (star() if exchange is None else exchange).bind(algorithm, training)
+    channel = settled(channel, len(training))
     found = Federation(algorithm, participation, channel, bound)
     if channel is not None:
         check_channel(found, channel)
+    if channel is not None and channel.secure is not None:
+        check_secure(found, channel, len(training))
     one_sided = bound.network is not None and not bound.network.symmetric
     absences = participation.probability(len(training)) * (1.0 if channel is None else channel.arrives) < 1
     if absences and (algorithm.traits.needs_everyone or one_sided):
@@ -91,6 +96,28 @@ def check_channel(found: Federation, channel: Stage) -> None:
         )
     if algorithm.traits.check_channel is not None:
         algorithm.traits.check_channel(channel.name, channel.unbiased, omega, channel.remembers)
+
+
+def check_secure(found: Federation, channel: Stage, clients: int) -> None:
+    """Refuses a secure sum where more than the sum of the uploads is read, or where it would not be opened."""
+    spec, algorithm = channel.secure[0], found.algorithm
+    why = None
+    if isinstance(found.exchange, Peers):
+        why = "there is no server to open sums, and every peer has a sum of its own neighbours"
+    elif algorithm.traits.reads != "sum":
+        why = f"{algorithm.name} reads each upload by itself, and a secure sum is all that the server would see"
+    elif found.exchange.stacks(algorithm):
+        why = f"{found.exchange.name} reads each upload by itself, and a secure sum is all that the server would see"
+    elif algorithm.server.address is not ServerSide._field_defaults["address"]:
+        why = f"clients of {algorithm.name} are sent different things, so that their displacements have no sum"
+    if why is not None:
+        raise ValueError(f"{spec.name} cannot be used here: {why}")
+    expected = found.participation.probability(clients) * clients
+    if found.participation.fixed and round(expected) < spec.threshold:
+        raise ValueError(
+            f"{spec.name}: a sum of fewer than {spec.threshold} clients is not opened, and {round(expected)} of "
+            f"{clients} take part in a round ({found.participation.name}): let more of them"
+        )
 
 
 def numbers_sent(algorithm: Algorithm) -> int:
