@@ -1,4 +1,4 @@
-"""Secure sums: exact arithmetic modulo a power of two, its stated error, what is caught before it, and who may use it."""
+"""Secure sums: exact arithmetic modulo a power of two, its stated error, what is caught, and who may use it."""
 
 import functools
 
@@ -59,7 +59,8 @@ def test_the_mean_is_off_by_no_more_than_is_stated(rounding):
     sent, held, fits, *_ = residues(spec, x, weights)
     total = jax.tree.map(lambda a: a.sum(axis=0, dtype=a.dtype), sent)
     moved, weight = open_sum(spec.following(), total, weights.max(), jnp.float32)
-    assert fits.all() and float(weight) == weights.sum()  # whole weights are exact
+    assert fits.all()
+    assert float(weight) == weights.sum()
     off = np.abs(moved / weight - np.average(x, axis=0, weights=weights))
     assert spec.error(weights) / 20 < off.max() <= spec.error(weights)
     np.testing.assert_allclose(weights @ held, moved, rtol=1e-5, atol=1e-5)  # what clients take the sum to hold
@@ -138,8 +139,11 @@ def test_a_round_of_every_linear_method_sums_up_to_the_plain_sum(name):
         return found
 
     (sums, _), (sealed, (uploads, enough)) = both(KEY)
-    assert enough and isinstance(sealed.value, Masked) and sealed.value.numbers.dtype == np.uint32
-    assert sealed.info == {} and int(sealed.rejected) == 0
+    assert enough
+    assert isinstance(sealed.value, Masked)
+    assert sealed.value.numbers.dtype == np.uint32
+    assert sealed.info == {}
+    assert int(sealed.rejected) == 0
     np.testing.assert_allclose(uploads.weight, sums.weight, rtol=1e-6)
     error = CLIENTS * spec.step * 16  # every weight is at most 16
     for total, exact in zip(jax.tree.leaves(uploads.value), jax.tree.leaves(sums.value), strict=True):
@@ -150,9 +154,9 @@ def test_the_methods_that_read_each_upload_refuse_with_the_reason():
     for name in zoo.ZOO:
         algorithm = zoo.algorithm(name)
         if name not in LINEAR and name != "local":
-            with pytest.raises(ValueError, match="reads each upload by itself|no server to open sums"):
-                options = zoo.ZOO[name].options
-                exchange = {"exchange": options["exchange"]} if "exchange" in options else {}
+            options = zoo.ZOO[name].options
+            exchange = {"exchange": options["exchange"]} if "exchange" in options else {}
+            with pytest.raises(ValueError, match=r"reads each upload by itself|no server to open sums"):
                 federation(algorithm, training=np.arange(CLIENTS), channel=secure_sum(1.0), **exchange)
 
 
@@ -189,8 +193,9 @@ def test_a_run_survives_drop_outs_until_too_few_are_left():
     fedavg, data = zoo.algorithm("fedavg"), zoo.training()
     lossy = lambda p, **options: mj.chain(mj.channel.lossy(p), secure_sum(32.0, **options))
     run = mj.simulate(fedavg, data, rounds=3, channel=lossy(0.2))
-    assert run.summary()["rejected"] == 0 and "loss" not in run.history[-1]
-    with pytest.raises(Unopened, match="fewer than 5 clients' messages arrived.*Let more clients take part"):
+    assert run.summary()["rejected"] == 0
+    assert "loss" not in run.history[-1]
+    with pytest.raises(Unopened, match=r"fewer than 5 clients' messages arrived.*Let more clients take part"):
         mj.simulate(fedavg, data, rounds=3, channel=lossy(0.2, threshold=5))
     with pytest.raises(Unopened, match=r"beyond the range of 0.0001, are not sent: give a larger range"):
         mj.simulate(fedavg, data, rounds=3, channel=secure_sum(1e-4))

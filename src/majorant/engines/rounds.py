@@ -40,6 +40,7 @@ from majorant.engines.extremes import Largest, larger, largest_allowed, largest_
 from majorant.engines.memory import message_shapes
 from majorant.engines.programs import side_by_side
 from majorant.exchange._stage import numbers_of, send
+from majorant.exchange.attack import ATTACK_STREAM, Hostile, Seen
 from majorant.exchange.federation import Federation
 from majorant.exchange.secure_sum import Masked, open_sum, seal
 
@@ -145,8 +146,12 @@ def guarded_update(
     own = client_key(key, data.id)
     upload, state = algorithm.client.update(seen, held.state, data, own)
     upload = as_sent(federation, upload)
+    hostile, held_memory, late = federation.hostile, held.memory, ()
+    if hostile is not None and hostile.attack.delay:
+        held_memory, late = held.memory
+        upload, late = delayed(hostile, upload, late, data.slot)
     travelled = leaf_travels(upload.value, upload.travels) * active
-    memory, arrived = held.memory, jnp.asarray(True)
+    memory, arrived = held_memory, jnp.asarray(True)
     most, size = largest_allowed(), magnitude(upload.value)
     sound = size <= most  # False for NaN; before the channel, which may turn what is not finite into what is
     sealed: Masked | None = None
@@ -162,6 +167,8 @@ def guarded_update(
             travelled = jnp.ones_like(travelled) * active
         value, memory, arrived = send(channel, own, upload.value, algorithm.client.origin(seen), memory)
         upload, size = upload._replace(value=value), magnitude(value)
+    if hostile is not None and hostile.attack.delay:
+        memory = memory, late
     updated = Held(algorithm.client.delivered(seen, state, upload), memory)
     sound &= (size <= most) & (jnp.abs(upload.weight) <= most) & all_finite(updated)
     counts = active & sound & arrived
@@ -196,8 +203,9 @@ def chunk_pass(
     """One chunk of clients through a round: their sums, what they hold, and the uploads where they must be seen."""
     update = lambda held, data, active: guarded_update(federation, view, key, held, data, active)
     sent, clients = over_clients(update, active.shape[0])(clients, data, active)
-    stacks = federation.exchange.stacks(federation.algorithm)
-    return add_up(sent, active, not stacks), clients, by_slot(sent) if stacks else None
+    counted = sent if federation.hostile is None else honest_alone(federation.hostile, sent)
+    stacks = federation.stacks
+    return add_up(counted, active, not stacks), clients, by_slot(sent) if stacks else None
 
 
 def by_slot(sent: Sent) -> tuple[Uploads, jax.Array]:
@@ -227,7 +235,7 @@ def bucket_pass(
     piece = lambda t, rows: jax.tree.map(lambda a: a[rows], t)
     first = jnp.arange(chunk)
     nothing = functools.partial(empty_sent, federation, message_shapes(federation, piece(data, 0))[0])
-    stacks, nobody = federation.exchange.stacks(federation.algorithm), jnp.zeros(1, bool)
+    stacks, nobody = federation.stacks, jnp.zeros(1, bool)
     zeros = add_up(nothing(1), nobody, not stacks)
     if everyone:
 
@@ -290,6 +298,57 @@ def opened(federation: Federation, view: View, sums: Sums) -> tuple[Uploads, jax
     return Uploads(value, jnp.where(enough, weight, 0)), enough
 
 
+def delayed(hostile: Hostile, upload: Upload, late: Tree, slot: Any) -> tuple[Upload, Tree]:
+    """A straggler's upload of some rounds ago, and the uploads that will still be sent."""
+    here = jnp.isin(slot, jnp.asarray(hostile.slots))
+    value = jax.tree.map(lambda old, v: jnp.where(here, old[0], v), late, upload.value)
+    late = jax.tree.map(lambda old, v: jnp.concatenate([old[1:], v[None]]), late, upload.value)
+    return upload._replace(value=value), late
+
+
+def honest_alone(hostile: Hostile, sent: Sent) -> Sent:
+    """What clients sent, in which hostile ones have no weight: for the log, which is about the others."""
+    honest = ~jnp.isin(sent.slot, jnp.asarray(hostile.slots))
+    return sent._replace(upload=sent.upload._replace(weight=jnp.where(honest, sent.upload.weight, 0)))
+
+
+def attacked(
+    federation: Federation, view: View, key: Key, uploads: Uploads, heard: jax.Array
+) -> tuple[Uploads, jax.Array, jax.Array]:
+    """Uploads, those of hostile clients forged; who is heard then, and how many were rejected for it.
+
+    They come side by side, and stay so where the exchange reads them so; else they are summed.
+    """
+    assert federation.hostile is not None
+    uploads, heard, refused = forged(federation, view, key, uploads, heard, federation.hostile)
+    if federation.exchange.stacks(federation.algorithm):
+        return uploads, heard, refused
+    weigh = lambda v: jnp.tensordot(uploads.weight.astype(v.dtype), v, axes=1)
+    return Uploads(jax.tree.map(weigh, uploads.value), uploads.weight.sum()), heard, refused
+
+
+def forged(
+    federation: Federation, view: View, key: Key, uploads: Uploads, heard: jax.Array, hostile: Hostile
+) -> tuple[Uploads, jax.Array, jax.Array]:
+    """Uploads side by side with those that hostile clients put in the place of their own."""
+    attack, clients = hostile.attack, heard.shape[0]
+    mask = jnp.asarray(hostile.mask(clients))
+    if attack.forge is None or not jax.tree.leaves(uploads.value):
+        return uploads, heard, jnp.asarray(0)
+    algorithm, exchange = federation.algorithm, federation.exchange
+    origin = jax.vmap(lambda slot: algorithm.client.origin(exchange.seen(algorithm, view, slot)))(jnp.arange(clients))
+    moved = jax.tree.map(jnp.subtract, uploads.value, origin)
+    sent = attack.forge(stream_key(key, ATTACK_STREAM), Seen(moved, heard & ~mask, heard & mask))
+    value = jax.tree.map(lambda o, f: (o + f).astype(o.dtype), origin, sent)
+    sound = jax.vmap(magnitude)(value) <= largest_allowed()  # False for NaN
+    wide = lambda flags, a: flags.reshape((-1,) + (1,) * (a.ndim - 1))
+    value = jax.tree.map(
+        lambda f, v: jnp.where(wide(mask, v), jnp.where(wide(sound & heard, v), f, 0), v), value, uploads.value
+    )
+    weight = jnp.where(mask & ~sound, 0, uploads.weight)
+    return Uploads(value, weight), heard & (sound | ~mask), (mask & heard & ~sound).sum()
+
+
 def displacement(value: Tree, origin: Tree) -> tuple[jax.Array, Callable[[jax.Array], Tree]]:
     """How far an upload is from the point that it departs from, as a vector, and the way back to trees."""
     return ravel_pytree(jax.tree.map(jnp.subtract, value, origin))
@@ -317,6 +376,9 @@ def end_round(
     enough = jnp.asarray(True)
     if isinstance(sums.value, Masked):
         uploads, enough = opened(federation, view, sums)
+    if federation.hostile is not None:
+        uploads, heard, refused = attacked(federation, view, key, uploads, heard)
+        sums = sums._replace(rejected=sums.rejected + refused)
     links = stream_key(key, LINKS_STREAM)
     barren = (sums.participants > 0) & (sums.rejected == sums.participants)
     moved, messages = federation.exchange.finish(federation.algorithm, server, view, uploads, heard, barren, links)
@@ -392,6 +454,9 @@ def start_client(federation: Federation, view: View, key: Key, data: ClientData)
     own, seen = client_key(key, data.id), federation.exchange.seen(algorithm, view, data.slot)
     state = algorithm.client.init(seen, data, own)
     memory = () if channel is None else channel.memory(numbers_of(algorithm.client.origin(seen)))
+    if federation.hostile is not None and federation.hostile.attack.delay:
+        again = lambda v: jnp.broadcast_to(v, (federation.hostile.attack.delay, *v.shape))  # type: ignore[union-attr]
+        memory = memory, jax.tree.map(again, algorithm.client.origin(seen))
     answer = federation.exchange.ask(algorithm, seen, state, data, own)
     if channel is not None and channel.secure is not None:
         weight = algorithm.client.update(seen, state, data, own)[0].weight

@@ -50,6 +50,7 @@ from majorant.engines.snapshots import Snapshot, in_order_of_ids, into_buckets, 
 from majorant.engines.stopping import Target, needs_diagnostics, parse_bounds
 from majorant.engines.streamed import Streamed
 from majorant.exchange._stage import Stage
+from majorant.exchange.attack import Attack
 from majorant.exchange.federation import Federation, federation
 from majorant.exchange.gossip import Gossip
 from majorant.exchange.participation import Participation
@@ -72,6 +73,7 @@ def simulate(
     participation: Participation | None = None,
     channel: Stage | None = None,
     exchange: Star | Gossip | None = None,
+    attack: Attack | None = None,
     evaluation: Evaluation = Evaluation(),  # noqa: B008 - a plain record
     resources: Resources = Resources(),  # noqa: B008
     resume: Snapshot | Callable[[Snapshot], Snapshot] | None = None,
@@ -83,7 +85,8 @@ def simulate(
     anew; a sequence has a value for each run. ``data`` may be a sequence of data sets of the same shape: run i trains
     on the i-th, with a seed of its own (see `replicas`). ``participation`` says who takes part in a round, ``channel``
     what becomes of an upload on its way (`majorant.channel`), and ``exchange`` who combines: a server, or peers
-    (`majorant.gossip`). ``evaluation`` says when models are evaluated, what is measured and when a run stops,
+    (`majorant.gossip`). ``attack`` makes some clients hostile (`majorant.exchange.attack`); scores are then those of
+    the others. ``evaluation`` says when models are evaluated, what is measured and when a run stops,
     ``resources`` how much memory it may take. A run that is resumed from a snapshot ends as if never interrupted.
 
     >>> import majorant as mj
@@ -101,7 +104,10 @@ def simulate(
     found = data_sets(algorithm, data, seeds, grid, resources.state_folder)
     refuse_unequal_sizes(algorithm, found[0])
     training = np.flatnonzero(~found[0].unseen)
-    together = federation(algorithm, training=training, participation=participation, channel=channel, exchange=exchange)
+    exchanged: dict[str, Any] = {"participation": participation, "channel": channel, "exchange": exchange}
+    together = federation(algorithm, training=training, attack=attack, **exchanged)
+    if together.hostile is not None:
+        found = [together.hostile.poisoned(one) for one in found]
     seeds = len(found) if seeds is None and not isinstance(data, FederatedData) else seeds
     target = Target(parse_bounds(evaluation.until), evaluation.optimum)
     known = evaluation.optimum is not None
@@ -315,7 +321,9 @@ class Simulation:
         values = in_order(self.buckets + self.unseen, seen + new)
         each = ({k: v[run] for k, v in values.items()} for run in range(len(self.settings)))
         runs = zip(each, self.data_sets, strict=True)
-        return [Scores.of(scores, data, data.unseen, self.metric) for scores, data in runs]
+        hostile = self.federation.hostile
+        mask = None if hostile is None else hostile.mask(self.data.clients)
+        return [Scores.of(scores, data, data.unseen, self.metric, mask) for scores, data in runs]
 
     def diagnose(self) -> dict[str, np.ndarray]:
         """Scalars about the server's state and about convergence, ``(runs,)`` each."""

@@ -138,7 +138,7 @@ class Streamed:
     def block(self, count: int) -> rounds.Tally:
         """``count`` more rounds."""
         tally = None
-        stacks = self.federation.exchange.stacks(self.federation.algorithm)
+        stacks = self.federation.stacks
         for _ in range(count):
             view, key, active = self.programs.begin(self.seconds, self.server, self.keys)
             total: Any = None
