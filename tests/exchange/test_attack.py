@@ -8,6 +8,7 @@ from scipy import stats
 
 import majorant as mj
 import zoo
+from majorant.core import SERVER_STREAM, round_key, stream_key
 from majorant.exchange import attack, robust
 from majorant.exchange.attack import Seen
 from majorant.exchange.federation import federation
@@ -122,7 +123,8 @@ def test_scores_are_those_of_honest_clients_and_the_summary_says_who_is_not(runs
 def test_stragglers_send_what_they_had_some_rounds_ago(runs):
     """In the first two rounds that is the starting point: the mean moves by the honest share of the step only."""
     late = mj.simulate(FEDAVG, DATA, rounds=1, attack=attack.stale(0.34, delay=2))
-    start = jax.tree.leaves(FEDAVG.server.init(jax.random.key(0)).value)
+    key = stream_key(round_key(jax.random.key(0), 0), SERVER_STREAM)
+    start = jax.tree.leaves(FEDAVG.server.init(key).value)
     assert not np.allclose(
         jax.tree.leaves(runs["stale"].server.value)[0], jax.tree.leaves(runs["none"].server.value)[0]
     )
