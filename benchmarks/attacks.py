@@ -141,7 +141,7 @@ def program(algorithm: Algorithm, classes: int, count: int) -> Any:
         def one_round(_: Any, state: Any) -> Any:
             server, held = state
             view, own = rounds.begin_round(together, server, key)
-            sums, held, sent = rounds.chunk_pass(together, view, own, held, train, everyone)
+            _, held, sent = rounds.chunk_pass(together, view, own, held, train, everyone)
             uploads, heard = rounds.stack_by_slot([sent], [train.slot], clients)
             uploads, heard, _ = rounds.forged(together, view, own, uploads, heard, Forger(menu))
             origin = algorithm.client.origin(view)

@@ -27,8 +27,8 @@ z = Φ⁻¹((m − s)/m) over m honest clients, with s = ⌊n/2 + 1⌋ − f of 
 Scores of a run under attack are those of its honest clients.
 
 References: Blanchard et al., NeurIPS 2017; Bagdasaryan et al., *How to backdoor federated learning*, AISTATS 2020
-(model replacement); Baruch, Baruch, Goldberg, *A little is enough*, NeurIPS 2019; Xie, Koyejo, Gupta, *Fall of empires*, UAI
-2019 (inner products); Tolpegin et al., *Data poisoning attacks against federated learning systems*, 2020 (labels).
+(model replacement); Baruch, Baruch, Goldberg, *A little is enough*, NeurIPS 2019; Xie, Koyejo, Gupta, *Fall of
+empires*, UAI 2019 (inner products); Tolpegin et al., *Data poisoning attacks against federated learning systems*, 2020 (labels).
 """
 
 from __future__ import annotations
