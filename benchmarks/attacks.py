@@ -88,6 +88,8 @@ def methods_of(name: str) -> dict[str, Algorithm]:
 def chosen_rule(number: jax.Array, x: Any, present: jax.Array, weights: jax.Array, key: jax.Array) -> Any:
     """The displacement that one of the rules gives; 0 is the weighted mean."""
     mean = lambda x, present, key: robust.weighted(x, weights / jnp.maximum(weights.sum(), 1e-30))
+    if not jax.tree.leaves(x):  # nothing is sent
+        return x
     rules = [mean, *(combine.rule for combine in RULES.values())]
     return jax.lax.switch(number, rules, x, present, key)
 

@@ -28,7 +28,8 @@ Scores of a run under attack are those of its honest clients.
 
 References: Blanchard et al., NeurIPS 2017; Bagdasaryan et al., *How to backdoor federated learning*, AISTATS 2020
 (model replacement); Baruch, Baruch, Goldberg, *A little is enough*, NeurIPS 2019; Xie, Koyejo, Gupta, *Fall of
-empires*, UAI 2019 (inner products); Tolpegin et al., *Data poisoning attacks against federated learning systems*, 2020 (labels).
+empires*, UAI 2019 (inner products); Tolpegin et al., *Data poisoning attacks against federated learning systems*,
+ESORICS 2020 (labels).
 """
 
 from __future__ import annotations

@@ -105,6 +105,8 @@ class Star(NamedTuple):
         """One value of uploads that lie side by side."""
         if self.combine.each is not None:
             return self.combine.each(uploads.value, uploads.weight)
+        if not jax.tree.leaves(uploads.value):  # nothing is sent
+            return uploads.value
         assert self.combine.rule is not None
         origin = algorithm.client.origin(self.seen(algorithm, view, jnp.int32(0)))  # the same for all
         moved = self.combine.rule(jax.tree.map(lambda v, o: v - o, uploads.value, origin), uploads.weight > 0, key)
