@@ -107,6 +107,12 @@ class RunConfig(TableSettings):
     scaling: Annotated[Literal["sizes", "none"], Flag("Exchange")] = Field(
         "sizes", description="displacements of peers: by their sizes, or none (the released code)"
     )
+    combine: Annotated[str | None, Flag("Exchange", default="the weighted mean")] = Field(
+        None, description="how uploads are combined: median, trimmed-mean:0.25, geometric-median, krum:0.2, …"
+    )
+    attack: Annotated[str | None, Flag("Exchange")] = Field(
+        None, description="what a share of hostile clients sends, to see what a run bears: sign-flip:0.2, alie:0.2"
+    )
     diagnostics: Annotated[bool | None, Flag("Training", default="where there is an objective")] = Field(
         None, description="measure convergence at every evaluation"
     )

@@ -56,6 +56,7 @@ class Stage(NamedTuple):
     remembers: bool = False  # makes up in later rounds for what it has left out
     sent: float = 1.0  # the share of the rounds in which there is a message at all
     arrives: float = 1.0  # the probability that a message arrives
+    secure: Any = None  # the last stage of a secure sum: (`SecureSum`, the stages before it)
 
     def apply(self, key: Key, x: jax.Array, memory: Tree = ()) -> jax.Array:
         """A vector as it arrives.
@@ -100,6 +101,11 @@ def chain(*stages: Stage) -> Stage:
         raise ValueError("a channel needs at least one stage")
     if len(stages) == 1:
         return stages[0]
+    early = next((stage for stage in stages[:-1] if stage.secure is not None), None)
+    if early is not None:
+        raise ValueError(f"{early.name} must come last: nothing can be done to what is masked")
+    if stages[-1].secure is not None:
+        return stages[-1].secure[0].following(chain(*stages[:-1]))
     for place, stage in enumerate(stages):
         if stage.remembers and not all(before.linear for before in stages[:place]):
             raise ValueError(

@@ -21,6 +21,7 @@ class Participation(NamedTuple):
     name: str
     active: Callable[[Key, jax.Array, int], jax.Array]
     probability: Callable[[int], float]
+    fixed: bool = True  # whether as many take part in every round
 
 
 @functools.cache
@@ -50,7 +51,7 @@ def bernoulli(probability: float) -> Participation:
     """Each client on its own with the given probability; a round may be empty (most methods then wait)."""
     _check(probability)
     draw = lambda key, round, clients: jax.random.bernoulli(key, probability, (clients,))
-    return Participation(f"bernoulli:{probability}", draw, lambda clients: probability)
+    return Participation(f"bernoulli:{probability}", draw, lambda clients: probability, fixed=False)
 
 
 @functools.cache
