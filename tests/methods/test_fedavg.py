@@ -71,10 +71,8 @@ def algorithm_2(kind, theta, deltas, *, rate=0.01, b1=0.9, b2=0.99, tau=1e-3):
     x, m, v = np.asarray(theta, np.float64), np.zeros(np.shape(theta)), np.full(np.shape(theta), tau**2)
     for delta in np.asarray(deltas, np.float64):
         m = b1 * m + (1 - b1) * delta
-        if kind == "yogi":
-            v = v - (1 - b2) * delta**2 * np.sign(v - delta**2)
-        else:
-            v = b2 * v + (1 - b2) * delta**2
+        yogi, adam = v - (1 - b2) * delta**2 * np.sign(v - delta**2), b2 * v + (1 - b2) * delta**2
+        v = yogi if kind == "yogi" else adam
         x = x + rate * m / (np.sqrt(v) + tau)
     return x
 
