@@ -139,9 +139,11 @@ def guarded_update(
 ) -> tuple[Sent, Held]:
     """One client's part of a round: what arrives of its upload, and what it holds then.
 
-    A client commits what was delivered: if its message is lost or rejected, it is as if it had not taken part.
+    A client commits what was delivered: if its message is lost or rejected, it is as if it had not taken part. One that
+    is absent, and fills a place beside others, has no samples to work on.
     """
     algorithm, channel = federation.algorithm, federation.channel
+    data = data._replace(size=jnp.where(active, data.size, 0))
     seen = federation.exchange.seen(algorithm, view, data.slot)
     own = client_key(key, data.id)
     upload, state = algorithm.client.update(seen, held.state, data, own)

@@ -168,6 +168,7 @@ class Simulation:
             "one_at_a_time": runs_one_at_a_time(algorithm, resources.clients),
             "extra_padding": resources.extra_padding,
             "saturating": clients_that_saturate(algorithm, data, len(settings)),
+            "rounds": self.rounds,
         }
         self.buckets = build_buckets(data, training, **layout)
         self.unseen = build_buckets(data, np.flatnonzero(data.unseen), **layout)
