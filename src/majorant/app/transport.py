@@ -22,6 +22,7 @@ from majorant.data.tabular.reading import Source, read_source
 from majorant.estimators.transport import FederatedTransport, sliced_distance
 from majorant.surrogates.transport import Coordinates
 
+BARYCENTRE = "barycentre"  # in the place of a file: the groups' own
 OPTIONS = ("method", "loss", "cycle", "hidden")  # of the estimator, that applying the map needs
 
 
@@ -29,11 +30,12 @@ def transport_tables(
     data: str, client_column: str | None, reference: str, folder: Path, columns: list[str], **options: Any
 ) -> dict[str, Any]:
     """Learns the map, writes the folder, and gives what `summary.json` says."""
-    theirs, ours = read_source(reference), read_source(data)
-    names = columns or shared_numbers(ours, theirs, client_column)
-    y, x = (numbers(source, names) for source in (theirs, ours))
+    theirs, ours = None if reference == BARYCENTRE else read_source(reference), read_source(data)
+    names = columns or shared_numbers(ours, theirs or ours, client_column)
+    x, rows = numbers(ours, names), BARYCENTRE if theirs is None else numbers(theirs, names)
     groups = None if client_column is None else clients_in(ours, client_column)
-    model = FederatedTransport(**options).fit(x, groups=groups, reference=y)
+    model = FederatedTransport(**options).fit(x, groups=groups, reference=rows)
+    y = model.reference_ if isinstance(rows, str) else rows
     folder.mkdir(parents=True, exist_ok=True)
     save_map(folder / "map", model, names)
     moved = model.transform(x)
