@@ -6,13 +6,13 @@ steps on the conjugate. What is compared, for the same number of rounds and with
 
     FedMM-OT            the method, with Adam on the server's H: both losses, and in the coordinates of the Gaussian map
     FedAdam, FedAvg     clients move both networks, the server averages: first-order federated learning on the same loss
-    centralized         the same on one client that has all samples, with a rate of its own
+    centralized         the same on one client that has all samples
     clients alone       the same on each client's samples
     Gaussian map        from federated means and covariances, one round
 
-FedMM-OT with each loss and in Gaussian coordinates, FedAdam, FedAvg and the centralized method choose a rate (and λ of
-the cycle loss) from five points, each tried on another seed for a quarter of the rounds, then five seeds are run.
-Everything else runs with the rates that FedMM-OT has chosen.
+FedMM-OT with each loss and in Gaussian coordinates, FedAdam and FedAvg choose a rate (and λ of the cycle loss) from
+five points, each tried on another seed for a quarter of the rounds, then five seeds are run. Everything else runs with
+the rates that FedMM-OT has chosen.
 
 Every piece writes a JSON file of its own as soon as it is done, so that a run may be stopped at any time::
 
@@ -279,7 +279,7 @@ def pieces(study: Study, own: Variant, more: bool) -> list[tuple[str, Callable[[
         ("Gaussian map", gaussian),
         plain("FedAdam, cycle", lambda: fedadam(study, "cycle")),
         plain("FedAdam, max-min", lambda: fedadam(study, "max-min")),
-        ("centralized", lambda: run_piece(study, "centralized", own, pooled(data))),
+        again("centralized", lambda: pooled(data)),
         (GAUSSIAN, lambda: coordinates(GAUSSIAN)),
         again("participation 0.3", participation=some, hyper={"alpha": 0.0}),
         again("participation 0.3, control variates", participation=some, hyper={"alpha": 0.1}),

@@ -95,6 +95,10 @@ def shared_numbers(ours: Source, theirs: Source, client_column: str | None) -> l
         for source in (ours, theirs)
     ]
     apart = sorted(kinds[0] ^ kinds[1])
+    for source in (ours, theirs):  # a column that one table alone has as numbers may be refused in the other
+        refused = [column_of(source, name) for name in apart if name in source.names]
+        if problems := [problem for problem in refused if isinstance(problem, Problem)]:
+            raise TableError(source.where, problems)
     if apart:
         what = (
             f"the clients' table has {len(kinds[0])} columns of numbers, the reference {len(kinds[1])}; only one has "
@@ -120,7 +124,9 @@ def numbers(source: Source, names: list[str]) -> np.ndarray:
             problems.append(unknown_column(name, source.names))
             continue
         column = column_of(source, name)
-        if not isinstance(column, Column) or column.kind != "number":
+        if isinstance(column, Problem):
+            problems.append(column)
+        elif column.kind != "number":
             problems.append(Problem(f"column {name} is no column of numbers", "leave it out by --columns"))
         elif column.absent.any():
             row = source.row(int(column.absent.argmax()))
