@@ -57,7 +57,8 @@ def simulate_as_reference(name: str, data: FederatedData | None = None, **option
 def reference(name: str) -> tuple[Run, Snapshot]:
     """The run that others are compared with, and its state after two rounds."""
     halfway = []
-    run = simulate_as_reference(name, evaluation=mj.Evaluation(report=lambda records, snapshot: halfway.append(snapshot())))
+    keep = mj.Evaluation(report=lambda records, snapshot: halfway.append(snapshot()))
+    run = simulate_as_reference(name, evaluation=keep)
     return run, halfway[0]
 
 
@@ -221,7 +222,8 @@ def test_a_private_state_reaches_other_clients_through_its_upload_only(name):
     halfway = reference(name)[1]
     poison = lambda a: np.concatenate([a[:, :1] + np.float32(0.25), a[:, 1:]], axis=1) if a.dtype == np.float32 else a
     poisoned = halfway._replace(clients=jax.tree.map(poison, halfway.clients))
-    after, after_poison = (simulate_as_reference(name, rounds=3, resume=start).snapshot for start in (halfway, poisoned))
+    go_on = lambda start: simulate_as_reference(name, rounds=3, resume=start).snapshot
+    after, after_poison = go_on(halfway), go_on(poisoned)
     others = lambda tree: jax.tree.map(lambda a: a[:, 1:], tree)
     assert_equal(others(after.clients), others(after_poison.clients))
     assert moved(after.clients, after_poison.clients, (0, 0)) or not jax.tree.leaves(halfway.clients)
