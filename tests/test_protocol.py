@@ -28,17 +28,37 @@ ROUNDS = 4
 TRAINING = np.flatnonzero(~zoo.problem().unseen)
 every_algorithm = pytest.mark.parametrize("name", zoo.ZOO)
 
+LONG = 1000  # rounds; after them nobody takes part, and then two do
+EVERYONE_FOR_LONG = Participation(
+    "everyone for long",
+    lambda key, round, clients: (
+        (round <= LONG) | ((round == LONG + 2) & ((jnp.arange(clients) == 0) | (jnp.arange(clients) == 3)))
+    ),
+    lambda clients: 1 - 1e-12,  # 1 in the precision of the programs, which are those of rounds that miss someone
+)
+
+
+def participation(name: str) -> Participation | None:
+    """Who takes part in the reference run: everyone, and later nobody and two, in one program where that is allowed."""
+    return None if zoo.algorithm(name).traits.needs_everyone else EVERYONE_FOR_LONG
+
 
 def simulate(name: str, data: FederatedData | None = None, **options) -> Run:
     options = over({"rounds": ROUNDS, "evaluation": mj.Evaluation(every=2)} | zoo.ZOO[name].options, options)
     return mj.simulate(zoo.algorithm(name), zoo.problem() if data is None else data, **options)
 
 
+def simulate_as_reference(name: str, data: FederatedData | None = None, **options) -> Run:
+    """With the programs of the reference run."""
+    return simulate(name, data, participation=participation(name), **options)
+
+
 @functools.cache
 def reference(name: str) -> tuple[Run, Snapshot]:
     """The run that others are compared with, and its state after two rounds."""
     halfway = []
-    run = simulate(name, evaluation=mj.Evaluation(report=lambda records, snapshot: halfway.append(snapshot())))
+    keep = mj.Evaluation(report=lambda records, snapshot: halfway.append(snapshot()))
+    run = simulate_as_reference(name, evaluation=keep)
     return run, halfway[0]
 
 
@@ -66,7 +86,7 @@ def test_a_new_hyperparameter_value_compiles_nothing_and_changes_the_result(name
     key, _, value = zoo.ZOO[name].hyper
     with monkeypatch.context() as patch:
         patch.setattr(jax.stages.Lowered, "compile", lambda self: pytest.fail("compiled anew"))
-        changed = simulate(name, hyper={key: value})
+        changed = simulate_as_reference(name, hyper={key: value})
     distance = lambda a, b: float(np.abs(a.astype(float) - b).max())
     moved = jax.tree.map(distance, states_and_value(run), states_and_value(changed))
     assert max(jax.tree.leaves(moved)) > 1e-4
@@ -82,8 +102,8 @@ def test_runs_side_by_side_are_the_single_runs(name):
     key, value, other = zoo.ZOO[name].hyper
     runs = simulate(name, seeds=2, hyper=None, grid={key: [value, other]})
     assert_same(runs[0], reference(name)[0])
-    assert_same(runs[1], simulate(name, seed=1))
-    assert_same(runs[3], simulate(name, seed=1, hyper={key: other}))
+    assert_same(runs[1], simulate_as_reference(name, seed=1))
+    assert_same(runs[3], simulate_as_reference(name, seed=1, hyper={key: other}))
 
 
 @every_algorithm
@@ -100,7 +120,7 @@ def test_types_stay_as_they_were(name):
 def run_start(name: str) -> Snapshot:
     """The state before round 1."""
     seen = []
-    simulate(name, resume=lambda fresh: seen.append(fresh) or fresh)
+    simulate_as_reference(name, resume=lambda fresh: seen.append(fresh) or fresh)
     return seen[0]
 
 
@@ -202,7 +222,8 @@ def test_a_private_state_reaches_other_clients_through_its_upload_only(name):
     halfway = reference(name)[1]
     poison = lambda a: np.concatenate([a[:, :1] + np.float32(0.25), a[:, 1:]], axis=1) if a.dtype == np.float32 else a
     poisoned = halfway._replace(clients=jax.tree.map(poison, halfway.clients))
-    after, after_poison = (simulate(name, rounds=3, resume=start).snapshot for start in (halfway, poisoned))
+    go_on = lambda start: simulate_as_reference(name, rounds=3, resume=start).snapshot
+    after, after_poison = go_on(halfway), go_on(poisoned)
     others = lambda tree: jax.tree.map(lambda a: a[:, 1:], tree)
     assert_equal(others(after.clients), others(after_poison.clients))
     assert moved(after.clients, after_poison.clients, (0, 0)) or not jax.tree.leaves(halfway.clients)
@@ -211,7 +232,7 @@ def test_a_private_state_reaches_other_clients_through_its_upload_only(name):
 @every_algorithm
 def test_resuming_is_bitwise(name):
     run, halfway = reference(name)
-    resumed = simulate(name, resume=halfway)
+    resumed = simulate_as_reference(name, resume=halfway)
     assert int(halfway.server.round[0]) == ROUNDS // 2
     assert_equal(resumed.snapshot.server, run.snapshot.server)
     assert_equal(resumed.snapshot.clients, run.snapshot.clients)
@@ -246,7 +267,7 @@ def test_a_client_with_absurd_features_is_rejected_and_harms_nobody(name):
     train = zoo.problem().train
     rows = (np.repeat(np.arange(len(zoo.SIZES)), train.sizes) == absurd)[:, None]
     x = np.where(rows, np.float32(3e38) * np.sign(train.x), train.x)
-    run = simulate(name, dataclasses.replace(zoo.problem(), train=train._replace(x=x)))
+    run = simulate_as_reference(name, dataclasses.replace(zoo.problem(), train=train._replace(x=x)))
     assert bool(all_finite((run.snapshot.server, run.snapshot.clients)))
     assert run.summary()["rejected"] == (ROUNDS if zoo.ZOO[name].rejects else 0)
     if zoo.ZOO[name].forgets:  # all the same as if the client had no samples
@@ -264,7 +285,12 @@ def engine_of(name: str) -> Resident:
     """The engine of the reference run before it has started, for tests that change its arrays."""
     entry = zoo.ZOO[name]
     settings = run_settings(zoo.algorithm(name), 0, None, entry.options["hyper"], None)
-    together = federation(zoo.algorithm(name), training=TRAINING, exchange=entry.options.get("exchange"))
+    together = federation(
+        zoo.algorithm(name),
+        training=TRAINING,
+        participation=participation(name),
+        exchange=entry.options.get("exchange"),
+    )
     engine = Simulation(together, zoo.problem(), settings, ROUNDS).engine
     assert isinstance(engine, Resident)
     return engine
@@ -279,25 +305,22 @@ def trained(name: str, engine: Resident):
     return jax.tree.map(np.asarray, (engine.server, jax.tree.map(lambda a: a[:, order], engine.clients[0].state)))
 
 
-ABSENT_THEN_TWO = Participation(
-    "two in the second round",
-    lambda key, round, clients: (round == 2) & ((jnp.arange(clients) == 0) | (jnp.arange(clients) == 3)),
-    lambda clients: 2 / clients,
-)
-
-
 @every_algorithm
 def test_nobody_changes_nothing_and_two_change_themselves(name):
     algorithm, seen = zoo.algorithm(name), []
     record = lambda records, snapshot: seen.append(snapshot())
-    options = {"rounds": 2, "evaluation": mj.Evaluation(every=1, report=record), "participation": ABSENT_THEN_TWO}
+    options = {"rounds": LONG + 2, "evaluation": mj.Evaluation(every=1, report=record)}
+    options["participation"] = EVERYONE_FOR_LONG
     if algorithm.traits.needs_everyone:
         with pytest.raises(ValueError, match="must see every client in every round"):
             simulate(name, **options)
         return
-    simulate(name, resume=lambda fresh: seen.append(fresh) or fresh, **options)
-    start, empty, two = seen
-    assert empty.server.round.tolist() == [1]
+    start = run_start(name)
+    clock = {name: np.full_like(start.server.round, value) for name, value in (("round", LONG), ("rounds", LONG + 2))}
+    start = start._replace(server=start.server._replace(**clock))
+    simulate(name, resume=start, **options)
+    empty, two = seen
+    assert empty.server.round.tolist() == [LONG + 1]
     if not algorithm.traits.moves_alone:
         assert_equal(empty.server._replace(round=start.server.round), start.server)
     assert_equal(empty.clients, start.clients)
@@ -328,8 +351,9 @@ def test_the_order_of_the_clients_does_not_matter(name):
 def test_a_client_that_joins_is_served_with_and_without_samples(name):
     run = reference(name)[0]
     x, y = zoo.problem().train.client(zoo.UNSEEN)
-    for samples in ((x, y), (x[:0], y[:0])):
-        probabilities = run.personalize(samples).predict_proba(x)
+    nothing = run.deployment.personalize(x[:0], y[:0], room=len(x))  # in the room of the others: one program for both
+    for model in (run.personalize((x, y)), nothing):
+        probabilities = model.predict_proba(x)
         assert probabilities.shape == (len(x), 2)
         np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-5)
     assert np.isfinite(run.scores[0].values["test_loss"][zoo.UNSEEN])

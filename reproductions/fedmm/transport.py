@@ -52,7 +52,8 @@ from majorant.surrogates import BestResponse, transport_potentials
 from majorant.surrogates.transport import Coordinates, in_gaussian_coordinates
 
 DIMENSIONS, CLIENTS, SAMPLES, BATCH, SEEDS = (16, 32, 64), 10, 10_000, 1024, 5
-MAIN = "FedMM-OT, max-min"
+MAIN, GAUSSIAN = "FedMM-OT, max-min", "FedMM-OT, Gaussian coordinates"
+LONGER = GAUSSIAN + ", three times the rounds"
 RATE = 1e-3  # Adam's, of the benchmark; multiplied by the grid below
 RATES = (0.5, 1.0, 2.0, 4.0, 8.0)  # times 1e-3
 CYCLES = ((1.0, 1.0), (2.0, 1.0), (4.0, 1.0), (1.0, 10.0), (2.0, 10.0))  # a rate and λ
@@ -250,14 +251,16 @@ def pieces(study: Study, own: Variant, more: bool) -> list[tuple[str, Callable[[
         forward, inverse = w2.gaussian_errors(study.benchmark, data, reference)
         save(study, "Gaussian map", {"rounds": [1], "forward": [[forward]], "inverse": [[inverse]]}, begin)
 
-    def coordinates() -> None:
+    def coordinates(name: str, times: int = 1) -> None:
         x = data.train.x.astype(np.float64)
         y = np.asarray(study.benchmark.target(jax.random.key(7), 100_000), np.float64)
         change = in_gaussian_coordinates(x.mean(axis=0), np.cov(x.T), y.mean(axis=0), np.cov(y.T))
         moved = FederatedData.unlabelled(
             change.into(x).astype(np.float32), clients=np.repeat(np.arange(data.clients), data.train.sizes)
         )
-        run_piece(study, "FedMM-OT, Gaussian coordinates", fedmm_ot(study, change=change), moved, change=change)
+        run_piece(
+            study._replace(rounds=times * study.rounds), name, fedmm_ot(study, change=change), moved, change=change
+        )
 
     def alone() -> None:
         begin = time.monotonic()
@@ -277,12 +280,12 @@ def pieces(study: Study, own: Variant, more: bool) -> list[tuple[str, Callable[[
         plain("FedAdam, cycle", lambda: fedadam(study, "cycle")),
         plain("FedAdam, max-min", lambda: fedadam(study, "max-min")),
         again("centralized", lambda: pooled(data)),
-        ("FedMM-OT, Gaussian coordinates", coordinates),
+        (GAUSSIAN, lambda: coordinates(GAUSSIAN)),
+        again("participation 0.3", participation=some, hyper={"alpha": 0.0}),
+        again("participation 0.3, control variates", participation=some, hyper={"alpha": 0.1}),
     ]
     if more:
         listed += [
-            again("participation 0.3", participation=some, hyper={"alpha": 0.0}),
-            again("participation 0.3, control variates", participation=some, hyper={"alpha": 0.1}),
             again("8 bits", channel=mj.channel.quantized(8)),
             again("i.i.d. clients", lambda: mixed(0.0)),
             again("half i.i.d. clients", lambda: mixed(0.5)),
@@ -291,8 +294,9 @@ def pieces(study: Study, own: Variant, more: bool) -> list[tuple[str, Callable[[
         *listed,
         plain("FedMM-OT, cycle", lambda: fedmm_ot(study, "cycle")),
         plain("FedAvg, cycle", lambda: fedavg(study, "cycle")),
-        ("clients alone", alone),
         plain("FedAvg, max-min", lambda: fedavg(study, "max-min")),
+        ("clients alone", alone),
+        (LONGER, lambda: coordinates(LONGER, times=3)),
     ]
 
 

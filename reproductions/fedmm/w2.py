@@ -28,6 +28,7 @@ from majorant.models.convex import dense_icnn
 from majorant.surrogates.linear.gaussian_map import map_matrix
 
 PUBLISHED_CONVEXITY = 0.01  # of each of the two potentials of T*
+FITTED = 1000  # samples a cell that its centre is fitted to
 
 
 class Benchmark(NamedTuple):
@@ -109,25 +110,50 @@ def gaussian_errors(
     return float(uvp(moved, y, benchmark.q_var)), float(uvp(back, x, benchmark.p_var))
 
 
-def cells(x: np.ndarray, count: int, *, seed: int = 0, iterations: int = 12) -> tuple[np.ndarray, np.ndarray]:
-    """Centres and prices of constrained k-means: ‖x − c_k‖² + price_k is least for equally many samples of each k.
+def cells(x: np.ndarray, count: int, *, seed: int = 0, iterations: int = 12) -> np.ndarray:
+    """Constrained k-means: the cell of each sample, (n,); all cells have the same number of samples, give or take one.
 
-    Prices are the multipliers of the constraints on sizes (Bradley et al., 2000), found here by raising those of cells
-    that are too large. The cells say for fresh samples, too, whose they are.
+    Prices are the multipliers of the constraints on sizes (Bradley et al., 2000): ‖x − c_k‖² + price_k decides, and
+    cells that are too large become dearer. Centres come from some of the samples; what does not fit into its cell at
+    the end goes where it costs least.
     """
+    few = x[: max(count, min(len(x), FITTED * count))]
     rng = np.random.default_rng(seed)
-    centres, prices = x[rng.choice(len(x), count, replace=False)], np.zeros(count)
-    spread = x.var(axis=0).sum()
+    centres, prices = few[rng.choice(len(few), count, replace=False)], np.zeros(count)
     for _ in range(iterations):
-        distances = far(x, centres)
-        for step in np.geomspace(1.0, 0.01, 30):
-            owner = (distances + prices).argmin(axis=1)
-            prices += step * spread * (np.bincount(owner, minlength=count) / len(x) - 1 / count)
+        distances = far(few, centres)
+        prices = priced(distances, prices, few.var(axis=0).sum())
+        owner = balanced(distances + prices)
+        centres = np.stack([few[owner == k].mean(axis=0) for k in range(count)])
+    distances = far(x, centres)
+    return balanced(distances + priced(distances, prices, x.var(axis=0).sum()))
+
+
+def priced(distances: np.ndarray, prices: np.ndarray, spread: float) -> np.ndarray:
+    """Prices at which cells are of nearly the same size."""
+    n, count = distances.shape
+    for step in np.geomspace(1.0, 0.01, 30):
         owner = (distances + prices).argmin(axis=1)
-        sizes = np.bincount(owner, minlength=count)
-        sums = np.stack([x[owner == k].sum(axis=0) for k in range(count)])
-        centres = np.where(sizes[:, None] > 0, sums / np.maximum(sizes, 1)[:, None], centres)
-    return centres, prices
+        prices = prices + step * spread * (np.bincount(owner, minlength=count) / n - 1 / count)
+    return prices
+
+
+def balanced(costs: np.ndarray) -> np.ndarray:
+    """The cheapest cell of each sample, from costs (n, k); in full cells those stay who would lose most elsewhere."""
+    n, count = costs.shape
+    room = np.full(count, n // count) + (np.arange(count) < n % count)
+    owner, waiting = np.full(n, -1), np.arange(n)
+    while len(waiting):
+        here = np.where(room > 0, costs[waiting], np.inf)
+        wish = here.argmin(axis=1)
+        next_best = np.partition(here, 1, axis=1)[:, 1] if count > 1 else np.zeros(len(here))
+        last_first = np.argsort(here.min(axis=1) - next_best, kind="stable")
+        for k in range(count):
+            mine = last_first[wish[last_first] == k][: room[k]]
+            owner[waiting[mine]] = k
+            room[k] -= len(mine)
+        waiting = np.flatnonzero(owner < 0)
+    return owner
 
 
 def far(x: np.ndarray, centres: np.ndarray) -> np.ndarray:
@@ -138,22 +164,17 @@ def far(x: np.ndarray, centres: np.ndarray) -> np.ndarray:
 def clients_of(
     benchmark: Benchmark, *, clients: int = 10, samples: int = 10_000, share: float = 1.0, seed: int = 0
 ) -> FederatedData:
-    """Samples of P on clients of equal size, a ``share`` of each from a cell of its own and the rest from all of P."""
+    """One sample of P, split into clients of equal size: a ``share`` of each is a cell, the rest is dealt at random.
+
+    All clients together have a sample of P, whatever the share.
+    """
     rng = np.random.default_rng(seed)
-    centres, prices = cells(draw(benchmark, rng, 400 * clients).astype(np.float64), clients, seed=seed)
-    own = round(share * samples)
-    parts: list[list[np.ndarray]] = [[draw(benchmark, rng, samples - own)] for _ in range(clients)]
-    missing = np.full(clients, own)
-    while (missing > 0).any():
-        x = draw(benchmark, rng, 4 * clients * 1000)
-        owner = (far(x, centres) + prices).argmin(axis=1)
-        for k in range(clients):
-            found = x[owner == k][: missing[k]]
-            parts[k].append(found)
-            missing[k] -= len(found)
-    x = np.concatenate([np.concatenate(part) for part in parts]).astype(np.float32)
+    x = draw(benchmark, rng, clients * samples)
+    celled = round(share * samples) * clients
+    dealt = np.arange(len(x) - celled) % clients
+    owner = np.concatenate([cells(x[:celled], clients, seed=seed), dealt]) if celled else dealt
     name = f"mix3 to mix10, d = {benchmark.dimension}"
-    return FederatedData.unlabelled(x, clients=np.repeat(np.arange(clients), samples), seed=seed, name=name)
+    return FederatedData.unlabelled(x.astype(np.float32), clients=owner, seed=seed, name=name)
 
 
 def draw(benchmark: Benchmark, rng: np.random.Generator, count: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Figure 3's parts: cells of equal size, errors that are 0 at the truth, files that are kept, tables of them."""
+"""Figure 3's parts: cells of equal size that make up P, errors that are 0 at the truth, files that are kept, tables."""
 
 import json
 import time
@@ -20,18 +20,26 @@ def benchmark():
     return w2.Benchmark(2, arrays, lambda x: 2 * x + 1, 2.0, 8.0)
 
 
-def test_cells_have_equal_sizes_and_clients_differ(benchmark):
-    x = w2.draw(benchmark, np.random.default_rng(0), 2000)
-    centres, prices = w2.cells(x, 4)
-    sizes = np.bincount((w2.far(x, centres) + prices).argmin(axis=1), minlength=4)
-    assert np.abs(sizes / 500 - 1).max() < 0.1
-    spread = lambda share: np.var(
-        [
-            part.mean(axis=0)
-            for part in np.split(w2.clients_of(benchmark, clients=4, samples=200, share=share).train.x, 4)
-        ]
-    )
-    assert spread(1.0) > 2 * spread(0.5) > 4 * spread(0.0)
+def test_cells_have_equal_sizes_and_hold_samples_that_are_near_each_other(benchmark):
+    x = w2.draw(benchmark, np.random.default_rng(0), 2002)
+    owner = w2.cells(x, 4)
+    assert sorted(np.bincount(owner)) == [500, 500, 501, 501]
+    inside = sum(x[owner == k].var(axis=0).sum() for k in range(4)) / 4
+    assert inside < x.var(axis=0).sum() / 2
+    costs = np.array([[0.0, 5.0], [1.0, 1.5], [0.0, 9.0], [0.0, 1.0]])
+    assert w2.balanced(costs).tolist() == [0, 1, 0, 1]  # the two who would lose most elsewhere stay
+
+
+def test_clients_together_have_a_sample_of_p_whatever_the_share(benchmark):
+    """The same rows are split in another way, so that nobody learns a distribution with cells of other weights."""
+    splits = {share: w2.clients_of(benchmark, clients=4, samples=200, share=share).train for share in (0.0, 0.5, 1.0)}
+    rows = [np.sort(split.x.view("f4,f4"), axis=0) for split in splits.values()]
+    assert all((own == rows[0]).all() for own in rows[1:])
+    assert all((split.sizes == 200).all() for split in splits.values())
+    apart = {
+        share: np.var([part.mean(axis=0) for part in np.split(s.x, 4)], axis=0).sum() for share, s in splits.items()
+    }
+    assert apart[1.0] > 2 * apart[0.5] > 4 * apart[0.0]
 
 
 def test_errors_are_zero_at_the_truth_and_exact_for_an_affine_map(benchmark):

@@ -69,6 +69,7 @@ def test_harm_and_noise_are_not_worth_it():
     noise = judged(comparison({"local": 0.8, "fedavg": 0.8}, [50, 50]))["verdict"]
     assert noise["worth_it"] == "unclear"
     assert noise["gain"] == 0
+    assert "the same as training alone" in noise["sentences"][0]
     assert noise["interval"][0] < 0 < noise["interval"][1]
 
 

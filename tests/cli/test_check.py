@@ -34,6 +34,14 @@ def test_a_good_table(table):
         assert part in text
     assert "note: values are missing ('dose' 40)" in text
     assert "ready to train on, with 8 features" in text
+    assert invoke("--data", table, *OPTIONS, "--drop", "row,site", "--unseen", 0.25) == text
+
+
+def test_one_table_is_named(table):
+    for tables in ([], [table, "--data", table]):
+        result = CliRunner().invoke(app, ["check", *map(str, tables), *OPTIONS])
+        assert result.exit_code == 2
+        assert "name one table" in result.output
 
 
 def test_problems_come_with_fixes_and_status_2(table):

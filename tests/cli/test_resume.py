@@ -40,6 +40,10 @@ def test_settings_are_compared_with_the_checkpoint_not_with_a_file_that_people_e
     invoke("run", "--resume", copied, "--rounds", "60")
     assert json.loads((copied / "summary.json").read_text())["rounds"] == json.loads(summary)["rounds"] == 60
     assert "rounds = 60" in config.read_text()  # the file says again what was run
+    edited = config.read_text().replace("lr = 0.5", "lr = 0.375")
+    config.write_text(edited)
+    assert "local.lr: 0.375 against 0.5" in refused("run", "--resume", copied)
+    assert config.read_text() == edited
     config.unlink()
     invoke("run", "--resume", copied)
     assert "rounds = 60" in config.read_text()

@@ -97,6 +97,7 @@ def test_weights_that_are_not_convex_are_refused(learnt):
     ("options", "reference", "message"),
     [
         ({}, None, "give reference"),
+        ({}, "barycenter", "reference must be rows or the word 'barycentre', got 'barycenter'"),
         ({}, np.zeros((9, 3)), "reference has 3 features and the clients' samples have 2"),
         ({}, np.zeros((2, 2)), "2 reference samples are too few"),
         ({}, np.full((9, 2), np.nan), "reference has NaN"),

@@ -9,6 +9,7 @@ import pytest
 import majorant as mj
 import zoo
 from compiling import quickly
+from majorant.core import Uploads
 from majorant.exchange.participation import Participation
 
 DATA = zoo.training()
@@ -49,8 +50,8 @@ def test_one_full_batch_step_is_gradient_descent_on_the_pooled_data():
     ("server", "rate", "optimizer"),
     [
         ("momentum", 1.0, optax.sgd(1.0, momentum=0.9)),
-        ("adam", 0.01, optax.adam(0.01, b1=0.9, b2=0.99, eps=1e-3)),
-        ("yogi", 0.05, optax.yogi(0.05, b1=0.9, b2=0.99, eps=1e-3)),
+        ("adam-corrected", 0.01, optax.adam(0.01, b1=0.9, b2=0.99, eps=1e-3)),
+        ("yogi-corrected", 0.05, optax.yogi(0.05, b1=0.9, b2=0.99, eps=1e-3)),
     ],
 )
 def test_the_server_optimizer_steps_along_the_pseudo_gradient(server, rate, optimizer):
@@ -62,6 +63,32 @@ def test_the_server_optimizer_steps_along_the_pseudo_gradient(server, rate, opti
         updates, moments = optimizer.update(gap, moments, theta)
         theta = optax.apply_updates(theta, updates)
     assert_close(run.server.value, theta, 1e-4)
+    assert run.summary()["algorithm"] == f"fedavg:server={server}"
+
+
+def algorithm_2(kind, theta, deltas, *, rate=0.01, b1=0.9, b2=0.99, tau=1e-3):
+    """Reddi et al.'s Algorithm 2 in NumPy, as printed: Δ points from the server's model to the clients' mean."""
+    x, m, v = np.asarray(theta, np.float64), np.zeros(np.shape(theta)), np.full(np.shape(theta), tau**2)
+    for delta in np.asarray(deltas, np.float64):
+        m = b1 * m + (1 - b1) * delta
+        yogi, adam = v - (1 - b2) * delta**2 * np.sign(v - delta**2), b2 * v + (1 - b2) * delta**2
+        v = yogi if kind == "yogi" else adam
+        x = x + rate * m / (np.sqrt(v) + tau)
+    return x
+
+
+@pytest.mark.parametrize("kind", ["adam", "yogi"])
+def test_adaptive_servers_are_the_papers_algorithm_2(kind):
+    """Displacements of all sizes: below τ the second moment falls, above it rises."""
+    server, draws = mj.fedavg(MODEL, server=kind).server, np.random.default_rng(0)
+    first = state = server.init(jax.random.key(0))
+    of_all_sizes = lambda leaf: draws.normal(size=(6, *leaf.shape)) * 10 ** draws.uniform(-5, 1, leaf.shape)
+    deltas = jax.tree.map(of_all_sizes, first.value)
+    for k in range(6):
+        sent = jax.tree.map(lambda value, delta, k=k: 3.0 * (value + delta[k]), state.value, deltas)
+        state = server.update(state, None, Uploads(sent, jnp.asarray(3.0)))
+    expected = jax.tree.map(lambda value, delta: algorithm_2(kind, value, delta), first.value, deltas)
+    assert_close(state.value, expected)
 
 
 def test_absent_clients_that_hold_count_with_the_old_model():
@@ -89,7 +116,10 @@ def test_with_everybody_there_holding_changes_nothing():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"server": "sgd"}, "server must be one of plain, momentum, adam, yogi, got 'sgd'"),
+        (
+            {"server": "sgd"},
+            "server must be one of plain, momentum, adam, yogi, adam-corrected, yogi-corrected, got 'sgd'",
+        ),
         ({"server": "adam", "absent": "hold"}, "absent='hold' is defined for the plain server optimizer only"),
         ({"server_lr": 0.0}, "server_lr must be a finite number greater than 0"),
         ({"absent": "gone"}, "absent must be 'excluded' or 'hold', got 'gone'"),

@@ -7,7 +7,10 @@ import small_problems
 from small_problems import Flat, bottom, top
 
 from compiling import quickly
+from majorant.core import ClientData
 from majorant.objectives import apfl2, fully_personal, mixture, multi_task, residual, traditional, weight_sharing
+from majorant.objectives.base_model import client_curvature
+from majorant.objectives.losses import least_squares
 
 SLACK = 1e-9
 ALPHAS = (0.2, 0.9, 0.6, 0.35)  # the second client is unseen
@@ -174,3 +177,12 @@ def test_alphas_of_unseen_clients_do_not_count():
     data = small_problems.problem()
     changed = (0.2, 0.01, 0.6, 0.35)
     assert apfl2(data, alpha=ALPHAS).constants(data) == apfl2(data, alpha=changed).constants(data)
+
+
+def test_a_client_without_samples_has_no_say_in_the_constants():
+    """Its answer to the question for the largest numbers is smaller than anybody's, −μ' included."""
+    x = np.arange(12, dtype=np.float32).reshape(4, 3)
+    answer = quickly(lambda size: client_curvature(ClientData(x, x[:, 0], size, 0), least_squares, l2=0.1))
+    with_rows, without = (np.asarray(answer(size)) for size in (3, 0))
+    assert np.isfinite(with_rows).all()
+    assert (without < with_rows).all()

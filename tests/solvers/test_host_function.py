@@ -95,6 +95,19 @@ def test_a_client_without_samples_does_not_call():
     jax.tree.map(np.testing.assert_array_equal, found.params, params)
 
 
+def test_absent_clients_do_not_call():
+    """Places of a chunk that no active client needs are filled by absent ones."""
+    sizes = []
+
+    def record(params, x, y, weights):
+        sizes.append(len(x))
+        return params
+
+    run = simulate(record, participation=mj.participation.bernoulli(0.5), rounds=4, seed=1)
+    assert len(sizes) == sum(line["participants"] for line in run.history)
+    assert len({line["participants"] for line in run.history}) > 1
+
+
 def test_what_a_function_cannot_do_is_refused():
     with pytest.raises(ValueError, match="adds a penalty to the local loss, which a Python function is not given"):
         simulate(gradient_step, mj.fedprox)

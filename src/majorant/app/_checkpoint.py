@@ -125,8 +125,8 @@ def check_settings(folder: Path, started: RunConfig, wanted: RunConfig) -> None:
     if different or wanted.rounds < started.rounds:
         all_of_them = "; ".join(wanted.differences(started))
         raise ValueError(
-            f"{folder} was started with another configuration ({all_of_them}): resume with the same settings, or with"
-            " more --rounds, or start a new run"
+            f"{folder} was started with another configuration ({all_of_them}): resume with the same settings, in"
+            " config.toml too, or with more --rounds, or start a new run"
         )
     if longer and started.epsilon is not None and not any(parse_raw(s)[0] in catalogue.NOISES for s in started.channel):
         raise ValueError(

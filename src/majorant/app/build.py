@@ -76,7 +76,11 @@ def check_names(config: RunConfig) -> None:
     check_privacy(config)
     if config.topology is not None:
         catalogue.topologies.check(config.topology)
-    elif config.scaling != "sizes":
+    if config.combine is not None:
+        check_combine(config.combine, config.topology)
+    if config.attack is not None:
+        catalogue.attacks.make(config.attack)
+    if config.topology is None and config.scaling != "sizes":
         raise ValueError("scaling is about peers: give --topology as well")
     local_solver(config.local)
     parse_grid(config.grid)
@@ -112,6 +116,15 @@ def privacy_of(config: RunConfig) -> Privacy | None:
     asked = {name: getattr(config, name) for name in ("epsilon", "delta", "amplification", "accountant")}
     given = {name: value for name, value in asked.items() if value is not None}
     return Privacy(rounds=config.rounds, **given) if given else None
+
+
+def check_combine(combine: str, topology: str | None) -> None:
+    """Refuses a rule of a server's for peers, and one of peers' for a server."""
+    rule = catalogue.combinations.make(combine)
+    if topology is None and rule.peers:
+        raise ValueError(f"{combine} is for peers on a network: give --topology as well, or a server's rule")
+    if topology is not None and not rule.peers:
+        raise ValueError(f"{combine} is a server's rule, and peers have none: use self-centered-clip")
 
 
 def parse_grid(texts: Sequence[str]) -> dict[str, list[float]]:
@@ -276,16 +289,19 @@ def low_precision(config: RunConfig, model: Model) -> Model:
 
 def build_exchange(config: RunConfig, topology: str | None = None) -> dict[str, Any]:
     """Who takes part, through which channel, and who combines; ``topology`` is in place of the configuration's."""
-    from majorant.exchange import chain, gossip
+    from majorant.exchange import chain, gossip, star
 
-    peers = None
+    combine = None if config.combine is None else catalogue.combinations.make(config.combine)
+    exchange: Any = None if combine is None else star(combine)
     if config.topology is not None:
-        peers = gossip(catalogue.topologies.make(topology or config.topology), scaling=config.scaling)
+        peers = catalogue.topologies.make(topology or config.topology)
+        exchange = gossip(peers, scaling=config.scaling, combine=combine)
     stages = [catalogue.stages.make(stage) for stage in config.channel]
     return {
         "participation": catalogue.participations.make(config.participation),
         "channel": chain(*stages) if stages else None,
-        "exchange": peers,
+        "exchange": exchange,
+        "attack": None if config.attack is None else catalogue.attacks.make(config.attack),
         "privacy": privacy_of(config),
     }
 

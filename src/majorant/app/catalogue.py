@@ -108,6 +108,7 @@ for _name, _help in {
     "top-k": "the largest coordinates, with error feedback",
     "clip": "displacements of at most a length",
     "lossy": "messages that are lost with a probability",
+    "secure-sum": "the server learns the sum alone: whole numbers modulo 2^k; comes last",
     "identity": "everything as it is",
 }.items():
     stages.register(_name, f"majorant.exchange.channel:{_name.replace('-', '_')}", _help)
@@ -116,6 +117,36 @@ stages.register("adaptive-clip", "majorant.exchange.noise:adaptive_clip", "a len
 stages.register(
     "gaussian", "majorant.exchange.noise:gaussian", "noise after clipping: hides clients (at=client: locally)"
 )
+
+combinations = Registry("combination")
+for _name, _help in {
+    "mean": "the weighted mean, which one hostile client can move anywhere",
+    "median": "the median of every coordinate",
+    "trimmed-mean": "the mean of every coordinate without a share of smallest and largest values",
+    "geometric-median": "the point with the least sum of distances to all uploads (RFA)",
+    "krum": "the upload that is nearest to most others, for a share of hostile clients",
+    "multi-krum": "the mean of those that Krum likes best",
+    "centered-clip": "steps towards the mean to which nobody adds more than a radius",
+    "norm-bound": "the mean of displacements of at most a length",
+    "self-centered-clip": "for peers: neighbours' values clipped around a node's own",
+}.items():
+    _factory = "_combine:weighted_mean" if _name == "mean" else f"robust:{_name.replace('-', '_')}"
+    combinations.register(_name, f"majorant.exchange.{_factory}", _help)
+
+attacks = Registry("attack")
+for _name, _help in {
+    "sign-flip": "displacements turned around",
+    "scaling": "displacements that are too long",
+    "noise": "Gaussian noise",
+    "label-flip": "training on labels that are turned around",
+    "model-replacement": "such training, boosted so that the mean becomes its model",
+    "not-a-number": "NaN",
+    "huge": "numbers of a size that no model has",
+    "stale": "stragglers: what they would have sent some rounds ago",
+    "alie": "a little is enough: the honest mean less some standard deviations",
+    "inner-product": "the honest mean, turned around",
+}.items():
+    attacks.register(_name, f"majorant.exchange.attack:{_name.replace('-', '_')}", _help)
 
 topologies = Registry("topology")
 for _name, _help in {
@@ -167,6 +198,8 @@ KINDS = {
     "models": models,
     "participation": participations,
     "channel": stages,
+    "combine": combinations,
+    "attacks": attacks,
     "topologies": topologies,
     "criteria": criteria,
     "schedules": schedules,

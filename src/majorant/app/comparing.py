@@ -44,10 +44,12 @@ def write_verdict(
     """Judges the runs of a comparison, writes ``summary.json`` and returns its record.
 
     ``folders`` are the names of the run folders; a run that is None diverged as a whole. Runs without predictions, of
-    problems without labels, have no verdict: None.
+    problems without labels, have no verdict, and neither have runs under attack: None.
     """
     finished = [run for run in runs.values() if run is not None]
     if any(run.metric == "objective" for run in finished) or not len(finished[0].data.test.y):
+        return None
+    if any(run.federation.hostile is not None for run in finished):  # gains of hostile clients mean nothing
         return None
     from majorant.app.verdict import judge
 

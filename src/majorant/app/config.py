@@ -111,6 +111,12 @@ class RunConfig(TableSettings):
     scaling: Annotated[Literal["sizes", "none"], Flag("Exchange")] = Field(
         "sizes", description="displacements of peers: by their sizes, or none (the released code)"
     )
+    combine: Annotated[str | None, Flag("Exchange", default="the weighted mean")] = Field(
+        None, description="how uploads are combined: median, trimmed-mean:0.25, geometric-median, krum:0.2, …"
+    )
+    attack: Annotated[str | None, Flag("Exchange")] = Field(
+        None, description="what a share of hostile clients sends, to see what a run bears: sign-flip:0.2, alie:0.2"
+    )
     epsilon: Annotated[float | None, Flag("Privacy")] = Field(
         None,
         description="budget of privacy loss: noise is added that keeps to it, and training stops before it is passed",

@@ -22,6 +22,7 @@ from majorant.data.tabular.reading import Source, read_source
 from majorant.estimators.transport import FederatedTransport, sliced_distance
 from majorant.surrogates.transport import Coordinates
 
+BARYCENTRE = "barycentre"  # in the place of a file: the groups' own
 OPTIONS = ("method", "loss", "cycle", "hidden")  # of the estimator, that applying the map needs
 
 
@@ -29,11 +30,12 @@ def transport_tables(
     data: str, client_column: str | None, reference: str, folder: Path, columns: list[str], **options: Any
 ) -> dict[str, Any]:
     """Learns the map, writes the folder, and gives what `summary.json` says."""
-    theirs, ours = read_source(reference), read_source(data)
-    names = columns or shared_numbers(ours, theirs, client_column)
-    y, x = (numbers(source, names) for source in (theirs, ours))
+    theirs, ours = None if reference == BARYCENTRE else read_source(reference), read_source(data)
+    names = columns or shared_numbers(ours, theirs or ours, client_column)
+    x, rows = numbers(ours, names), BARYCENTRE if theirs is None else numbers(theirs, names)
     groups = None if client_column is None else clients_in(ours, client_column)
-    model = FederatedTransport(**options).fit(x, groups=groups, reference=y)
+    model = FederatedTransport(**options).fit(x, groups=groups, reference=rows)
+    y = model.reference_ if isinstance(rows, str) else rows
     folder.mkdir(parents=True, exist_ok=True)
     save_map(folder / "map", model, names)
     moved = model.transform(x)
@@ -93,6 +95,10 @@ def shared_numbers(ours: Source, theirs: Source, client_column: str | None) -> l
         for source in (ours, theirs)
     ]
     apart = sorted(kinds[0] ^ kinds[1])
+    for source in (ours, theirs):  # a column that one table alone has as numbers may be refused in the other
+        refused = [column_of(source, name) for name in apart if name in source.names]
+        if problems := [problem for problem in refused if isinstance(problem, Problem)]:
+            raise TableError(source.where, problems)
     if apart:
         what = (
             f"the clients' table has {len(kinds[0])} columns of numbers, the reference {len(kinds[1])}; only one has "
@@ -118,7 +124,9 @@ def numbers(source: Source, names: list[str]) -> np.ndarray:
             problems.append(unknown_column(name, source.names))
             continue
         column = column_of(source, name)
-        if not isinstance(column, Column) or column.kind != "number":
+        if isinstance(column, Problem):
+            problems.append(column)
+        elif column.kind != "number":
             problems.append(Problem(f"column {name} is no column of numbers", "leave it out by --columns"))
         elif column.absent.any():
             row = source.row(int(column.absent.argmax()))

@@ -153,11 +153,10 @@ def conclusion(record: dict[str, Any]) -> str:
         "no": "Collaboration is not worth it here",
         "unclear": "It is unclear whether collaboration is worth it here",
     }[verdict["worth_it"]]
-    way = "better" if gain > 0 else "worse"
-    size = difference(abs(gain), metric)
+    way = f"{difference(abs(gain), metric)} {'better' if gain > 0 else 'worse'} than" if gain else "the same as"
     return (
         f"{answer}: with {best} the test {title(metric)} is {shown(record['methods'][best]['mean'], metric)},"
-        f" {size} {way} than training alone"
+        f" {way} training alone"
         f" (gain {brief(gain, metric)}, 95 % interval {between(verdict['interval'], metric)})."
     )
 

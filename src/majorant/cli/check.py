@@ -24,13 +24,17 @@ MANY = 20  # clients or classes that are shown
 
 @with_settings(TableSettings, without=("data",))
 def check(
-    table: Annotated[str, typer.Argument(help="A CSV or Parquet file, or several: 'silos/*.csv'.")],
     settings: dict[str, Any],
+    table: Annotated[str, typer.Argument(help="A CSV or Parquet file, or several: 'silos/*.csv'.")] = "",
+    data: Annotated[str, typer.Option(help="The same as TABLE, as the other commands call it.")] = "",
     as_json: Json = False,
 ) -> None:
     """Show a table as training would see it: columns, clients, problems and what would fix them."""
     from majorant.data.tabular import inspect_table
 
+    if bool(table) == bool(data):
+        raise ValueError("name one table: majorant check FILE")
+    table = table or data
     about = validated(TableSettings, {"data": table}, settings)
     about.check_roles()
     report = inspect_table(table, **about.table_options())

@@ -233,6 +233,8 @@ def resolve(settings: dict[str, Any], config: Path | None, resume: Path | None) 
         from majorant.app._checkpoint import check_settings, started_with
 
         started = started_with(resume)
+        if config is None and (resume / "config.toml").exists():
+            config = resume / "config.toml"  # an edit of it is refused rather than overwritten without a word
         wanted = load_config(config, **settings) if config else validated(RunConfig, started.model_dump(), settings)
         check_settings(resume, started, wanted)
         return wanted

@@ -16,7 +16,9 @@ def transport(
     data: Annotated[str, typer.Option("--data", "-d", help="The clients' rows: a CSV or Parquet file.")],
     reference: Annotated[
         str | None,
-        typer.Option("--reference", "-r", help="Public rows with the same columns, to carry the others onto."),
+        typer.Option(
+            "--reference", "-r", help="Public rows with the same columns, to carry the others onto; or barycentre."
+        ),
     ] = None,
     client_column: Annotated[
         str | None, typer.Option(help="The column that names the client (default: all rows are one client's).")

@@ -36,6 +36,7 @@ class Terms(NamedTuple):
     omega: Any = 0.0  # the channel's variance: E ‖Q(x) − x‖² ≤ ω ‖x‖²
     remembers: Any = 0.0  # 1 where the channel makes up later for what it left out, else 0
     mean_weight: Any = 1.0  # of a client's upload, over those that train: agreed on where peers need it
+    largest_weight: Any = ()  # of any client's upload, agreed on where there is a secure sum
 
 
 class Server(NamedTuple):

@@ -14,6 +14,10 @@ class Diverged(RuntimeError):
     """The updates of most clients, or their models, have become infinite, NaN or too large to go on with."""
 
 
+class Unopened(Diverged):
+    """Too few clients were left in a round for a secure sum of theirs to be opened."""
+
+
 class OutlierWarning(RuntimeWarning):
     """One client has sent numbers of another order than all others."""
 

@@ -238,7 +238,7 @@ def traced_message(federation: Federation, one: ClientData, precision: Any) -> t
         view = rounds.sent_view(federation, server, key)
         seen = federation.exchange.seen(algorithm, view, data.slot)
         held, _ = rounds.start_client(federation, view, key, data)
-        return algorithm.client.update(seen, held.state, data, key)[0], seen, held
+        return rounds.as_sent(federation, algorithm.client.update(seen, held.state, data, key)[0]), seen, held
 
     return jax.eval_shape(message, one, jax.random.key(0))
 
@@ -252,7 +252,7 @@ def tiny_client(data: FederatedData) -> ClientData:
 
 def refuse_too_large_stack(federation: Federation, clients: int, padded: ClientData, runs: int, budget: int) -> None:
     """Methods that need every upload side by side cannot work in chunks: all must fit, with what they make of it."""
-    if not federation.exchange.stacks(federation.algorithm):
+    if not federation.stacks:
         return
     from majorant.engines import rounds
 
@@ -263,10 +263,11 @@ def refuse_too_large_stack(federation: Federation, clients: int, padded: ClientD
         server = rounds.start_server(federation, clients, key, {}, jnp.int32(1))
         view = federation.exchange.broadcast(federation.algorithm, server, key)
         uploads, everyone = Uploads(*nothing()), jnp.ones(clients, bool)
+        received = (uploads, everyone)
+        if federation.hostile is not None:
+            received = rounds.attacked(federation, view, key, uploads, everyone)[:2]
         finish = federation.exchange.finish
-        return (server, uploads), finish(
-            federation.algorithm, server, view, uploads, everyone, jnp.asarray(False), key
-        )[0]
+        return (server, uploads), finish(federation.algorithm, server, view, *received, jnp.asarray(False), key)[0]
 
     traced, shapes = jax.make_jaxpr(whole, return_shape=True)(jax.random.key(0))
     needed = runs * (2 * tree_bytes(shapes[0]) + 4 * largest_value(traced.jaxpr))

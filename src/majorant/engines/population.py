@@ -18,7 +18,7 @@ from majorant.data.federated import FederatedData, Ragged, concatenated_ranges
 
 MAX_BUCKETS = 4
 BUCKET_COST = 0.08  # a further bucket must save this share of the padded samples to be worth compiling …
-LEAST_SAVED = 1 << 18  # … and this many numbers: on small data, compiling takes longer than all rounds
+LEAST_SAVED = 1 << 30  # … and this many numbers over all rounds, about a second's work: compiling takes as long
 
 
 class Bucket(NamedTuple):
@@ -133,9 +133,11 @@ def build_buckets(
     one_at_a_time: bool = False,
     extra_padding: int = 0,
     saturating: int | None = None,
+    rounds: int = 1,
 ) -> list[Bucket]:
     """Buckets over the given clients; a chunk holds about ``chunk_bytes`` of training samples and ``most`` clients.
 
+    ``rounds`` is how often all clients are gone through: what a bucket saves is saved in each.
     ``saturating`` clients side by side keep the device busy, where that is known: if there are more, they are one
     bucket (a large model takes long to compile for each), whose chunks end with their longest client.
     ``extra_padding`` rows are added to every client: they change nothing, and a test says so.
@@ -145,7 +147,7 @@ def build_buckets(
     sizes = data.train.sizes[clients]
     order = np.argsort(sizes, kind="stable")
     buckets, begin = [], 0
-    least = LEAST_SAVED / max(1, int(np.prod(data.train.x.shape[1:])))
+    least = LEAST_SAVED / rounds / max(1, int(np.prod(data.train.x.shape[1:])))
     large = saturating is not None and saturating < len(clients)
     for end in [len(clients)] if large else bucket_edges(sizes, least=least):
         members = clients[order[begin:end]]  # by size: those that run side by side take about as many steps

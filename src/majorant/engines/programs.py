@@ -9,9 +9,11 @@ all of them. On a CPU, runs whose rounds differ in length and runs of large mode
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -56,7 +58,8 @@ class Program:
     def prepare(self, *args: Any) -> None:
         """Compiles for arguments of these shapes (arrays or `jax.ShapeDtypeStruct`)."""
         if signature(args) not in self.compiled:
-            self.compiled[signature(args)] = compiled(self.jitted.lower(*args), QUICK_COMPILATION)
+            with nothing_collected():
+                self.compiled[signature(args)] = compiled(self.jitted.lower(*args), QUICK_COMPILATION)
 
     def temporary_bytes(self) -> int:
         """The most that any of its compiled forms takes beside its arguments and results, where XLA says."""
@@ -83,6 +86,18 @@ def in_double() -> bool:
     return jnp.result_type(float) == jnp.float64
 
 
+@contextlib.contextmanager
+def nothing_collected() -> Iterator[None]:
+    """Python's search for garbage waits: tracing makes many objects that stay, and would be searched over and over."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
+
+
 def compile_together(seconds: dict[str, float], *work: Callable[[], None]) -> None:
     """Compiles several programs side by side: most of it happens outside Python's lock."""
     begin, double = time.perf_counter(), in_double()
@@ -91,7 +106,7 @@ def compile_together(seconds: dict[str, float], *work: Callable[[], None]) -> No
         with jax.enable_x64(double):  # threads do not inherit it
             task()
 
-    with ThreadPoolExecutor(len(work)) as pool:
+    with nothing_collected(), ThreadPoolExecutor(len(work)) as pool:
         for done in [pool.submit(in_this_precision, task) for task in work]:
             done.result()
     seconds["compile"] += time.perf_counter() - begin

@@ -33,7 +33,7 @@ class Programs(NamedTuple):
 def programs(federation: Federation, layout: Layout) -> Programs:
     """Builds the programs of a federation and remembers them: simulating it again, with other hyperparameter values,
     other data of the same shape or more rounds, compiles nothing."""
-    stacks = federation.exchange.stacks(federation.algorithm)
+    stacks = federation.stacks
 
     def start(key: Key, hyper: dict, planned: jax.Array, data: tuple[BucketData, ...]) -> State:
         server = rounds.start_server(federation, layout.training, key, hyper, planned)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
 
 from majorant.core import (
     CHANNEL_STREAM,
@@ -40,7 +41,9 @@ from majorant.engines.extremes import Largest, larger, largest_allowed, largest_
 from majorant.engines.memory import message_shapes
 from majorant.engines.programs import side_by_side
 from majorant.exchange._stage import numbers_of, payload_shape, received, send
+from majorant.exchange.attack import ATTACK_STREAM, Hostile, Seen
 from majorant.exchange.federation import Federation
+from majorant.exchange.secure_sum import Masked, open_sum, seal
 
 
 class Held(NamedTuple):
@@ -60,6 +63,7 @@ class Tally(NamedTuple):
     offender: jax.Array  # the slot of a client whose upload was rejected, or −1
     fruitless: jax.Array  # rounds at the end of the block in which most uploads were rejected
     largest: Largest
+    unopened: jax.Array  # rounds in which fewer messages arrived than a secure sum needs
     messages: jax.Array  # that travelled up, and as many down
     up: jax.Array  # (leaves of an upload's value,) how often each travelled
     down: jax.Array  # (leaves of a view's value,) how often each travelled
@@ -68,10 +72,11 @@ class Tally(NamedTuple):
 class Sums(NamedTuple):
     """What a pass over clients adds up."""
 
-    value: Tree  # Σ weight · value, or () when uploads are stacked
+    value: Tree  # Σ weight · value, or () when uploads are stacked; under a secure sum the sums of residues
     weight: jax.Array
     info: dict[str, jax.Array]
     participants: jax.Array
+    heard: jax.Array
     rejected: jax.Array
     travelled: jax.Array  # (leaves,) of the uploads' values
     offender: jax.Array  # the slot of a client whose upload was rejected, or −1
@@ -135,28 +140,45 @@ def guarded_update(
 ) -> tuple[Sent, Held]:
     """One client's part of a round: what arrives of its upload, and what it holds then.
 
-    A client commits what was delivered: if its message is lost or rejected, it is as if it had not taken part.
+    A client commits what was delivered: if its message is lost or rejected, it is as if it had not taken part. One that
+    is absent, and fills a place beside others, has no samples to work on.
     """
     algorithm, channel = federation.algorithm, federation.channel
+    data = data._replace(size=jnp.where(active, data.size, 0))
     seen = federation.exchange.seen(algorithm, view, data.slot)
     own = client_key(key, data.id)
     upload, state = algorithm.client.update(seen, held.state, data, own)
+    upload = as_sent(federation, upload)
+    hostile, held_memory, late = federation.hostile, held.memory, ()
+    if hostile is not None and hostile.attack.delay:
+        held_memory, late = held.memory
+        upload, late = delayed(hostile, upload, late, data.slot)
     travelled = leaf_travels(upload.value, upload.travels) * active
-    memory, arrived, added = held.memory, jnp.asarray(True), upload.value
+    memory, arrived, added = held_memory, jnp.asarray(True), upload.value
     most, size = largest_allowed(), magnitude(upload.value)
     sound = size <= most  # False for NaN; before the channel, which may turn what is not finite into what is
-    if channel is not None and numbers_of(upload.value):
+    sealed: Masked | None = None
+    if secures(federation, upload):
+        travelled = jnp.ones_like(travelled) * active
+        origin, largest = algorithm.client.origin(seen), view.terms.largest_weight
+        moved, back = displacement(upload.value, origin)
+        sealed, moved, fits, memory, arrived = seal(channel, own, moved, upload.weight, largest, memory)
+        upload = upload._replace(value=jax.tree.map(jnp.add, origin, back(moved)))
+        sound &= fits
+    elif channel is not None and numbers_of(upload.value):
         if channel.remembers:  # what was left out earlier may lie in any part
             travelled = jnp.ones_like(travelled) * active
         sent = send(channel, own, upload.value, algorithm.client.origin(seen), memory, seen.channel)
         upload, memory, arrived = upload._replace(value=sent.value), sent.memory, sent.arrived
         added = sent.value if sent.payload is None else sent.payload
         size = jnp.maximum(magnitude(sent.value), magnitude(added))
+    if hostile is not None and hostile.attack.delay:
+        memory = memory, late
     updated = Held(algorithm.client.delivered(seen, state, upload), memory)
     sound &= (size <= most) & (jnp.abs(upload.weight) <= most) & all_finite(updated)
     counts = active & sound & arrived
-    weight = jnp.where(counts, jnp.ones_like(upload.weight) if federation.hides else upload.weight, 0)
-    value = jax.tree.map(lambda v: jnp.where(counts, v, 0), added)
+    weight = jnp.where(counts, upload.weight, 0)
+    value = jax.tree.map(lambda v: jnp.where(counts, v, 0), added if sealed is None else sealed)
     info = jax.tree.map(lambda v: jnp.where(counts, v, 0), upload.info)
     size, slot = jnp.where(counts, size, 0), jnp.asarray(data.slot, jnp.int32)
     part = Sent(Upload(value, weight, info), counts, active & ~sound, travelled, size, slot)
@@ -166,11 +188,13 @@ def guarded_update(
 def add_up(sent: Sent, active: jax.Array, keep_value: bool) -> Sums:
     """Sums over the leading axis of what clients sent."""
     weigh = lambda v: jnp.tensordot(sent.upload.weight.astype(v.dtype), v, axes=1)
+    total = weigh if not isinstance(sent.upload.value, Masked) else lambda v: v.sum(axis=0, dtype=v.dtype)
     return Sums(
-        jax.tree.map(weigh, sent.upload.value) if keep_value else (),
+        jax.tree.map(total, sent.upload.value) if keep_value else (),
         sent.upload.weight.sum(),
         jax.tree.map(weigh, sent.upload.info),
         active.sum(),
+        sent.heard.sum(),
         sent.rejected.sum(),
         sent.travelled.sum(axis=0, dtype=jnp.int32),
         jnp.where(sent.rejected, sent.slot, -1).max(),
@@ -184,8 +208,9 @@ def chunk_pass(
     """One chunk of clients through a round: their sums, what they hold, and the uploads where they must be seen."""
     update = lambda held, data, active: guarded_update(federation, view, key, held, data, active)
     sent, clients = over_clients(update, active.shape[0])(clients, data, active)
-    stacks = federation.exchange.stacks(federation.algorithm)
-    return add_up(sent, active, not stacks), clients, by_slot(sent) if stacks else None
+    counted = sent if federation.hostile is None else honest_alone(federation.hostile, sent)
+    stacks = federation.stacks
+    return add_up(counted, active, not stacks), clients, by_slot(sent) if stacks else None
 
 
 def by_slot(sent: Sent) -> tuple[Uploads, jax.Array]:
@@ -215,7 +240,7 @@ def bucket_pass(
     piece = lambda t, rows: jax.tree.map(lambda a: a[rows], t)
     first = jnp.arange(chunk)
     nothing = functools.partial(empty_sent, federation, message_shapes(federation, piece(data, 0))[0])
-    stacks, nobody = federation.exchange.stacks(federation.algorithm), jnp.zeros(1, bool)
+    stacks, nobody = federation.stacks, jnp.zeros(1, bool)
     zeros = add_up(nothing(1), nobody, not stacks)
     if everyone:
 
@@ -248,11 +273,97 @@ def empty_sent(federation: Federation, upload: Upload, rows: int) -> Sent:
     """What some absent clients send, from the shapes of an upload."""
     zeros = lambda tree: jax.tree.map(lambda s: jnp.zeros((rows, *s.shape), s.dtype), tree)
     nobody, leaves = jnp.zeros(rows, bool), len(jax.tree.leaves(upload.value))
-    if federation.adds_payloads and numbers_of(upload.value):
+    if secures(federation, upload):
+        words = jax.ShapeDtypeStruct((numbers_of(upload.value),), federation.channel.secure[0].dtype)
+        upload = upload._replace(value=Masked(words, jax.ShapeDtypeStruct((), jnp.uint32)))
+    elif federation.adds_payloads and numbers_of(upload.value):
         upload = upload._replace(value=payload_shape(federation.channel, upload.value))
     value, weight, info = zeros(upload[:3])
     size, slot = jnp.zeros(rows, jnp.result_type(float)), jnp.full(rows, -1, jnp.int32)
     return Sent(Upload(value, weight, info), nobody, nobody, jnp.zeros((rows, leaves), jnp.int32), size, slot)
+
+
+def secures(federation: Federation, upload: Upload) -> bool:
+    """Whether uploads travel in a secure sum."""
+    channel = federation.channel
+    return channel is not None and channel.secure is not None and numbers_of(upload.value) > 0
+
+
+def as_sent(federation: Federation, upload: Upload) -> Upload:
+    """An upload without scalars for the log where it goes into a secure sum: they would be seen one by one.
+
+    Where noise hides clients, all count the same.
+    """
+    if federation.hides:
+        upload = upload._replace(weight=jnp.ones_like(upload.weight))
+    return upload._replace(info={}) if secures(federation, upload) else upload
+
+
+def opened(federation: Federation, view: View, sums: Sums) -> tuple[Uploads, jax.Array]:
+    """What a secure sum holds, and whether it can be opened: else it holds nothing."""
+    channel, algorithm = federation.channel, federation.algorithm
+    origin = algorithm.client.origin(federation.exchange.seen(algorithm, view, jnp.int32(0)))  # the same for all
+    flat, back = ravel_pytree(origin)
+    moved, weight = open_sum(channel, sums.value, view.terms.largest_weight, flat.dtype)
+    enough = sums.heard >= channel.secure[0].threshold
+    value = jax.tree.map(lambda o, m: jnp.where(enough, weight.astype(o.dtype) * o + m, 0), origin, back(moved))
+    return Uploads(value, jnp.where(enough, weight, 0)), enough
+
+
+def delayed(hostile: Hostile, upload: Upload, late: Tree, slot: Any) -> tuple[Upload, Tree]:
+    """A straggler's upload of some rounds ago, and the uploads that will still be sent."""
+    here = jnp.isin(slot, jnp.asarray(hostile.slots))
+    value = jax.tree.map(lambda old, v: jnp.where(here, old[0], v), late, upload.value)
+    late = jax.tree.map(lambda old, v: jnp.concatenate([old[1:], v[None]]), late, upload.value)
+    return upload._replace(value=value), late
+
+
+def honest_alone(hostile: Hostile, sent: Sent) -> Sent:
+    """What clients sent, in which hostile ones have no weight: for the log, which is about the others."""
+    honest = ~jnp.isin(sent.slot, jnp.asarray(hostile.slots))
+    return sent._replace(upload=sent.upload._replace(weight=jnp.where(honest, sent.upload.weight, 0)))
+
+
+def attacked(
+    federation: Federation, view: View, key: Key, uploads: Uploads, heard: jax.Array
+) -> tuple[Uploads, jax.Array, jax.Array]:
+    """Uploads, those of hostile clients forged; who is heard then, and how many were rejected for it.
+
+    They come side by side, and stay so where the exchange reads them so; else they are summed.
+    """
+    assert federation.hostile is not None
+    uploads, heard, refused = forged(federation, view, key, uploads, heard, federation.hostile)
+    if federation.exchange.stacks(federation.algorithm):
+        return uploads, heard, refused
+    weigh = lambda v: jnp.tensordot(uploads.weight.astype(v.dtype), v, axes=1)
+    return Uploads(jax.tree.map(weigh, uploads.value), uploads.weight.sum()), heard, refused
+
+
+def forged(
+    federation: Federation, view: View, key: Key, uploads: Uploads, heard: jax.Array, hostile: Hostile
+) -> tuple[Uploads, jax.Array, jax.Array]:
+    """Uploads side by side with those that hostile clients put in the place of their own."""
+    attack, clients = hostile.attack, heard.shape[0]
+    mask = jnp.asarray(hostile.mask(clients))
+    if attack.forge is None or not jax.tree.leaves(uploads.value):
+        return uploads, heard, jnp.asarray(0)
+    algorithm, exchange = federation.algorithm, federation.exchange
+    origin = jax.vmap(lambda slot: algorithm.client.origin(exchange.seen(algorithm, view, slot)))(jnp.arange(clients))
+    moved = jax.tree.map(jnp.subtract, uploads.value, origin)
+    sent = attack.forge(stream_key(key, ATTACK_STREAM), Seen(moved, heard & ~mask, heard & mask))
+    value = jax.tree.map(lambda o, f: (o + f).astype(o.dtype), origin, sent)
+    sound = jax.vmap(magnitude)(value) <= largest_allowed()  # False for NaN
+    wide = lambda flags, a: flags.reshape((-1,) + (1,) * (a.ndim - 1))
+    value = jax.tree.map(
+        lambda f, v: jnp.where(wide(mask, v), jnp.where(wide(sound & heard, v), f, 0), v), value, uploads.value
+    )
+    weight = jnp.where(mask & ~sound, 0, uploads.weight)
+    return Uploads(value, weight), heard & (sound | ~mask), (mask & heard & ~sound).sum()
+
+
+def displacement(value: Tree, origin: Tree) -> tuple[jax.Array, Callable[[jax.Array], Tree]]:
+    """How far an upload is from the point that it departs from, as a vector, and the way back to trees."""
+    return ravel_pytree(jax.tree.map(jnp.subtract, value, origin))
 
 
 def begin_round(federation: Federation, server: Server, run_key: Key) -> tuple[View, Key]:
@@ -281,10 +392,12 @@ def end_round(
 ) -> tuple[Server, Tally]:
     """The server's step on what arrived; a round without a usable upload counts all the same."""
     heard: Any = None
-    news = server.channel
+    news, enough = server.channel, jnp.asarray(True)
     seen = federation.exchange.seen(federation.algorithm, view, jnp.int32(0))  # all are sent as much
     if stack is not None:
         uploads, heard = stack
+    elif isinstance(sums.value, Masked):
+        uploads, enough = opened(federation, view, sums)
     elif federation.adds_payloads and numbers_of(sums.value):
         weight = jnp.asarray(federation.expected, sums.weight.dtype) if federation.expected else sums.weight
         origin, own = federation.algorithm.client.origin(seen), stream_key(key, CHANNEL_STREAM)
@@ -292,6 +405,9 @@ def end_round(
         uploads = Uploads(value, weight)
     else:
         uploads = Uploads(sums.value, sums.weight)
+    if federation.hostile is not None:
+        uploads, heard, refused = attacked(federation, view, key, uploads, heard)
+        sums = sums._replace(rejected=sums.rejected + refused)
     links = stream_key(key, LINKS_STREAM)
     barren = (sums.participants > 0) & (sums.rejected == sums.participants)
     moved, messages = federation.exchange.finish(federation.algorithm, server, view, uploads, heard, barren, links)
@@ -311,6 +427,7 @@ def end_round(
         jnp.maximum(tally.offender, sums.offender),
         jnp.where(2 * rejected > sums.participants, tally.fruitless + 1, 0),
         larger(tally.largest, sums.largest),
+        tally.unopened + (~enough & (sums.participants > 0)),
         tally.messages + messages,
         (tally.up + up).astype(jnp.int32),
         (tally.down + down).astype(jnp.int32),
@@ -344,7 +461,8 @@ def empty_tally(shapes: tuple[Upload, View, Tree]) -> Tally:
     info = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), upload.info)
     leaves = lambda tree: jnp.zeros(len(jax.tree.leaves(tree)), jnp.int32)
     largest = Largest(jnp.zeros((), jnp.result_type(float)), jnp.zeros((), jnp.result_type(float)), nobody)
-    return Tally(info, nothing, zero, zero, nobody, zero, largest, zero, leaves(upload.value), leaves(view.value))
+    up, down = leaves(upload.value), leaves(view.value)
+    return Tally(info, nothing, zero, zero, nobody, zero, largest, zero, zero, up, down)
 
 
 def start_server(
@@ -368,7 +486,15 @@ def start_client(federation: Federation, view: View, key: Key, data: ClientData)
     own, seen = client_key(key, data.id), federation.exchange.seen(algorithm, view, data.slot)
     state = algorithm.client.init(seen, data, own)
     memory = () if channel is None else channel.memory(numbers_of(algorithm.client.origin(seen)))
-    return Held(state, memory), federation.exchange.ask(algorithm, seen, state, data, own)
+    if federation.hostile is not None and federation.hostile.attack.delay:
+        again = lambda v: jnp.broadcast_to(v, (federation.hostile.attack.delay, *v.shape))  # type: ignore[union-attr]
+        memory = memory, jax.tree.map(again, algorithm.client.origin(seen))
+    answer = federation.exchange.ask(algorithm, seen, state, data, own)
+    if channel is not None and channel.secure is not None:
+        weight = as_sent(federation, algorithm.client.update(seen, state, data, own)[0]).weight
+        plain = Answer((), jnp.zeros(())) if answer is None else answer
+        answer = plain._replace(largest=(plain.largest, jnp.asarray(weight, jnp.result_type(float))))
+    return Held(state, memory), answer
 
 
 def start_clients(
@@ -407,6 +533,9 @@ def finish_start(
         value, weight = stack_by_slot(parts, slots, clients)
     else:
         value, weight = jax.tree.map(lambda *leaves: sum(leaves[1:], leaves[0]), *parts)
+    if federation.channel is not None and federation.channel.secure is not None:
+        largest, heaviest = largest
+        server = server._replace(terms=server.terms._replace(largest_weight=heaviest))
     return federation.exchange.answered(federation.algorithm, server, Answer(value, weight, largest))
 
 
@@ -416,6 +545,8 @@ def admit(federation: Federation, server: Server, run_key: Key, data: ClientData
     key = round_key(run_key, server.round)
     view = federation.exchange.broadcast(algorithm, server, stream_key(key, SERVER_STREAM))
     held, answer = start_client(federation, view, key, data)
+    if federation.channel is not None and federation.channel.secure is not None:
+        raise ValueError(f"{federation.name} takes in no clients after its first round: its sums are made for a number")
     if answer is None:
         return server, held
     if algorithm.setup is None or algorithm.setup.late is None or federation.exchange.network is not None:

@@ -28,23 +28,36 @@ class Scores(NamedTuple):
     values: dict[str, np.ndarray]  # train_loss, train_score, …, and pi where the method has mixture weights
     samples: dict[str, np.ndarray]  # of train, validation and test
     unseen: np.ndarray
+    hostile: np.ndarray | None = None  # clients that attack: what is said of all is said of the others
 
     @classmethod
-    def of(cls, values: dict[str, np.ndarray], data: FederatedData, unseen: np.ndarray, metric: str) -> Scores:
+    def of(
+        cls,
+        values: dict[str, np.ndarray],
+        data: FederatedData,
+        unseen: np.ndarray,
+        metric: str,
+        hostile: np.ndarray | None = None,
+    ) -> Scores:
         """Scores with the sizes of the data's parts; RMSE in the original units of the targets."""
         if metric == "rmse" and data.target_scale is not None:
             unit = data.target_scale.scale
             values = values | {name: unit * each for name, each in values.items() if name.endswith("_score")}
-        return cls(values, {part: getattr(data, part).sizes for part in PARTS}, unseen)
+        return cls(values, {part: getattr(data, part).sizes for part in PARTS}, unseen, hostile)
+
+    @property
+    def seen(self) -> np.ndarray:
+        """The honest clients that train."""
+        return ~self.unseen if self.hostile is None else ~self.unseen & ~self.hostile
 
     def lost(self) -> bool:
         """Whether the models of most clients that train give NaN on their own training samples."""
-        known = ~self.unseen & (self.samples["train"] > 0)
+        known = self.seen & (self.samples["train"] > 0)
         return 2 * int(np.isnan(self.values["train_loss"][known]).sum()) > int(known.sum())
 
     def summary(self, metric: str) -> dict[str, Any]:
         """Weighted means, bottom deciles and standard deviations: seen clients, then unseen ones."""
-        seen, new = ~self.unseen, self.unseen
+        seen, new = self.seen, self.unseen
         found: dict[str, Any] = {}
         for part, samples in self.samples.items():
             if f"{part}_score" not in self.values or (metric == "objective" and not samples.any()):
@@ -63,6 +76,7 @@ class Scores(NamedTuple):
         columns: dict[str, Any] = {
             "name": list(names),
             "unseen": self.unseen.astype(int),
+            **({} if self.hostile is None else {"hostile": self.hostile.astype(int)}),
             "train_samples": self.samples["train"],
             "test_samples": self.samples["test"],
         }
@@ -101,6 +115,11 @@ class Summary(dict):
             )
         if "privacy" in self:
             lines += [f"  {'privacy':16s} {line}" for line in promised(self["privacy"])]
+        if "attack" in self:
+            lines.append(
+                f"  under attack     {self['attack']['name']} by {len(self['attack']['hostile'])} clients; "
+                "scores are of the honest ones"
+            )
         up, down = self["communication"]["bytes_up"], self["communication"]["bytes_down"]
         spent = ", ".join(f"{k} {v:.1f} s" for k, v in self["seconds"].items())
         return "\n".join([*lines, f"  sent {megabytes(up)} up, {megabytes(down)} down; {spent}"])
@@ -309,6 +328,8 @@ class Run:
             found["rejected_clients"] = sorted(
                 {n for line in everything if (n := line.get("rejected_client")) is not None}
             )
+        if self.federation.hostile is not None:
+            found["attack"] = self.federation.hostile.told(self.data.names)
         found["seconds"] = dict(self.seconds)
         found["communication"] = dict(self.communication[0])
         if self.federation.guarantee is not None:

@@ -19,7 +19,7 @@ import numpy as np
 
 from majorant.core import Algorithm, Server, all_finite
 from majorant.data.federated import FederatedData
-from majorant.engines.divergence import Diverged, OutlierWarning, remedy
+from majorant.engines.divergence import Diverged, OutlierWarning, Unopened, remedy
 from majorant.engines.evaluation import probe_client
 from majorant.engines.extremes import Largest, larger, largest_allowed
 from majorant.engines.memory import (
@@ -51,6 +51,7 @@ from majorant.engines.snapshots import Snapshot, in_order_of_ids, into_buckets, 
 from majorant.engines.stopping import Target, needs_diagnostics, parse_bounds
 from majorant.engines.streamed import Streamed
 from majorant.exchange._stage import Stage
+from majorant.exchange.attack import Attack
 from majorant.exchange.federation import Federation, federation
 from majorant.exchange.gossip import Gossip
 from majorant.exchange.participation import Participation
@@ -74,6 +75,7 @@ def simulate(
     participation: Participation | None = None,
     channel: Stage | None = None,
     exchange: Star | Gossip | None = None,
+    attack: Attack | None = None,
     privacy: Privacy | None = None,
     evaluation: Evaluation = Evaluation(),  # noqa: B008 - a plain record
     resources: Resources = Resources(),  # noqa: B008
@@ -86,9 +88,10 @@ def simulate(
     anew; a sequence has a value for each run. ``data`` may be a sequence of data sets of the same shape: run i trains
     on the i-th, with a seed of its own (see `replicas`). ``participation`` says who takes part in a round, ``channel``
     what becomes of an upload on its way (`majorant.channel`), and ``exchange`` who combines: a server, or peers
-    (`majorant.gossip`). ``privacy`` is a budget that the channel's noise keeps to (`majorant.Privacy`). ``evaluation``
-    says when models are evaluated, what is measured and when a run stops, ``resources`` how much memory it may take. A
-    run that is resumed from a snapshot ends as if never interrupted.
+    (`majorant.gossip`). ``attack`` makes some clients hostile (`majorant.exchange.attack`); scores are then those of
+    the others. ``privacy`` is a budget that the channel's noise keeps to (`majorant.Privacy`). ``evaluation`` says when
+    models are evaluated, what is measured and when a run stops, ``resources`` how much memory it may take. A run that
+    is resumed from a snapshot ends as if never interrupted.
 
     >>> import majorant as mj
     >>> data = mj.data.synthetic_mixture(clients=10, dimension=5, seed=0)
@@ -106,9 +109,12 @@ def simulate(
     refuse_unequal_sizes(algorithm, found[0])
     training = np.flatnonzero(~found[0].unseen)
     privacy = privacy if privacy is None or privacy.rounds else privacy._replace(rounds=rounds)
-    terms: Any = {"participation": participation, "channel": channel, "exchange": exchange, "privacy": privacy}
-    together = federation(algorithm, training=training, sizes=found[0].train.sizes[training], **terms)
+    exchanged: dict[str, Any] = {"participation": participation, "channel": channel, "exchange": exchange}
+    exchanged |= {"attack": attack, "privacy": privacy, "sizes": found[0].train.sizes[training]}
+    together = federation(algorithm, training=training, **exchanged)
     refuse_unprotected(together, found[0])
+    if together.hostile is not None:
+        found = [together.hostile.poisoned(one) for one in found]
     seeds = len(found) if seeds is None and not isinstance(data, FederatedData) else seeds
     target = Target(parse_bounds(evaluation.until), evaluation.optimum)
     known = evaluation.optimum is not None
@@ -169,6 +175,7 @@ class Simulation:
             "one_at_a_time": runs_one_at_a_time(algorithm, resources.clients),
             "extra_padding": resources.extra_padding,
             "saturating": clients_that_saturate(algorithm, data, len(settings)),
+            "rounds": self.rounds,
         }
         self.buckets = build_buckets(data, training, **layout)
         self.unseen = build_buckets(data, np.flatnonzero(data.unseen), **layout)
@@ -245,6 +252,7 @@ class Simulation:
             with explained_shortage(max(self.layout.chunks)):
                 tally = self.timed("train", functools.partial(self.block, count))
             done += count
+            self.stop_if_unopened(done, tally)
             self.record(done, count, tally)
             self.stop_if_diverged(done, tally)
             self.keep_best()
@@ -329,7 +337,9 @@ class Simulation:
         values = in_order(self.buckets + self.unseen, seen + new)
         each = ({k: v[run] for k, v in values.items()} for run in range(len(self.settings)))
         runs = zip(each, self.data_sets, strict=True)
-        return [Scores.of(scores, data, data.unseen, self.metric) for scores, data in runs]
+        hostile = self.federation.hostile
+        mask = None if hostile is None else hostile.mask(self.data.clients)
+        return [Scores.of(scores, data, data.unseen, self.metric, mask) for scores, data in runs]
 
     def diagnose(self) -> dict[str, np.ndarray]:
         """Scalars about the server's state and about convergence, ``(runs,)`` each."""
@@ -368,6 +378,22 @@ class Simulation:
         engine = self.engine
         return jax.tree.map(np.asarray, program(self.seconds, engine.server, engine.keys, client, data))
 
+    def stop_if_unopened(self, done: int, tally: Tally | None) -> None:
+        """A secure sum of too few clients is not opened, and those who sent something cannot take it back."""
+        if tally is None or not np.asarray(tally.unopened).any():
+            return
+        spec = self.federation.channel.secure[0]  # type: ignore[union-attr]
+        raise Unopened(
+            f"{self.federation.name} stopped: in {int(np.max(tally.unopened))} of the rounds up to round {done} fewer "
+            f"than {spec.threshold} clients' messages arrived, and a secure sum of so few is not opened. "
+            + (
+                f"Numbers that are not finite, or beyond the range of {spec.range:g}, are not sent: give a larger "
+                "range, or clip before it"
+                if np.asarray(tally.rejected).any()
+                else "Let more clients take part"
+            )
+        )
+
     def stop_if_diverged(self, done: int, tally: Tally | None) -> None:
         """A run in which most uploads are rejected, or most models give NaN, will not recover: say so, and why."""
         fruitless = np.zeros(len(self.settings), bool) if tally is None else np.asarray(tally.fruitless) > 0
@@ -379,8 +405,15 @@ class Simulation:
         what = "updates" if fruitless.all() else "models"
         raise Diverged(
             f"{self.federation.name} diverged: at round {done} the {what} of most clients, or all, were infinite, NaN "
-            f"or larger than {largest_allowed():.1e}. {self.remedy()}"
+            f"or larger than {self.largest_sent()}. {self.remedy()}"
         )
+
+    def largest_sent(self) -> str:
+        """What no number of an upload may exceed, in words."""
+        channel = self.federation.channel
+        if channel is None or channel.secure is None:
+            return f"{largest_allowed():.1e}"
+        return f"the range of the secure sum, {channel.secure[0].range:g} (give a larger one, or clip before it)"
 
     def remedy(self) -> str:
         """What may have made the run diverge, and what to do about it."""

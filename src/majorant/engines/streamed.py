@@ -138,7 +138,7 @@ class Streamed:
     def block(self, count: int) -> rounds.Tally:
         """``count`` more rounds."""
         tally = None
-        stacks = self.federation.exchange.stacks(self.federation.algorithm)
+        stacks = self.federation.stacks
         for _ in range(count):
             view, key, active = self.programs.begin(self.seconds, self.server, self.keys)
             total: Any = None
@@ -185,7 +185,7 @@ class Streamed:
         down = jnp.zeros((len(zero), len(jax.tree.leaves(seen.value))), jnp.int32)
         up = jnp.zeros_like(sums.travelled)
         nobody, largest = jnp.full_like(sums.offender, -1), jax.tree.map(jnp.zeros_like, sums.largest)
-        return rounds.Tally(info, jnp.zeros_like(sums.weight), zero, zero, nobody, zero, largest, zero, up, down)
+        return rounds.Tally(info, jnp.zeros_like(sums.weight), zero, zero, nobody, zero, largest, zero, zero, up, down)
 
     def evaluate(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """Scores of the clients that train and of the unseen ones, a dictionary of ``(runs, clients)`` per bucket."""

@@ -79,6 +79,7 @@ def tune(
     participation: Any = None,
     channel: Any = None,
     exchange: Any = None,
+    attack: Any = None,
     resources: Resources = Resources(),  # noqa: B008 - a plain record
     report: Callable[[int, int, int], None] | None = None,
 ) -> Tuning:
@@ -114,6 +115,7 @@ def tune(
         "participation": participation,
         "channel": channel,
         "exchange": exchange,
+        "attack": attack,
         "resources": resources,
     }
     hidden = without_test(data)

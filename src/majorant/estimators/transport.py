@@ -17,7 +17,8 @@ from majorant.core import blockwise
 from majorant.data.federated import FederatedData
 from majorant.engines.options import Evaluation
 from majorant.engines.simulator import simulate
-from majorant.estimators.base import GroupedEstimator, grouped, seed_of
+from majorant.estimators.barycentre import Barycentre, gaussian_barycentre
+from majorant.estimators.base import Grouped, GroupedEstimator, grouped, seed_of
 from majorant.exchange.channel import quantized
 from majorant.exchange.participation import full, uniform
 from majorant.methods.transport import transport
@@ -61,6 +62,7 @@ class FederatedTransport(TransformerMixin, GroupedEstimator):
     ----------
     mean_, covariance_ : of all groups' rows together, as the server knows them
     coordinates_ : those of the Gaussian map
+    barycentre_ : mean, covariance and rounds of the groups' barycentre where that is the reference, or None
     potentials_ : (parameters of f, parameters of its conjugate), or None for the Gaussian map alone
     bytes_up_ : int, what all groups have sent in the rounds
     groups_, n_iter_, n_features_in_, feature_names_in_
@@ -102,11 +104,20 @@ class FederatedTransport(TransformerMixin, GroupedEstimator):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None, groups: Any = None, *, reference: Any = None) -> Self:
-        """Learns the map from rows X to the rows ``reference``; ``groups`` names the client of each row of X."""
+        """Learns the map from rows X to the rows ``reference``; ``groups`` names the client of each row of X.
+
+        Where no rows are public, "barycentre" is a reference that the groups make: the Gaussian nearest to all of them
+        (`majorant.estimators.barycentre`), from which rows are drawn.
+        """
         X = self._checked(X, reset=True, ensure_min_samples=2)
         self._check_parameters()
-        reference = self._check_reference(reference)
+        self.barycentre_ = None
+        if not isinstance(reference, str):
+            reference = self._check_reference(reference)
         data = grouped(X, groups=groups)
+        if isinstance(reference, str):
+            self.barycentre_ = barycentre_of(data, reference)
+            reference = self.barycentre_.sample(max(KEPT, 10 * X.shape[1]))
         self.groups_, self.bytes_up_, self.n_iter_ = data.names, 0, 1
         self.mean_, self.covariance_ = moments(data.samples.x, data.samples.offsets)
         target, spread = moments(reference, np.array([0, len(reference)]))
@@ -216,10 +227,24 @@ class FederatedTransport(TransformerMixin, GroupedEstimator):
 
     def _check_reference(self, reference: Any) -> np.ndarray:
         if reference is None:
-            raise ValueError("a transport map needs where to: give reference, public rows with the columns of X")
+            raise ValueError(
+                "a transport map needs where to: give reference, public rows with the columns of X, or 'barycentre'"
+            )
         rows = np.asarray(reference)
         check_reference(rows, self.n_features_in_)
         return rows.astype(np.float64)
+
+
+def barycentre_of(data: Grouped, word: str) -> Barycentre:
+    """The barycentre of the groups, each with a Gaussian of its own rows."""
+    if word != "barycentre":
+        raise ValueError(f"reference must be rows or the word 'barycentre', got {word!r}")
+    parts = [moments(x, np.array([0, len(x)])) for x in np.split(data.samples.x, data.samples.offsets[1:-1])]
+    d = data.samples.x.shape[1]
+    ridge = RIDGE * max(sum(float(np.trace(c)) for _, c in parts) / (d * len(parts)), TINY) * np.eye(d)
+    return gaussian_barycentre(
+        np.stack([mean for mean, _ in parts]), np.stack([c + ridge for _, c in parts]), data.samples.sizes
+    )
 
 
 def moments(x: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

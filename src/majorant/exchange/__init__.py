@@ -1,12 +1,13 @@
 """What is sent to whom: who takes part, channels, and who combines: a server, or neighbours on a graph."""
 
-from majorant.exchange import channel, participation, topology
+from majorant.exchange import attack, channel, participation, robust, topology
+from majorant.exchange._combine import Combine, weighted_mean
 from majorant.exchange._stage import Encoded, Stage, chain
 from majorant.exchange.federation import Federation, federation
 from majorant.exchange.gossip import gossip
 from majorant.exchange.noise import adaptive_clip, gaussian
 from majorant.exchange.privacy import Guarantee, Privacy
-from majorant.exchange.star import Combine, star, weighted_mean
+from majorant.exchange.star import star
 
 __all__ = [
     "Combine",
@@ -16,12 +17,14 @@ __all__ = [
     "Privacy",
     "Stage",
     "adaptive_clip",
+    "attack",
     "chain",
     "channel",
     "federation",
     "gaussian",
     "gossip",
     "participation",
+    "robust",
     "star",
     "topology",
     "weighted_mean",

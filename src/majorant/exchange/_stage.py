@@ -87,6 +87,7 @@ class Stage(NamedTuple):
     after: Callable[[float], Any] | None = None  # the stage, told the bound on what it is given
     noise: Noise | None = None
     server: ServerEnd | None = None
+    secure: Any = None  # the last stage of a secure sum: (`SecureSum`, the stages before it)
 
     def informed(self, told: Tree) -> Stage:
         """The stage of clients that have been told the news of a round."""
@@ -140,6 +141,11 @@ def linked(*stages: Stage) -> Stage:
         raise ValueError("a channel needs at least one stage")
     if len(stages) == 1:
         return stages[0]
+    early = next((stage for stage in stages[:-1] if stage.secure is not None), None)
+    if early is not None:
+        raise ValueError(f"{early.name} must come last: nothing can be done to what is masked")
+    if stages[-1].secure is not None:
+        return stages[-1].secure[0].following(chain(*stages[:-1]))
     for place, stage in enumerate(stages):
         if stage.remembers and not all(before.linear for before in stages[:place]):
             raise ValueError(

@@ -14,6 +14,7 @@ top_k          x on the k places where it is largest, else 0                 bia
 clip           x · min(1, radius/‖x‖)                                        biased                      32 d
 sometimes      Q'(x)/p with probability p, else nothing                      ω' + (1 + ω')(1 − p)/p      p · those of Q'
 lossy          x, which arrives with probability 1 − p                       0                           32 d
+secure_sum     x in fixed point, of which the server learns the sum alone    0, and an error in size     (b + log₂ n) d
 =============  ============================================================  ==========================  ===============
 
 A coordinate of b bits has its sign and s = 2^(b−1) − 1 levels. The norm is the Euclidean one (QSGD) or the largest
@@ -38,6 +39,7 @@ import jax.numpy as jnp
 
 from majorant.core import Key, Tree
 from majorant.exchange._stage import Encoded, Stage, chain
+from majorant.exchange.secure_sum import secure_sum
 from majorant.math.checks import check_range, check_whole
 
 __all__ = [
@@ -49,6 +51,7 @@ __all__ = [
     "natural",
     "quantized",
     "random_k",
+    "secure_sum",
     "sometimes",
     "top_k",
 ]

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
-from majorant.core import Algorithm, Terms
+from majorant.core import Algorithm, ServerSide, Terms
 from majorant.exchange._stage import Stage, numbers_sent
+from majorant.exchange.attack import Attack, Hostile
 from majorant.exchange.gossip import Gossip, Peers
 from majorant.exchange.participation import Participation, full
 from majorant.exchange.privacy import Guarantee, Privacy, of_samples, protected
+from majorant.exchange.robust import part
+from majorant.exchange.secure_sum import settled
 from majorant.exchange.star import Star, star
 
 
@@ -23,6 +27,7 @@ class Federation(NamedTuple):
     participation: Participation = full()
     channel: Stage | None = None
     exchange: Star | Peers = star()
+    hostile: Hostile | None = None
     expected: float = 0.0  # the clients that are expected in a round, where noise hides who was there; else 0
     guarantee: Guarantee | None = None  # what noise protects, and how well
 
@@ -40,7 +45,13 @@ class Federation(NamedTuple):
     def name(self) -> str:
         """The algorithm's name, with what is done to its messages."""
         name = self.exchange.title(self.algorithm.name)
-        return name if self.channel is None else f"{name}, {self.channel.name}"
+        name = name if self.channel is None else f"{name}, {self.channel.name}"
+        return name if self.hostile is None else f"{name}, under {self.hostile.attack.name}"
+
+    @property
+    def stacks(self) -> bool:
+        """Whether uploads are needed side by side, or else their sum."""
+        return self.exchange.stacks(self.algorithm) or self.hostile is not None
 
     def terms(self, training: int) -> Terms:
         """What methods may depend on, as arrays. A peer that is away makes no step, and is missed by nobody."""
@@ -56,6 +67,7 @@ class Federation(NamedTuple):
             number(omega if math.isfinite(omega) else 0),
             number(self.channel.remembers),
             number(1),
+            () if self.channel.secure is None else number(1),
         )
 
 
@@ -66,6 +78,7 @@ def federation(
     participation: Participation | None = None,
     channel: Stage | None = None,
     exchange: Star | Gossip | None = None,
+    attack: Attack | None = None,
     privacy: Privacy | None = None,
     sizes: np.ndarray | None = None,
 ) -> Federation:
@@ -80,12 +93,18 @@ def federation(
     if guarantee is None and sizes is not None:
         guarantee = of_samples(algorithm, privacy, participation, sizes)
     bound: Star | Peers = (star() if exchange is None else exchange).bind(algorithm, training)
-    found = Federation(algorithm, participation, channel, bound, guarantee=guarantee)
+    channel = settled(channel, len(training))
+    hostile = None if attack is None else attack.among(np.asarray(training))
+    found = Federation(algorithm, participation, channel, bound, hostile, guarantee=guarantee)
+    if hostile is not None:
+        check_attack(found, hostile, len(training))
     if channel is not None:
         check_channel(found, channel)
-        if channel.noise is not None and channel.noise.at != "client":
+        if channel.noise is not None and channel.noise.at == "server":
             share = participation.probability(len(training)) * channel.arrives
             found = found._replace(expected=share * len(training))
+    if channel is not None and channel.secure is not None:
+        check_secure(found, channel, len(training))
     one_sided = bound.network is not None and not bound.network.symmetric
     absences = participation.probability(len(training)) * (1.0 if channel is None else channel.arrives) < 1
     if absences and (algorithm.traits.needs_everyone or one_sided):
@@ -107,8 +126,9 @@ def check_channel(found: Federation, channel: Stage) -> None:
             f"{channel.name} cannot be put between peers: they do not know the point that a neighbour's displacement "
             "departs from; use a server, or send points as they are"
         )
-    if channel.server is not None and found.exchange.network is None and found.exchange.stacks(algorithm):
+    if channel.server is not None and found.exchange.network is None and found.stacks:
         whose = found.exchange.name if algorithm.traits.reads == "sum" else algorithm.name
+        whose = whose if found.hostile is None else found.hostile.attack.name
         raise ValueError(
             f"{channel.name} works on the sum of all uploads, and {whose} reads each of them: one client could move "
             "what it makes of them by any amount. Noise at the client works: gaussian:1.0,at=client"
@@ -122,3 +142,49 @@ def check_channel(found: Federation, channel: Stage) -> None:
         )
     if algorithm.traits.check_channel is not None:
         algorithm.traits.check_channel(channel.name, channel.unbiased, omega, channel.remembers)
+
+
+def check_attack(found: Federation, hostile: Hostile, clients: int) -> None:
+    """Refuses an attack that cannot be made, and warns of one, or refuses it, that a rule does not bear."""
+    attack = hostile.attack
+    if found.channel is not None and found.channel.secure is not None:
+        raise ValueError(
+            f"{attack.name} cannot be tried under a secure sum: nobody sees single uploads there, neither a hostile "
+            "client, nor who would look for it. Try the same attack without"
+        )
+    combine = getattr(found.exchange, "combine", None)
+    if combine is None or combine.rule is None:
+        return
+    least = max(1, int(found.participation.probability(clients) * clients))
+    expected = part(len(hostile.slots) / clients, least)
+    bears = combine.tolerates(least)
+    if expected > bears:
+        told = (
+            f"{combine.name} bears {bears} hostile clients among {least}, and {attack.name} has {expected}: it may be "
+            "led anywhere"
+        )
+        if attack.strict:
+            raise ValueError(told)
+        warnings.warn(told, stacklevel=3)
+
+
+def check_secure(found: Federation, channel: Stage, clients: int) -> None:
+    """Refuses a secure sum where more than the sum of the uploads is read, or where it would not be opened."""
+    spec, algorithm = channel.secure[0], found.algorithm
+    why = None
+    if isinstance(found.exchange, Peers):
+        why = "there is no server to open sums, and every peer has a sum of its own neighbours"
+    elif algorithm.traits.reads != "sum":
+        why = f"{algorithm.name} reads each upload by itself, and a secure sum is all that the server would see"
+    elif found.exchange.stacks(algorithm):
+        why = f"{found.exchange.name} reads each upload by itself, and a secure sum is all that the server would see"
+    elif algorithm.server.address is not ServerSide._field_defaults["address"]:
+        why = f"clients of {algorithm.name} are sent different things, so that their displacements have no sum"
+    if why is not None:
+        raise ValueError(f"{spec.name} cannot be used here: {why}")
+    expected = found.participation.probability(clients) * clients
+    if found.participation.fixed and round(expected) < spec.threshold:
+        raise ValueError(
+            f"{spec.name}: a sum of fewer than {spec.threshold} clients is not opened, and {round(expected)} of "
+            f"{clients} take part in a round ({found.participation.name}): let more of them"
+        )

@@ -42,8 +42,10 @@ from majorant.core import (
     select,
     squared_norm,
 )
+from majorant.exchange._combine import Combine
 from majorant.exchange.analysis import Properties, inspect, validate
 from majorant.exchange.network import Network, Topology
+from majorant.exchange.robust import clip_links
 from majorant.math.checks import check_whole
 
 JOINING_STREAM = 0x6055
@@ -57,6 +59,7 @@ class Gossip(NamedTuple):
     scaling: str = "sizes"
     start: str = "same"
     contacts: int = 3
+    combine: Combine | None = None
 
     @property
     def name(self) -> str:
@@ -65,7 +68,7 @@ class Gossip(NamedTuple):
 
     def title(self, algorithm: str) -> str:
         """What the algorithm is called with this exchange."""
-        return f"d-{algorithm}"
+        return f"d-{algorithm}" if self.combine is None else f"d-{algorithm}, {self.combine.name}"
 
     def bind(self, algorithm: Algorithm, training: np.ndarray) -> Peers:
         """The exchange among the clients in these slots; refuses an algorithm whose uploads cannot be mixed."""
@@ -80,13 +83,21 @@ class Gossip(NamedTuple):
 
 
 @functools.cache
-def gossip(topology: Topology, *, scaling: str = "sizes", start: str = "same", contacts: int = 3) -> Gossip:
+def gossip(
+    topology: Topology,
+    *,
+    scaling: str = "sizes",
+    start: str = "same",
+    contacts: int = 3,
+    combine: Combine | None = None,
+) -> Gossip:
     """Peers on a network instead of a server.
 
     ``scaling`` "sizes" multiplies displacements by T · n_t / n; "none" leaves them as they are, as the paper's released
     code does (every node then counts the same). ``start`` "same" starts all nodes at one random point (they share a
     seed), "own" each at its own: a mixture's components then have different meanings on different nodes at first. A
-    client that joins later starts from the mean of the models of ``contacts`` nodes drawn at random.
+    client that joins later starts from the mean of the models of ``contacts`` nodes drawn at random. ``combine`` is for
+    hostile peers: `robust.self_centered_clip`, in place of the plain averages.
 
     >>> import majorant as mj
     >>> data = mj.data.synthetic_mixture(clients=10, dimension=5, seed=0)
@@ -102,7 +113,11 @@ def gossip(topology: Topology, *, scaling: str = "sizes", start: str = "same", c
     if start not in ("same", "own"):
         raise ValueError(f"start must be 'same' or 'own', got {start!r}")
     check_whole("contacts", contacts)
-    return Gossip(topology, scaling, start, contacts)
+    if combine is not None and not combine.peers:
+        raise ValueError(
+            f"{combine.name} is a server's rule, which needs all uploads in one place: peers have self-centered-clip"
+        )
+    return Gossip(topology, scaling, start, contacts, combine)
 
 
 @functools.lru_cache(maxsize=64)
@@ -221,7 +236,9 @@ class Peers:
         mixing = self.network.draw(key, number)
         lens = algorithm.server.consensus
         held = () if lens is None else self.each(lens.get, server)
-        mixed, agreed = mixing.mix((reached, held), present)
+        combine = self.spec.combine
+        used = mixing if combine is None else clip_links(mixing, (reached, held), present, combine.radius)
+        mixed, agreed = used.mix((reached, held), present)
         total = self.count * mean_weight  # as if every node had been averaged: what a full round sums up to
 
         def update(one: Server, view: View, mean: Tree, agreed: Tree, present: jax.Array) -> tuple[Tree, Tree]:

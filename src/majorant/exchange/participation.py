@@ -28,6 +28,7 @@ class Participation(NamedTuple):
     probability: Callable[[int], float]
     scheme: str = "other"
     apart: Callable[[int], int] = lambda clients: 1
+    fixed: bool = True  # whether as many take part in every round
 
 
 @functools.cache
@@ -58,7 +59,7 @@ def bernoulli(probability: float) -> Participation:
     """Each client on its own with the given probability; a round may be empty (most methods then wait)."""
     _check(probability)
     draw = lambda key, round, clients: jax.random.bernoulli(key, probability, (clients,))
-    return Participation(f"bernoulli:{probability}", draw, lambda clients: probability, "poisson")
+    return Participation(f"bernoulli:{probability}", draw, lambda clients: probability, "poisson", fixed=False)
 
 
 @functools.cache

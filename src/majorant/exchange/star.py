@@ -8,7 +8,6 @@ given. `gossip` is the other one.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -16,23 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from majorant.core import Algorithm, Answer, ClientData, Diagnostics, Key, Server, Tree, Uploads, View
-
-
-class Combine(NamedTuple):
-    """How a server makes one value of all uploads.
-
-    ``each(values, weights)`` is the combination of values (slots, ...), of which those with weight 0 are absent; None:
-    the weighted mean, which needs no uploads side by side.
-    """
-
-    name: str
-    each: Callable[[Tree, jax.Array], Tree] | None = None
-
-
-@functools.cache
-def weighted_mean() -> Combine:
-    """Σ weight · value / Σ weight."""
-    return Combine("weighted mean")
+from majorant.exchange._combine import Combine, weighted_mean
 
 
 class Star(NamedTuple):
@@ -44,23 +27,26 @@ class Star(NamedTuple):
     @property
     def name(self) -> str:
         """For messages."""
-        return "star" if self.combine.each is None else f"star ({self.combine.name})"
+        return f"star ({self.combine.name})" if self.combine.stacks else "star"
 
     def title(self, algorithm: str) -> str:
         """What the algorithm is called with this exchange."""
-        return algorithm if self.combine.each is None else f"{algorithm}, {self.combine.name}"
+        return f"{algorithm}, {self.combine.name}" if self.combine.stacks else algorithm
 
     def bind(self, algorithm: Algorithm, training: np.ndarray) -> Star:
         """The exchange among the clients in these slots; refuses an algorithm that it cannot serve."""
-        if self.combine.each is not None and algorithm.traits.reads != "sum":
+        if self.combine.peers:
+            raise ValueError(f"{self.combine.name} is for peers on a network, and here is a server: give a topology")
+        if self.combine.stacks and algorithm.traits.reads != "sum":
             raise ValueError(
                 f"{algorithm.name} reads each upload by itself, and cannot be given their {self.combine.name}"
             )
+        self.combine.check(len(training))
         return self
 
     def stacks(self, algorithm: Algorithm) -> bool:
         """Whether uploads are needed side by side, or else their sum."""
-        return algorithm.traits.reads == "each" or self.combine.each is not None
+        return algorithm.traits.reads == "each" or self.combine.stacks
 
     def start(self, algorithm: Algorithm, key: Key) -> Server:
         """The server before round 1."""
@@ -106,14 +92,25 @@ class Star(NamedTuple):
         servers wait in a round without uploads.
         """
         weight = uploads.weight.sum()
-        if self.combine.each is not None:
-            mean = self.combine.each(uploads.value, uploads.weight)
+        if self.combine.stacks:
+            mean = self.combined(algorithm, view, uploads, key)
             uploads = Uploads(jax.tree.map(lambda m: m * weight.astype(m.dtype), mean), weight)
         moves = weight > 0
         if algorithm.traits.moves_alone:
             moves |= ~barren
         moved = algorithm.server.update(server, view, uploads)
         return jax.tree.map(lambda new, old: jnp.where(moves, new, old), moved, server), None
+
+    def combined(self, algorithm: Algorithm, view: View, uploads: Uploads, key: Key) -> Tree:
+        """One value of uploads that lie side by side."""
+        if self.combine.each is not None:
+            return self.combine.each(uploads.value, uploads.weight)
+        if not jax.tree.leaves(uploads.value):  # nothing is sent
+            return uploads.value
+        assert self.combine.rule is not None
+        origin = algorithm.client.origin(self.seen(algorithm, view, jnp.int32(0)))  # the same for all
+        moved = self.combine.rule(jax.tree.map(lambda v, o: v - o, uploads.value, origin), uploads.weight > 0, key)
+        return jax.tree.map(lambda o, m: (o + m).astype(o.dtype), origin, moved)
 
     def diagnostics(self, algorithm: Algorithm) -> Diagnostics:
         """What is measured at evaluations."""

@@ -35,14 +35,17 @@ from majorant.core import (
 )
 from majorant.math.checks import check_range
 from majorant.methods import _convergence as convergence
+from majorant.methods._adaptive import fedadam, fedyogi
 from majorant.models.base import Model
 from majorant.solvers import Solver, Task, local_sgd
 
 SERVER_OPTIMIZERS: dict[str, Callable[[], optax.GradientTransformation]] = {
     "plain": optax.identity,
     "momentum": lambda: optax.trace(0.9),
-    "adam": lambda: optax.scale_by_adam(b1=0.9, b2=0.99, eps=1e-3),
-    "yogi": lambda: optax.scale_by_yogi(b1=0.9, b2=0.99, eps=1e-3),
+    "adam": fedadam,
+    "yogi": fedyogi,
+    "adam-corrected": lambda: optax.scale_by_adam(b1=0.9, b2=0.99, eps=1e-3),
+    "yogi-corrected": lambda: optax.scale_by_yogi(b1=0.9, b2=0.99, eps=1e-3),
 }
 
 
@@ -57,13 +60,15 @@ def fedavg(
     """Federated averaging.
 
     ``server`` is "plain", "momentum", "adam" or "yogi", with rate ``server_lr`` (1 for plain and momentum, 0.01 for
-    the adaptive ones). ``absent``: see `fedem`.
+    the adaptive ones). "adam" and "yogi" are FedAdam and FedYogi as Reddi et al. print them; "adam-corrected" and
+    "yogi-corrected" are optax's forms with bias correction. The run's summary says which it was. ``absent``: see
+    `fedem`.
 
     >>> import majorant as mj
     >>> data = mj.data.synthetic_mixture(clients=10, dimension=5, seed=0)
     >>> run = mj.simulate(mj.fedavg(mj.models.linear(data), server="adam"), data, rounds=5, seed=0)
     >>> run.summary()["algorithm"]
-    'fedavg'
+    'fedavg:server=adam'
     """
     if server not in SERVER_OPTIMIZERS:
         raise ValueError(f"server must be one of {', '.join(SERVER_OPTIMIZERS)}, got {server!r}")
@@ -84,7 +89,7 @@ def fedavg(
         value = jax.tree.map(lambda v, d: v - state.hyper["server_lr"] * d, state.value, direction)
         return state._replace(value=value, state=moments)
 
-    plain = shared_model("fedavg", model, local)
+    plain = shared_model("fedavg" if server == "plain" else f"fedavg:server={server}", model, local)
     if absent != "excluded":
         return counting_absent(plain, absent)
     return plain._replace(server=ServerSide(init, update), traits=hidden_samples(local))

@@ -1,0 +1,357 @@
+"""Robust combination: rules in place of the mean, which one hostile or faulty client can move anywhere.
+
+Rules take the displacements of the clients that were heard, x_1, …, x_m (how far each upload is from the point that
+all departed from), and give one displacement. f is the number of hostile clients that a rule claims to bear: as long as
+there are no more, what it gives stays within a bound that the honest ones set, whatever the others send.
+
+================  ==================================================================================  ==============
+rule              displacement                                                                        bears f
+================  ==================================================================================  ==============
+median            the median, coordinate by coordinate                                                ⌊(m − 1)/2⌋
+trimmed_mean      the mean, coordinate by coordinate, without the ⌊βm⌋ smallest and largest           ⌊βm⌋
+geometric_median  the point with the least sum of distances to all (RFA, smoothed Weiszfeld steps)    ⌊(m − 1)/2⌋
+krum              that x_i with the least sum of squared distances to its m − f − 2 nearest           ⌊βm⌋, m ≥ 2f + 3
+multi_krum        the mean of the m − f of them that Krum likes best                                  ⌊βm⌋, m ≥ 2f + 3
+centered_clip     v ← v + mean of (x_i − v) · min(1, τ/‖x_i − v‖), from v = 0, some times             ⌊(m − 1)/2⌋
+norm_bound        mean of x_i · min(1, τ/‖x_i‖)                                                       ⌊(m − 1)/2⌋
+================  ==================================================================================  ==============
+
+τ None is the median of the lengths that it bounds. With a number, centered clipping and norm bounding never move by
+more than that, however many are hostile; what they bear is then the number at which hostile clients outvote the others.
+
+**Weights.** A client's weight is its own claim, so every client that is heard counts once in every rule, whatever it
+claims. Clients of very different sizes therefore count differently than under the mean.
+
+**Buckets.** Rules take clients that differ for hostile ones. ``bucket=s`` first averages the clients in groups of s,
+drawn anew in each round, which brings honest ones closer together; what a rule bears is then that of ⌈m/s⌉ clients.
+
+On a graph there is no server: `self_centered_clip` has every node clip what its neighbours sent around its own value,
+x_i + Σ_j w_ij (x_j − x_i) · min(1, τ_i/‖x_j − x_i‖).
+
+Rules that work by coordinates take some columns of all clients at a time. All hold the uploads side by side.
+
+References: Yin et al., *Byzantine-robust distributed learning*, ICML 2018 (median, trimmed mean); Pillutla, Kakade,
+Harchaoui, *Robust aggregation for federated learning*, IEEE TSP 2022; Blanchard et al., *Machine learning with
+adversaries*, NeurIPS 2017 (Krum); Karimireddy, He, Jaggi, *Learning from history for Byzantine robust optimization*,
+ICML 2021 (centered clipping); *Byzantine-robust learning on heterogeneous datasets via bucketing*, ICLR 2022; Sun et
+al., *Can you really backdoor federated learning?*, 2019 (norm bounding); He, Karimireddy, Jaggi, *Byzantine-robust
+decentralized learning via self-centered clipping*, 2022.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from majorant.core import Key, Tree
+from majorant.exchange._combine import Combine, Rule
+from majorant.exchange.mixing import Dense, Mixing, Table
+from majorant.math.checks import check_range, check_whole
+
+SORTED_VALUES = 1 << 22  # that a rule by coordinates takes on at once
+SMOOTHING = 1e-6  # of distances, below which Weiszfeld's weights no longer grow (RFA's ν)
+BUCKET_STREAM = 0xB0CE7
+
+
+@functools.cache
+def median(*, bucket: int = 1) -> Combine:
+    """The median of each coordinate.
+
+    >>> x = jnp.array([[1.0], [2.0], [1e9]])
+    >>> float(median().rule(x, jnp.ones(3, bool), jax.random.key(0))[0])
+    2.0
+    """
+
+    def middle(ordered: jax.Array, count: jax.Array) -> jax.Array:
+        take = lambda place: jnp.take(ordered, jnp.maximum(place, 0), axis=0)
+        return take((count - 1) // 2) / 2 + take(count // 2) / 2
+
+    return bucketed("median", lambda x, present, key: by_coordinate(middle, x, present), minority, bucket)
+
+
+@functools.cache
+def trimmed_mean(share: float = 0.2, *, bucket: int = 1) -> Combine:
+    """The mean of each coordinate without the ``share`` of smallest, and of largest, values."""
+    if not 0 < share < 0.5:
+        raise ValueError(
+            f"trimmed-mean leaves out a share of the clients at either end, which must be in (0, 0.5), got {share}"
+        )
+
+    def trimmed(ordered: jax.Array, count: jax.Array) -> jax.Array:
+        cut = borne(share, ordered.shape[0])[count]
+        place = jnp.arange(ordered.shape[0])[:, None]
+        kept = (place >= cut) & (place < count - cut)
+        return jnp.where(kept, ordered, 0).sum(axis=0) / jnp.maximum(count - 2 * cut, 1).astype(ordered.dtype)
+
+    rule = lambda x, present, key: by_coordinate(trimmed, x, present)
+    return bucketed(f"trimmed-mean:{share:g}", rule, lambda m: part(share, m), bucket)
+
+
+@functools.cache
+def geometric_median(*, iterations: int = 100, bucket: int = 1) -> Combine:
+    """The point with the least sum of distances, by smoothed Weiszfeld steps from the coordinates' median."""
+    check_whole("iterations", iterations)
+
+    def rule(x: Tree, present: jax.Array, key: Key) -> Tree:
+        def step(state: Any) -> Any:
+            i, v, _ = state
+            weight = jnp.where(present, 1 / jnp.maximum(lengths(minus(x, v)), SMOOTHING), 0)
+            new = weighted(x, weight / weight.sum())
+            moved, size = jnp.sqrt(squares(difference(new, v))), jnp.sqrt(squares(new))
+            return i + 1, new, moved > 1e-7 * size
+
+        start = by_coordinate(_middle, x, present)
+        go_on = lambda state: (state[0] < iterations) & state[2]
+        return jax.lax.while_loop(go_on, step, (jnp.int32(0), start, jnp.asarray(True)))[1]
+
+    return bucketed("geometric-median", rule, minority, bucket)
+
+
+@functools.cache
+def krum(share: float = 0.2, *, bucket: int = 1) -> Combine:
+    """The upload that lies closest to most others; ``share`` is that of hostile clients."""
+    return nearest_to_others(f"krum:{share:g}", share, lambda m, f: 1, bucket)
+
+
+@functools.cache
+def multi_krum(share: float = 0.2, *, bucket: int = 1) -> Combine:
+    """The mean of the uploads that Krum likes best: of all but the ``share`` of hostile clients."""
+    return nearest_to_others(f"multi-krum:{share:g}", share, lambda m, f: m - f, bucket)
+
+
+@functools.cache
+def centered_clip(radius: float | None = None, *, iterations: int = 3, bucket: int = 1) -> Combine:
+    """Steps towards the mean to which no client adds more than ``radius`` (None: the median distance)."""
+    check_whole("iterations", iterations)
+    if radius is not None:
+        check_range("radius", radius, above=0)
+
+    def rule(x: Tree, present: jax.Array, key: Key) -> Tree:
+        v = jax.tree.map(lambda a: jnp.zeros(a.shape[1:], a.dtype), x)
+        for _ in range(iterations):
+            apart = minus(x, v)
+            v = jax.tree.map(jnp.add, v, shortened_mean(apart, present, radius))
+        return v
+
+    name = "centered-clip" + ("" if radius is None else f":{radius:g}")
+    return bucketed(name, rule, minority, bucket)
+
+
+@functools.cache
+def norm_bound(radius: float | None = None, *, bucket: int = 1) -> Combine:
+    """The mean of displacements of at most a length (None: the median length)."""
+    if radius is not None:
+        check_range("radius", radius, above=0)
+    name = "norm-bound" + ("" if radius is None else f":{radius:g}")
+    return bucketed(name, lambda x, present, key: shortened_mean(x, present, radius), minority, bucket)
+
+
+@functools.cache
+def self_centered_clip(radius: float | None = None) -> Combine:
+    """For peers: what neighbours sent, clipped around a node's own value (None: at the median distance)."""
+    if radius is not None:
+        check_range("radius", radius, above=0)
+    name = "self-centered-clip" + ("" if radius is None else f":{radius:g}")
+    return Combine(name, tolerates=minority, peers=True, radius=radius)
+
+
+def clip_links(mixing: Mixing, tree: Tree, present: jax.Array, radius: float | None) -> Mixing:
+    """The weights of a round with which nodes clip what their neighbours sent around their own values.
+
+    A node gives w_ij · min(1, τ_i/‖x_j − x_i‖) to a neighbour and the rest to itself. τ_i None is the median of the
+    distances to those that it hears, its own, 0, among them: a node bears hostile neighbours as long as they are no
+    more than half of them.
+    """
+    if isinstance(mixing, Dense):
+        own = jnp.eye(present.shape[0], dtype=bool)
+        away = jnp.sqrt(distances(tree, present))  # (n, n)
+        linked = (mixing.weights != 0) & present[None, :] | own
+        factor = jnp.where(own, 1, shortening(jnp.where(own, 0, away), linked, radius))
+        kept = mixing.weights * factor.astype(mixing.weights.dtype)
+        return Dense(kept + jnp.diag((mixing.weights - kept).sum(axis=1)))
+    along = lambda index: lengths(jax.tree.map(lambda a: a[index] - a, tree))
+    away = jax.lax.map(along, mixing.index.T).T  # (n, k)
+    linked = (mixing.weight != 0) & present[mixing.index]
+    itself = jnp.zeros((present.shape[0], 1), away.dtype)
+    with_own = jnp.concatenate([itself, away], axis=1), jnp.concatenate([itself == 0, linked], axis=1)
+    kept = mixing.weight * shortening(*with_own, radius)[:, 1:].astype(mixing.weight.dtype)
+    return Table(mixing.index, kept, mixing.own + (mixing.weight - kept).sum(axis=1))
+
+
+def shortening(away: jax.Array, linked: jax.Array, radius: float | None) -> jax.Array:
+    """By how much each link's difference is shortened, from its length."""
+    bound = middle_of(away.T, linked.T)[:, None] if radius is None else jnp.asarray(radius, away.dtype)
+    return jnp.minimum(1, bound / jnp.maximum(away, jnp.finfo(away.dtype).tiny))
+
+
+def nearest_to_others(name: str, share: float, keep: Callable[[Any, Any], Any], bucket: int) -> Combine:
+    """Krum, and the mean of several of its choices."""
+    if not 0 < share < 0.5:
+        raise ValueError(f"{name.partition(':')[0]} needs a share of hostile clients in (0, 0.5), got {share}")
+
+    def rule(x: Tree, present: jax.Array, key: Key) -> Tree:
+        n, m = present.shape[0], present.sum()
+        f = jnp.minimum(borne(share, n)[m], jnp.maximum((m - 3) // 2, 0))
+        away = distances(x, present)
+        ordered = jnp.sort(jnp.where(jnp.eye(n, dtype=bool), jnp.inf, away), axis=1)
+        counted = jnp.arange(n)[None, :] < jnp.maximum(m - f - 2, 1)
+        score = jnp.where(present, jnp.where(counted, ordered, 0).sum(axis=1), jnp.inf)
+        rank = jnp.argsort(jnp.argsort(score))  # ties by place
+        chosen = (rank < keep(m, f)) & present
+        return weighted(x, chosen / jnp.maximum(chosen.sum(), 1))
+
+    def check(m: int) -> None:
+        f = part(share, m)
+        if m < 2 * f + 3:
+            raise ValueError(
+                f"{name} with {m} clients and {f} hostile ones: Krum needs at least 2f + 3 = {2 * f + 3} clients"
+            )
+
+    return bucketed(name, rule, lambda m: part(share, m), bucket, check)
+
+
+def bucketed(
+    name: str,
+    rule: Rule,
+    tolerates: Callable[[int], int],
+    bucket: int,
+    check: Callable[[int], None] = lambda m: None,
+) -> Combine:
+    """A rule, on the means of random groups of ``bucket`` clients."""
+    check_whole("bucket", bucket)
+    if bucket == 1:
+        return Combine(name, rule=rule, tolerates=tolerates, check=check)
+    groups = lambda m: -(-m // bucket)
+
+    def on_means(x: Tree, present: jax.Array, key: Key) -> Tree:
+        n = present.shape[0]
+        order = jnp.argsort(jnp.where(present, jax.random.uniform(key, (n,)), 2.0))  # those who are there first
+        group = jnp.zeros(n, jnp.int32).at[order].set(jnp.arange(n, dtype=jnp.int32) // bucket)
+        members = jax.ops.segment_sum(present.astype(jnp.float32), group, groups(n))
+        share = jnp.where(present, 1 / jnp.maximum(members[group], 1), 0)
+        mean = lambda a: jax.ops.segment_sum(share.astype(a.dtype).reshape(spread(a)) * a, group, groups(n))
+        return rule(jax.tree.map(mean, x), members > 0, jax.random.fold_in(key, BUCKET_STREAM))
+
+    return Combine(
+        f"{name},bucket={bucket}",
+        rule=on_means,
+        tolerates=lambda m: tolerates(groups(m)),
+        check=lambda m: check(groups(m)),
+    )
+
+
+def part(share: float, clients: int) -> int:
+    """How many clients a share is, at most.
+
+    >>> part(0.29, 100), part(0.25, 10)
+    (29, 2)
+    """
+    return int(share * clients + 1e-9)
+
+
+def borne(share: float, clients: int) -> jax.Array:
+    """How many a share is, for every number of clients up to ``clients``."""
+    return jnp.asarray(np.array([part(share, m) for m in range(clients + 1)], np.int32))
+
+
+def minority(clients: int) -> int:
+    """The largest number that is less than half."""
+    return max(clients - 1, 0) // 2
+
+
+def spread(leaf: jax.Array) -> tuple[int, ...]:
+    """The shape of one number for each client, beside a leaf."""
+    return (-1,) + (1,) * (leaf.ndim - 1)
+
+
+def minus(x: Tree, v: Tree) -> Tree:
+    """How far each client is from a point."""
+    return jax.tree.map(lambda a, b: a - b, x, v)
+
+
+difference = minus
+
+
+def squares(tree: Tree) -> jax.Array:
+    """The squared norm of a point."""
+    return sum((jnp.sum(jnp.square(a)) for a in jax.tree.leaves(tree)), jnp.zeros(()))
+
+
+def lengths(x: Tree) -> jax.Array:
+    """The norm of each client's vector, (clients,); infinite where its square is."""
+    each = [jnp.sum(jnp.square(a.reshape(a.shape[0], -1)), axis=1) for a in jax.tree.leaves(x)]
+    return jnp.sqrt(functools.reduce(jnp.add, each))
+
+
+def weighted(x: Tree, weight: jax.Array) -> Tree:
+    """Σ weight · x, where what has weight 0 may be anything."""
+    used = weight > 0
+    return jax.tree.map(
+        lambda a: jnp.tensordot(weight.astype(a.dtype), jnp.where(used.reshape(spread(a)), a, 0), axes=1), x
+    )
+
+
+def shortened_mean(x: Tree, present: jax.Array, radius: float | None) -> Tree:
+    """The mean of vectors of at most a length."""
+    length, count = lengths(x), present.sum()
+    bound = middle_of(length, present) if radius is None else jnp.asarray(radius, length.dtype)
+    factor = jnp.minimum(1, bound / jnp.maximum(length, jnp.finfo(length.dtype).tiny))
+    return weighted(x, jnp.where(present, factor, 0) / jnp.maximum(count, 1))
+
+
+def middle_of(values: jax.Array, present: jax.Array) -> jax.Array:
+    """The (upper) median, along the first axis, of those numbers that are there."""
+    ordered, count = jnp.sort(jnp.where(present, values, jnp.inf), axis=0), present.sum(axis=0)
+    last = values.shape[0] - 1
+    found = jnp.take_along_axis(ordered, jnp.minimum(count // 2, last)[None], axis=0)[0]
+    return jnp.where(count > 0, found, 0)
+
+
+def _middle(ordered: jax.Array, count: jax.Array) -> jax.Array:
+    return jnp.take(ordered, jnp.maximum((count - 1) // 2, 0), axis=0)
+
+
+def distances(x: Tree, present: jax.Array) -> jax.Array:
+    """The squared distances between clients, (clients, clients); infinite to and from absent ones."""
+    centre = by_coordinate(_middle, x, present)  # products of what is left lose fewer digits
+    total: Any = 0
+    for leaf in jax.tree.leaves(minus(x, centre)):
+        rows = leaf.reshape(leaf.shape[0], -1)
+        size = jnp.sum(jnp.square(rows), axis=1)
+        product = jnp.matmul(rows, rows.T, precision="highest")
+        apart = size[:, None] + size[None, :] - 2 * product
+        total = total + jnp.where(jnp.isnan(apart), jnp.inf, jnp.maximum(apart, 0))
+    there = present[:, None] & present[None, :]
+    return jnp.where(there, total, jnp.inf)
+
+
+def by_coordinate(rule: Callable[[jax.Array, jax.Array], jax.Array], x: Tree, present: jax.Array) -> Tree:
+    """A rule on the sorted values of each coordinate, absent ones at the end; some columns at a time."""
+    n, count = present.shape[0], present.sum()
+    columns = max(1, SORTED_VALUES // n)
+
+    def of_columns(block: jax.Array) -> jax.Array:
+        ordered = jnp.sort(jnp.where(present[:, None], block, jnp.inf), axis=0)
+        return jnp.where(count > 0, rule(ordered, count), 0)
+
+    def of_leaf(leaf: jax.Array) -> jax.Array:
+        width = math.prod(leaf.shape[1:])
+        rows = leaf.reshape(n, width)
+        if width <= columns:
+            return of_columns(rows).reshape(leaf.shape[1:])
+
+        def put(i: jax.Array, out: jax.Array) -> jax.Array:
+            begin = jnp.minimum(i * columns, width - columns)  # the last block overlaps the one before
+            block = jax.lax.dynamic_slice(rows, (0, begin), (n, columns))
+            return jax.lax.dynamic_update_slice(out, of_columns(block), (begin,))
+
+        whole = jax.lax.fori_loop(0, -(-width // columns), put, jnp.zeros(width, leaf.dtype))
+        return whole.reshape(leaf.shape[1:])
+
+    return jax.tree.map(of_leaf, x)
