@@ -1,6 +1,6 @@
 """What privacy costs: accuracy against ε for DP-FedAvg, DP-FedEM and DP-FedMM, and the seconds of each stage.
 
-Run with: python -m benchmarks.privacy [--data synthetic digits fashion] [--clients 1000] [--rounds 100] [--out FILE]
+Run with: python -m benchmarks.privacy [--data synthetic digits fashion] [--clients 1000] [--rounds 200] [--out FILE]
 
 Every client counts once, a tenth of the clients takes part in a round by independent coins, displacements are clipped
 adaptively at their median length, noise at the server is solved for by the budget. "inf" is the same method without
@@ -64,7 +64,7 @@ DATA: dict[str, Callable[[int], mj.FederatedData]] = {"synthetic": synthetic, "d
 def methods(data: mj.FederatedData) -> dict[str, mj.Algorithm]:
     """The three methods with a linear model."""
     model = mj.models.linear(data)
-    local = mj.local_sgd(0.1, epochs=1, batch_size=16)
+    local = mj.local_sgd(1.0, epochs=1, batch_size=16)
     surrogate = mj.surrogates.proximal_gradient(model, rho=1.0)
     start = jax.tree.map(jnp.zeros_like, surrogate.init(jax.random.key(0)))  # known beforehand: nothing is asked
     return {
@@ -146,7 +146,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", nargs="*", default=["synthetic", "digits"], choices=list(DATA))
     parser.add_argument("--clients", type=int, default=1000)
-    parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--out", type=Path, default=None)
     options = parser.parse_args()

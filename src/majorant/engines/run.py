@@ -164,7 +164,8 @@ def work(summary: dict[str, Any]) -> str:
 
 def promised(privacy: Mapping[str, Any]) -> list[str]:
     """The guarantee of a run in words."""
-    noise = f"noise {privacy['noise_multiplier']:g} × {privacy['clip']:.3g} at the {privacy['noise_at']}"
+    drawn = {"server": "at the server", "client": "at every client", "together": "by all clients together"}
+    noise = f"noise {privacy['noise_multiplier']:g} × {privacy['clip']:.3g}, drawn {drawn[privacy['noise_at']]}"
     whole = (
         f"; all {privacy['runs']} runs together ε = {privacy['epsilon_of_all_runs']:.3g}" if "runs" in privacy else ""
     )

@@ -5,7 +5,7 @@ from majorant.exchange._combine import Combine, weighted_mean
 from majorant.exchange._stage import Encoded, Stage, chain
 from majorant.exchange.federation import Federation, federation
 from majorant.exchange.gossip import gossip
-from majorant.exchange.noise import adaptive_clip, gaussian
+from majorant.exchange.noise import adaptive_clip, gaussian, skellam
 from majorant.exchange.privacy import Guarantee, Privacy
 from majorant.exchange.star import star
 
@@ -25,6 +25,7 @@ __all__ = [
     "gossip",
     "participation",
     "robust",
+    "skellam",
     "star",
     "topology",
     "weighted_mean",

@@ -3,6 +3,14 @@
 An *event* is what dp-accounting is told of one round: Gaussian noise of some multiplier, on everybody or on a sample of
 the clients that was drawn in a way that a theorem covers. Nothing is derived here: ε comes from its accountants, by
 privacy loss distributions ("pld") or by Rényi divergences ("rdp"), as does the multiplier that a budget allows.
+
+One event it does not know: Skellam noise on whole numbers. Its divergence is a bound by theorem, for sensitivities Δ₁
+and Δ₂ and variance μ = (multiplier · Δ₂)²; dp-accounting makes ε of it.
+
+    D_α ≤ α Δ₂²/(2μ) + min( ((2α − 1) Δ₂² + 6 Δ₁)/(4μ²), 3 Δ₁/(2μ) )
+
+Reference: Agarwal, Kairouz, Liu, *The Skellam mechanism for differentially private federated learning*, NeurIPS 2021,
+Corollary 3.6.
 """
 
 from __future__ import annotations
@@ -11,7 +19,9 @@ import functools
 import math
 from typing import Any, NamedTuple
 
-ORDERS = (*range(2, 64), 72, 80, 96, 128, 192, 256, 512, 1024)  # whole ones: their divergences are sums without limits
+import numpy as np
+
+ORDERS = (*(2 + 0.25 * i for i in range(24)), *range(8, 64), 72, 80, 96, 128, 192, 256, 512, 1024)
 SMALLEST, LARGEST = 1e-2, 1e6  # noise multipliers that are tried
 FINEST, COARSEST = 1e-4, 4e-3  # steps of discretized privacy losses; an upper bound at any step
 
@@ -23,6 +33,8 @@ class Event(NamedTuple):
     sampling: str = "none"  # "poisson": each with ``rate``; "fixed": ``rate`` of them, without replacement; "none": all
     rate: float = 1.0
     clients: int = 0  # for "fixed"
+    l1: float = 0.0  # sensitivities of whole numbers, where the noise is Skellam's
+    l2: float = 0.0
 
 
 def library() -> Any:
@@ -45,7 +57,9 @@ def accountant_of(event: Event, wanted: str | None = None) -> str:
             "participation of a fixed number of clients is accounted for by Rényi divergences alone: leave accountant "
             "out, or use participation bernoulli"
         )
-    return "rdp" if event.sampling == "fixed" else wanted or "pld"
+    if event.l2 and wanted == "pld":
+        raise ValueError("noise on whole numbers is accounted for by Rényi divergences alone: leave accountant out")
+    return "rdp" if event.sampling == "fixed" or event.l2 else wanted or "pld"
 
 
 def as_dp_event(event: Event) -> Any:
@@ -79,6 +93,12 @@ def epsilon(event: Event, times: int, delta: float, accountant: str) -> float:
 @functools.lru_cache(maxsize=256)
 def divergences(event: Event) -> Any:
     """The Rényi divergences of one event, by order."""
+    if event.l2:
+        variance, orders = (event.multiplier * event.l2) ** 2, np.array(ORDERS, float)
+        beyond = np.minimum(
+            ((2 * orders - 1) * event.l2**2 + 6 * event.l1) / (4 * variance**2), 3 * event.l1 / (2 * variance)
+        )
+        return orders * event.l2**2 / (2 * variance) + beyond
     dp = library()
     from dp_accounting import rdp
 

@@ -9,10 +9,17 @@ noise at      Σ_i x_i becomes                 hides a client from
 ============  ==============================  ============================================================
 the server    Σ_i x_i + N(0, z² C² I)         everybody who sees the models, but not the server
 a client      Σ_i (x_i + N(0, z² C² I))       everybody, the server included
+all together  Σ_i x_i + Skellam(z² C²)        everybody, the server included, under a secure sum
 ============  ==============================  ============================================================
 
 With noise at the server every client counts equally and the mean is Σ_i x_i / (p N), p N being the clients *expected*
 in a round: dividing by who came would tell who came, and dividing by samples would tell how many there are.
+
+*Together*: under a secure sum the server sees the sum alone, and every client adds a part of the noise to its whole
+numbers before they are masked. A difference of two Poisson numbers has Skellam's distribution, and sums of such have
+it, too: parts of variance v/n from n clients make exactly one of variance v. A sum is not opened with fewer clients
+than the ``threshold``, so each adds its part of noise for as many: with more there is more. Rounding to whole numbers
+lengthens a vector of d by at most √d steps, which the bound counts in.
 
 *Adaptive clipping* steers its radius R towards a quantile γ of the displacements' lengths. A client sends, in one
 vector of bounded length, x/R clipped to length 1 and s (b − ½), where b says whether ‖x‖ ≤ R; noise falls on all of
@@ -20,7 +27,8 @@ it. With b̄ the noisy share of those with b = 1, R ← R exp(−η (b̄ − γ)
 Theorem 1 of Andrew et al., with σ_b = z C / s for the count and z C for the displacements, is Gaussian noise on this
 one vector.
 
-Reference: Andrew, Thakkar, McMahan, Ramaswamy, *Differentially private learning with adaptive clipping*, NeurIPS 2021.
+References: Agarwal, Kairouz, Liu, *The Skellam mechanism for differentially private federated learning*, NeurIPS 2021;
+Andrew, Thakkar, McMahan, Ramaswamy, *Differentially private learning with adaptive clipping*, NeurIPS 2021.
 """
 
 from __future__ import annotations
@@ -33,7 +41,7 @@ import jax.numpy as jnp
 
 from majorant.core import Key, Tree
 from majorant.exchange._stage import Encoded, Noise, ServerEnd, Stage
-from majorant.exchange.channel import length_of, plain, shortened
+from majorant.exchange.channel import identity, length_of, plain, shortened
 from majorant.math.checks import check_range
 
 
@@ -73,6 +81,29 @@ def gaussian(multiplier: float, *, at: str = "server") -> Stage:
             after=after,
             noise=Noise(multiplier, at, bound),
             server=ServerEnd(collect, kept) if at == "server" else None,
+        )
+
+    return after(math.inf)
+
+
+@functools.cache
+def skellam(multiplier: float) -> Stage:
+    """Noise on whole numbers that all clients draw together, right before `secure_sum`.
+
+    >>> from majorant.exchange import chain
+    >>> from majorant.exchange.channel import clip
+    >>> from majorant.exchange.secure_sum import secure_sum
+    >>> chain(clip(1.0), skellam(1.0), secure_sum(1.0, bits=12, threshold=50)).noise.at
+    'together'
+    """
+    check_range("noise multiplier", multiplier, above=0)
+
+    def after(bound: float) -> Stage:
+        return identity()._replace(
+            name=f"skellam:{multiplier:g}",
+            after=after,
+            noise=Noise(multiplier, "together", bound),
+            omega=lambda d: math.nan,
         )
 
     return after(math.inf)

@@ -16,11 +16,12 @@ cyclic, other  with a client, and without                Gaussian, z; no sample 
 
 With cyclic participation a client's own rounds are counted alone. Where clients draw the noise, the server sees who
 sends what: two values of one client's message are told apart, which differ by up to 2C, so that z counts half, and no
-sampling amplifies anything.
+sampling amplifies anything. The same holds for noise that clients draw together under a secure sum.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 import warnings
 from collections.abc import Sequence
@@ -29,7 +30,7 @@ from typing import Any, NamedTuple
 from majorant.core import Algorithm
 from majorant.exchange import accounting
 from majorant.exchange._stage import Noise, Stage, chain, numbers_sent
-from majorant.exchange.noise import adaptive_clip, gaussian
+from majorant.exchange.noise import adaptive_clip, gaussian, skellam
 from majorant.exchange.participation import Participation
 
 EVERYWHERE = (
@@ -157,7 +158,7 @@ def protected(
                 "such as clip:1.0 and gaussian:1.0"
             )
         clipped = adaptive_clip() if channel is None else channel
-        channel = chain(clipped, gaussian(1.0))
+        channel = noised(clipped, 1.0)
     assert channel is not None
     assert channel.noise is not None
     if not math.isfinite(channel.noise.bound):
@@ -172,14 +173,20 @@ def protected(
             f"allowed. Take less than 1/{clients:,}",
             stacklevel=2,
         )
-    guarantee = promise(channel.noise, privacy, participation, clients)
+    if channel.noise.at == "together" and channel.secure is None:
+        raise ValueError(
+            f"{channel.name}: noise that clients draw together is a small part at each, and hides nobody unless the "
+            "server sees the sum alone: put secure-sum after it"
+        )
+    promised = lambda found: promise(found, privacy, participation, clients, numbers_sent(algorithm))
+    guarantee = promised(channel)
     if not noisy:
         rounds = privacy.rounds or 1
         terms = (guarantee.times(rounds), privacy.delta, guarantee.accountant, privacy.epsilon or math.inf)
         multiplier = accounting.calibrated(guarantee.event, *terms) / guarantee.event.multiplier
-        channel = chain(clipped, gaussian(multiplier))
+        channel = noised(clipped, multiplier)
         assert channel.noise is not None
-        guarantee = promise(channel.noise, privacy, participation, clients)
+        guarantee = promised(channel)
     if guarantee.allowed(privacy.rounds or 1) == 0:
         raise ValueError(
             f"the first round alone spends ε = {guarantee.epsilon(1):.3g} at δ = {privacy.delta:g}, and the budget is "
@@ -227,8 +234,25 @@ def of_samples(
     return guarantee
 
 
-def promise(noise: Noise, privacy: Privacy, participation: Participation, clients: int) -> Guarantee:
-    """What noise guarantees with a kind of participation."""
+def noised(channel: Stage, multiplier: float) -> Stage:
+    """A channel with noise at its end: at the server or, where it ends in a secure sum, drawn by all clients."""
+    if channel.secure is None:
+        return chain(channel, gaussian(multiplier))
+    spec, before = channel.secure
+    return following(spec, before, multiplier)
+
+
+@functools.lru_cache(maxsize=64)
+def following(spec: Any, before: Stage | None, multiplier: float) -> Stage:
+    """A secure sum after noise; the same object for the same arguments."""
+    drawn = skellam(multiplier)
+    return spec.following(drawn if before is None else chain(before, drawn))
+
+
+def promise(channel: Stage, privacy: Privacy, participation: Participation, clients: int, numbers: int) -> Guarantee:
+    """What the noise of a channel guarantees for uploads of so many numbers, with a kind of participation."""
+    noise = channel.noise
+    assert noise is not None
     event, sampling = accounting.Event(noise.multiplier), f"{participation.name}: no amplification is claimed"
     worlds = "with the client's data, and without it"
     hidden = "everybody who sees models, other clients included, but not from the server, which adds the noise"
@@ -239,10 +263,20 @@ def promise(noise: Noise, privacy: Privacy, participation: Participation, client
             "with the client's data, and with any other data in its place",
             "everybody, the server included",
         )
+    if noise.at == "together":
+        spec, scheme = channel.secure[0], "other"
+        length = noise.bound / spec.step + math.sqrt(numbers)
+        l2 = 2 * length
+        event = accounting.Event(noise.multiplier / 2, l1=l2 * min(math.sqrt(numbers), l2), l2=l2)
+        worlds = "with the client's data, and with any other data in its place"
+        hidden = (
+            f"everybody, the server included, as long as the secure sum hides single messages and {spec.threshold} of "
+            "the clients in a sum draw their noise"
+        )
     if privacy.amplification and scheme not in ("poisson", "fixed"):
         why = (
             "the server sees who sends what"
-            if noise.at == "client"
+            if noise.at != "server"
             else f"with participation {participation.name!r} it is no secret, or no theorem covers, who takes part"
         )
         raise ValueError(
