@@ -3,13 +3,16 @@
 import math
 
 import dp_accounting as dp
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import majorant as mj
 import zoo
-from majorant.exchange import accounting, chain, federation, gaussian
+from majorant.exchange import accounting, chain, federation, gaussian, skellam
 from majorant.exchange.privacy import Privacy, of_samples
+from majorant.exchange.secure_sum import secure_sum, skellam_parts
 from majorant.solvers import local_private_sgd
 
 MODEL = mj.models.linear(zoo.training())
@@ -40,6 +43,8 @@ def test_every_kind_of_participation_is_the_event_that_its_theorem_is_about():
     fixed = asked(half, 40, dp.NeighboringRelation.REPLACE_ONE)
     assert spent(mj.participation.uniform(0.1)) == pytest.approx(fixed)
     assert spent(mj.participation.cyclic(0.25)) == pytest.approx(asked(plain, 10))  # its own rounds, no amplification
+    turns = federated(channel=noise, participation=mj.participation.cyclic(0.25)).guarantee
+    assert [turns.times(rounds) for rounds in (0, 1, 4, 5)] == [0, 1, 1, 2]
 
 
 def test_noise_at_clients_hides_any_two_messages_and_no_sampling_amplifies_it():
@@ -111,6 +116,7 @@ REFUSED = {
         "privacy": Privacy(accountant="pld"),
     },
     "accountant must be": {"channel": chain(CLIP, gaussian(1.0)), "privacy": Privacy(accountant="moments")},
+    "put secure-sum after it": {"channel": chain(CLIP, skellam(1.0))},
     "reads each": {"algorithm": mj.clustered(MODEL, clients=CLIENTS), "channel": chain(CLIP, gaussian(1.0))},
     "between peers": {"channel": chain(CLIP, gaussian(1.0)), "exchange": mj.gossip(mj.topology.ring()), "clients": 5},
 }
@@ -165,6 +171,34 @@ def test_messages_that_no_noise_covers_are_refused(algorithm, words):
     made = made._replace(traits=made.traits._replace(check_channel=None))
     with pytest.raises(ValueError, match=words):
         mj.simulate(made, zoo.training(), rounds=1, channel=chain(CLIP, gaussian(1.0)))
+
+
+def test_parts_of_noise_from_as_many_clients_as_a_sum_needs_make_the_whole_noise():
+    noise = skellam_parts(1.5, 1000.0, 10)
+    one = jax.vmap(lambda key: noise.add(key, jnp.zeros(25, jnp.int32)))(jax.random.split(jax.random.key(0), 4000))
+    whole = np.asarray(one).reshape(400, 10, 25).sum(axis=1)
+    assert whole.std() == pytest.approx(1.5 * (1000 + 5), rel=0.03)
+    assert abs(whole.mean()) < 0.05 * whole.std()
+    assert np.abs(whole).max() < noise.most(10)
+    with pytest.raises(ValueError, match="give fewer bits"):
+        skellam_parts(1.5, 1e6, 10).add(jax.random.key(0), jnp.zeros(25, jnp.int32))
+    with pytest.raises(ValueError, match="give more bits"):
+        skellam_parts(1.5, 4.0, 10).add(jax.random.key(0), jnp.zeros(25, jnp.int32))
+
+
+def test_noise_on_whole_numbers_is_accounted_for_by_the_lengths_that_rounding_leaves():
+    channel = chain(CLIP, skellam(4.0), secure_sum(1.0, bits=12, threshold=100))
+    found = federated(channel=channel, participation=mj.participation.bernoulli(0.5)).guarantee
+    numbers = sum(leaf.size for leaf in jax.tree.leaves(MODEL.init(jax.random.key(0))))
+    assert found.event.l2 == 2 * (2**11 + math.sqrt(numbers))
+    gaussian_alone = asked(dp.GaussianDpEvent(2.0), 30)
+    assert gaussian_alone < found.epsilon(30) < 1.01 * gaussian_alone  # many steps in the radius: hardly dearer
+    assert "no amplification" in found.sampling
+    with pytest.raises(ValueError, match="has a part at the server"):
+        chain(CLIP, gaussian(1.0), secure_sum(1.0))
+    solved = federated(channel=chain(CLIP, secure_sum(1.0, bits=12)), privacy=Privacy(epsilon=4.0, rounds=20))
+    assert solved.channel.noise.at == "together"
+    assert 3.9 < solved.guarantee.epsilon(20) <= 4.0
 
 
 def test_single_samples_are_drawn_in_every_step_of_the_smallest_client():
