@@ -58,9 +58,9 @@ FEW_FEATURES = 32
 def whole_in_a_loop(data: ClientData, weights: jax.Array | None = None) -> Callable[[], Batch]:
     """All samples of a client as one batch, for a loop that goes over them again and again: call it in the loop's body.
 
-    Where samples have few features, they are stored feature by feature before the loop: products with so short rows take
-    up to four times as long on a CPU. The transpose in the body is none; the compiler takes the product as it is meant.
-    It must not see through it, or it would put the rows in order again before the loop.
+    Where samples have few features, they are stored feature by feature before the loop: products with so short rows
+    take three times as long on a CPU. The body's transpose costs nothing, as it becomes part of the product; but the
+    compiler must not see what it undoes, or it would put the rows in order again before the loop.
     """
     batch = whole(data, weights)
     x = batch.x
