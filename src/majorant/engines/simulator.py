@@ -98,13 +98,41 @@ def simulate(
     >>> mj.simulate(mj.local(mj.models.linear(data)), data, rounds=20, evaluation=stop).rounds
     2
     """
+    exchanged: dict[str, Any] = {"participation": participation, "channel": channel, "exchange": exchange}
+    several: dict[str, Any] = {"seed": seed, "seeds": seeds, "hyper": hyper, "grid": grid}
+    ran: dict[str, Any] = {"evaluation": evaluation, "resources": resources}
+    simulation = planned(algorithm, data, rounds, attack=attack, **exchanged, **several, **ran)
+    if resume is None:
+        simulation.start()
+    else:
+        simulation.restore(resume)
+    simulation.train(evaluation.rounds(rounds), evaluation.report)
+    if simulation.outlier is not None:
+        warnings.warn(simulation.remedy(), OutlierWarning, stacklevel=2)
+    return simulation.result()
+
+
+def planned(
+    algorithm: Algorithm,
+    data: FederatedData | Sequence[FederatedData],
+    rounds: int,
+    *,
+    seed: int = 0,
+    seeds: int | Sequence[int] | None = None,
+    hyper: Mapping[str, float | Sequence[float]] | None = None,
+    grid: Mapping[str, Sequence[float]] | None = None,
+    attack: Attack | None = None,
+    evaluation: Evaluation = Evaluation(),  # noqa: B008 - a plain record
+    resources: Resources = Resources(),  # noqa: B008
+    **exchanged: Any,
+) -> Simulation:
+    """What a call of `simulate` will run, before anything is compiled; what cannot run is refused."""
     check_whole("rounds", rounds)
     resources.check()
-    every = evaluation.rounds(rounds)
+    evaluation.rounds(rounds)
     found = data_sets(algorithm, data, seeds, grid, resources.state_folder)
     refuse_unequal_sizes(algorithm, found[0])
     training = np.flatnonzero(~found[0].unseen)
-    exchanged: dict[str, Any] = {"participation": participation, "channel": channel, "exchange": exchange}
     together = federation(algorithm, training=training, attack=attack, **exchanged)
     if together.hostile is not None:
         found = [together.hostile.poisoned(one) for one in found]
@@ -116,15 +144,7 @@ def simulate(
     settings = run_settings(algorithm, seed, seeds, hyper, grid)
     if evaluation.patience is not None:
         check_validation(found[0], "patience")
-    simulation = Simulation(together, found, settings, rounds, resources, diagnostics, target, evaluation.patience)
-    if resume is None:
-        simulation.start()
-    else:
-        simulation.restore(resume)
-    simulation.train(every, evaluation.report)
-    if simulation.outlier is not None:
-        warnings.warn(simulation.remedy(), OutlierWarning, stacklevel=2)
-    return simulation.result()
+    return Simulation(together, found, settings, rounds, resources, diagnostics, target, evaluation.patience)
 
 
 class Simulation:
@@ -205,11 +225,15 @@ class Simulation:
             Resident(*arguments) if fits else Streamed(*arguments, resources.state_folder)
         )
 
-    def start(self) -> None:
-        """The state before round 1, evaluated."""
+    def given_hyper(self) -> dict[str, jax.Array]:
+        """The hyperparameters that are not the algorithm's own, ``(runs,)`` each."""
         own = jax.eval_shape(self.algorithm.server.init, jax.random.key(0)).hyper
         names = sorted({name for s in self.settings for name in s["hyper"]})
-        values = {n: jnp.asarray([s["hyper"][n] for s in self.settings], own[n].dtype) for n in names}
+        return {n: jnp.asarray([s["hyper"][n] for s in self.settings], own[n].dtype) for n in names}
+
+    def start(self) -> None:
+        """The state before round 1, evaluated."""
+        values = self.given_hyper()
         self.prepare(values)
         with explained_shortage(max(self.layout.chunks)):
             self.engine.start(values, self.rounds)
