@@ -10,7 +10,7 @@ carry their messages::
     reveal     each gives, of members whose vector arrived, the share of their seed, and of members who were lost after
                they had shared, the share of their key; never both. Enough shares open seeds and keys, and these the sum
 
-Who is lost before ``shares`` is out of the sum, and has no masks in it. Who is lost before ``masked`` is out of it, too,
+Who is lost before ``shares`` is out of the sum, and has no masks in it. Who is lost before ``masked`` is out of it,
 and its masks with the others are taken off with its key. Who is lost before ``reveal`` is in the sum. With fewer than
 ``threshold`` members left at any step nobody can open anything.
 
