@@ -1,8 +1,8 @@
 """Who is hurt by hostile clients: methods × rules × attacks × shares, and what rules and secure sums cost.
 
-``python -m benchmarks.attacks study OUT.json [synthetic|digits [SHARE …]]`` trains every method under every attack and rule, a
-few seeds each, and writes the accuracy of honest clients. All of a method's runs are calls of one compiled program, in
-which rule, attack and hostile clients are arguments. ``python -m benchmarks.attacks cost OUT.json`` times a round of
+``python -m benchmarks.attacks study OUT.json [synthetic|digits [SHARE …]]`` trains every method under every attack and
+rule, two seeds each, and writes the accuracy of honest clients. All of a method's runs are calls of one compiled
+program, in which rule, attack and hostile clients are arguments. ``python -m benchmarks.attacks cost OUT.json`` times a round of
 FedAvg with every rule and with secure sums against the plain one, and counts its bytes.
 """
 
