@@ -39,6 +39,7 @@ from majorant.engines.memory import (
 )
 from majorant.engines.options import Evaluation, Resources
 from majorant.engines.patience import best_line, check_validation, kept, out_of_patience
+from majorant.engines.poisoning import poisoned
 from majorant.engines.population import build_buckets, in_order, padded_bytes
 from majorant.engines.programs import RUNS, SEEDS, Layout, Program, enable_compilation_cache, over_runs
 from majorant.engines.replicas import data_sets, refuse_too_many
@@ -135,7 +136,7 @@ def planned(
     training = np.flatnonzero(~found[0].unseen)
     together = federation(algorithm, training=training, attack=attack, **exchanged)
     if together.hostile is not None:
-        found = [together.hostile.poisoned(one) for one in found]
+        found = [poisoned(together.hostile, one) for one in found]
     seeds = len(found) if seeds is None and not isinstance(data, FederatedData) else seeds
     target = Target(parse_bounds(evaluation.until), evaluation.optimum)
     known = evaluation.optimum is not None
