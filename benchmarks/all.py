@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 NAMES = (
+    "startup",
     "fedem_round",
     "cnn_round",
     "convolution",

@@ -359,4 +359,4 @@ def test_constants_are_found_by_the_clients(method):
 def test_an_accelerated_method_without_strong_convexity_is_refused():
     data = mj.data.heterogeneous_logistic(clients=4, samples=20, dimension=3)
     with pytest.raises(ValueError, match="needs μ > 0"):
-        mj.simulate(asvrcd(mj.objectives.mixture(data, l2=0.0)), data, rounds=1)
+        mj.simulate(acd(mj.objectives.mixture(data, l2=0.0)), data, rounds=1)

@@ -104,27 +104,33 @@ def train(
         atomic_write_text(folder / "config.toml", to_toml(config))
         (folder / "summary.json").unlink(missing_ok=True)
         log.unlink(missing_ok=True)
-    run = simulate(
-        problem.algorithm,
-        splits_of(config, problem.data),
-        rounds=config.rounds,
-        seed=config.seed,
-        seeds=config.seeds,
-        hyper=hyper,
+    run = simulate(**asked_of(config, problem, hyper, evaluated), resume=restored if go_on else None)
+    checkpoint.save(run.rounds, run.last)
+    return run
+
+
+def asked_of(
+    config: RunConfig, problem: Problem, hyper: dict[str, Any] | None = None, report: Callable | None = None
+) -> dict[str, Any]:
+    """What `simulate` is asked to do for a configuration."""
+    return {
+        "algorithm": problem.algorithm,
+        "data": splits_of(config, problem.data),
+        "rounds": config.rounds,
+        "seed": config.seed,
+        "seeds": config.seeds,
+        "hyper": hyper,
         **problem.exchange,
-        evaluation=Evaluation(
+        "evaluation": Evaluation(
             every=config.evaluate_every,
             diagnostics=config.measures,
             until=config.until,
             optimum=problem.optimum,
             patience=config.patience,
-            report=evaluated,
+            report=report,
         ),
-        resources=Resources(clients=config.clients, memory_budget=config.memory_budget),
-        resume=restored if go_on else None,
-    )
-    checkpoint.save(run.rounds, run.last)
-    return run
+        "resources": Resources(clients=config.clients, memory_budget=config.memory_budget),
+    }
 
 
 def write_results(run: Run, config: RunConfig, problem: Problem, folder: Path) -> None:

@@ -149,7 +149,7 @@ def compare(
     if not dry_run:
         check_table(settings, config, algorithms or ())
     from majorant.app.build import build, check_names, load_data
-    from majorant.app.comparing import METHODS, group_values, write_verdict
+    from majorant.app.comparing import METHODS, compile_methods, group_values, write_verdict
 
     algorithms = algorithms or list(METHODS)
     wanted = [resolve(settings | {"algorithm": name}, config, None) for name in algorithms]
@@ -181,6 +181,8 @@ def compare(
         working_in(folder, kept),
         progress(algorithms, wanted[0].rounds, quiet=as_json) as bars,
     ):
+        problems = [problem._replace(optimum=optimum) for problem in problems]
+        compile_methods(wanted, problems)
         for i, (each, problem) in enumerate(zip(wanted, problems, strict=True)):
             told: Any = {
                 "on_evaluation": functools.partial(bars.advance, i),
@@ -188,7 +190,7 @@ def compare(
                 "track": track or (),
             }
             try:
-                result = run_in_folder(each, folder / names[i], problem=problem._replace(optimum=optimum), **told)
+                result = run_in_folder(each, folder / names[i], problem=problem, **told)
             except Diverged as error:
                 warn(str(error))
                 result = None

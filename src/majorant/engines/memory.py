@@ -21,6 +21,7 @@ from majorant.math.room import machine_memory, refuse_too_large
 BUSY_BYTES = 1 << 30  # of matrix products' results, in single precision: about what keeps a large GPU busy
 USUAL_BATCH = 128  # samples of a client that go through a model at once
 KEPT_TIMES = 6  # how often a training step holds each product: normalised, activated, and the gradients of these
+MORE_PER_SAMPLE = 8  # times what one sample takes: more than a further one can add
 CACHE_BYTES = 4 << 20  # a chunk's samples on a CPU: about what its cache holds
 HISTORY_BYTES = 4096  # of a run, at least: its settings, counters and lines
 LARGE_MODEL = 20_000  # parameters above which, on a CPU, one client at a time fills the machine
@@ -84,6 +85,9 @@ def most_side_by_side(algorithm: Algorithm, data: FederatedData, budget: int, ru
     one = shapes_of(tiny_client(data))
     two = one._replace(x=longer(one.x), y=longer(one.y))
     first = values_of_a_prediction(algorithm, one)
+    enough = budget // 4 // max(1, 4 * runs * MORE_PER_SAMPLE * first * rows)
+    if enough >= data.clients:  # small models of few samples: tracing once tells
+        return int(enough)
     each = values_of_a_prediction(algorithm, two) - first  # what a further sample adds: parameters are there once
     return int(max(1, budget // 4 // max(1, 4 * runs * (first + each * (rows - 1)))))
 

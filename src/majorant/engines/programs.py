@@ -47,6 +47,7 @@ class Program:
     def __init__(self, function: Callable, **options: Any) -> None:
         self.function, self.jitted = function, staged(function, **options)
         self.compiled: dict[Any, Any] = {}
+        self.ahead = 0.0  # seconds of compiling that no run has been charged with yet
 
     def __call__(self, seconds: dict[str, float], *args: Any) -> Any:
         if signature(args) not in self.compiled:
@@ -60,6 +61,11 @@ class Program:
         if signature(args) not in self.compiled:
             with nothing_collected():
                 self.compiled[signature(args)] = compiled(self.jitted.lower(*args), QUICK_COMPILATION)
+
+    def settled(self) -> float:
+        """The seconds that were spent on it before its run began (`ahead`), once."""
+        spent, self.ahead = self.ahead, 0.0
+        return spent
 
     def temporary_bytes(self) -> int:
         """The most that any of its compiled forms takes beside its arguments and results, where XLA says."""

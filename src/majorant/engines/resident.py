@@ -130,6 +130,7 @@ class Resident:
             lambda: self.programs.evaluate.prepare(state, self.keys, self.data, self.unseen),
             lambda: self.programs.start.prepare(self.keys, hyper, number, self.data),
         )
+        self.seconds["compile"] += self.programs.block.settled()
         return max(program.temporary_bytes() for program in (self.programs.block, self.programs.evaluate))
 
     def start(self, hyper: dict[str, jax.Array], planned: int) -> None:

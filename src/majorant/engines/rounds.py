@@ -239,7 +239,8 @@ def bucket_pass(
         return step(clients, data, active)
     piece = lambda t, rows: jax.tree.map(lambda a: a[rows], t)
     first = jnp.arange(chunk)
-    nothing = functools.partial(empty_sent, federation, message_shapes(federation, piece(data, 0))[0])
+    upload = message_shapes(federation, piece(data, 0))[0]
+    nothing = lambda rows: empty_sent(upload, rows, federation)
     stacks, nobody = federation.stacks, jnp.zeros(1, bool)
     zeros = add_up(nothing(1), nobody, not stacks)
     if everyone:
@@ -269,11 +270,11 @@ def bucket_pass(
     return jax.lax.while_loop(lambda s: s[0] * chunk < total, gathered, start)[1:]
 
 
-def empty_sent(federation: Federation, upload: Upload, rows: int) -> Sent:
-    """What some absent clients send, from the shapes of an upload."""
+def empty_sent(upload: Upload, rows: int, federation: Federation | None = None) -> Sent:
+    """What some absent clients send, from the shapes of an upload; of a federation, as it travels there."""
     zeros = lambda tree: jax.tree.map(lambda s: jnp.zeros((rows, *s.shape), s.dtype), tree)
     nobody, leaves = jnp.zeros(rows, bool), len(jax.tree.leaves(upload.value))
-    if secures(federation, upload):
+    if federation is not None and secures(federation, upload):
         words = jax.ShapeDtypeStruct((numbers_of(upload.value),), federation.channel.secure[0].dtype)
         upload = upload._replace(value=Masked(words, jax.ShapeDtypeStruct((), jnp.uint32)))
     elif federation.adds_payloads and numbers_of(upload.value):

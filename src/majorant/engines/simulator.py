@@ -39,6 +39,7 @@ from majorant.engines.memory import (
 )
 from majorant.engines.options import Evaluation, Resources
 from majorant.engines.patience import best_line, check_validation, kept, out_of_patience
+from majorant.engines.poisoning import poisoned
 from majorant.engines.population import build_buckets, in_order, padded_bytes
 from majorant.engines.private_messages import refuse_unprotected
 from majorant.engines.programs import RUNS, SEEDS, Layout, Program, enable_compilation_cache, over_runs
@@ -102,19 +103,48 @@ def simulate(
     >>> mj.simulate(mj.local(mj.models.linear(data)), data, rounds=20, evaluation=stop).rounds
     2
     """
+    exchanged: dict[str, Any] = {"participation": participation, "channel": channel, "exchange": exchange}
+    several: dict[str, Any] = {"seed": seed, "seeds": seeds, "hyper": hyper, "grid": grid}
+    ran: dict[str, Any] = {"evaluation": evaluation, "resources": resources}
+    simulation = planned(algorithm, data, rounds, attack=attack, privacy=privacy, **exchanged, **several, **ran)
+    if resume is None:
+        simulation.start()
+    else:
+        simulation.restore(resume)
+    simulation.train(evaluation.rounds(rounds), evaluation.report)
+    if simulation.outlier is not None:
+        warnings.warn(simulation.remedy(), OutlierWarning, stacklevel=2)
+    return simulation.result()
+
+
+def planned(
+    algorithm: Algorithm,
+    data: FederatedData | Sequence[FederatedData],
+    rounds: int,
+    *,
+    seed: int = 0,
+    seeds: int | Sequence[int] | None = None,
+    hyper: Mapping[str, float | Sequence[float]] | None = None,
+    grid: Mapping[str, Sequence[float]] | None = None,
+    attack: Attack | None = None,
+    privacy: Privacy | None = None,
+    evaluation: Evaluation = Evaluation(),  # noqa: B008 - a plain record
+    resources: Resources = Resources(),  # noqa: B008
+    **exchanged: Any,
+) -> Simulation:
+    """What a call of `simulate` will run, before anything is compiled; what cannot run is refused."""
     check_whole("rounds", rounds)
     resources.check()
-    every = evaluation.rounds(rounds)
+    evaluation.rounds(rounds)
     found = data_sets(algorithm, data, seeds, grid, resources.state_folder)
     refuse_unequal_sizes(algorithm, found[0])
     training = np.flatnonzero(~found[0].unseen)
     privacy = privacy if privacy is None or privacy.rounds else privacy._replace(rounds=rounds)
-    exchanged: dict[str, Any] = {"participation": participation, "channel": channel, "exchange": exchange}
     exchanged |= {"attack": attack, "privacy": privacy, "sizes": found[0].train.sizes[training]}
     together = federation(algorithm, training=training, **exchanged)
     refuse_unprotected(together, found[0])
     if together.hostile is not None:
-        found = [together.hostile.poisoned(one) for one in found]
+        found = [poisoned(together.hostile, one) for one in found]
     seeds = len(found) if seeds is None and not isinstance(data, FederatedData) else seeds
     target = Target(parse_bounds(evaluation.until), evaluation.optimum)
     known = evaluation.optimum is not None
@@ -123,15 +153,7 @@ def simulate(
     settings = run_settings(algorithm, seed, seeds, hyper, grid)
     if evaluation.patience is not None:
         check_validation(found[0], "patience")
-    simulation = Simulation(together, found, settings, rounds, resources, diagnostics, target, evaluation.patience)
-    if resume is None:
-        simulation.start()
-    else:
-        simulation.restore(resume)
-    simulation.train(every, evaluation.report)
-    if simulation.outlier is not None:
-        warnings.warn(simulation.remedy(), OutlierWarning, stacklevel=2)
-    return simulation.result()
+    return Simulation(together, found, settings, rounds, resources, diagnostics, target, evaluation.patience)
 
 
 class Simulation:
@@ -212,11 +234,15 @@ class Simulation:
             Resident(*arguments) if fits else Streamed(*arguments, resources.state_folder)
         )
 
-    def start(self) -> None:
-        """The state before round 1, evaluated."""
+    def given_hyper(self) -> dict[str, jax.Array]:
+        """The hyperparameters that are not the algorithm's own, ``(runs,)`` each."""
         own = jax.eval_shape(self.algorithm.server.init, jax.random.key(0)).hyper
         names = sorted({name for s in self.settings for name in s["hyper"]})
-        values = {n: jnp.asarray([s["hyper"][n] for s in self.settings], own[n].dtype) for n in names}
+        return {n: jnp.asarray([s["hyper"][n] for s in self.settings], own[n].dtype) for n in names}
+
+    def start(self) -> None:
+        """The state before round 1, evaluated."""
+        values = self.given_hyper()
         self.prepare(values)
         with explained_shortage(max(self.layout.chunks)):
             self.engine.start(values, self.rounds)

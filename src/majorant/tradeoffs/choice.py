@@ -73,6 +73,10 @@ def best_validated(front: Front, data: FederatedData) -> int | None:
 
 
 def best_of(scores: Sequence[Held]) -> int | None:
-    """The place of the best score; None where no score has a finite loss."""
+    """The place of the best score; None where no score has a finite loss.
+
+    >>> best_of([Held(0.2, 0.8), Held(0.5, 0.9), Held(0.4, 0.9)]), best_of([Held(0.4, np.nan), Held(0.3, np.nan)])
+    (2, 1)
+    """
     known = [place for place, score in enumerate(scores) if np.isfinite(score.loss)]
     return min(known, key=lambda place: scores[place].rank) if known else None
