@@ -2,8 +2,8 @@
 
 ``python -m benchmarks.attacks study OUT.json [synthetic|digits [SHARE …]]`` trains every method under every attack and
 rule, two seeds each, and writes the accuracy of honest clients. All of a method's runs are calls of one compiled
-program, in which rule, attack and hostile clients are arguments. ``python -m benchmarks.attacks cost OUT.json`` times a round of
-FedAvg with every rule and with secure sums against the plain one, and counts its bytes.
+program, in which rule, attack and hostile clients are arguments. ``python -m benchmarks.attacks cost OUT.json`` times a
+round of FedAvg with every rule and with secure sums against the plain one, and counts its bytes.
 """
 
 from __future__ import annotations
