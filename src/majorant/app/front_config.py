@@ -133,6 +133,8 @@ def check_front(config: FrontConfig) -> None:
     odd = [name for name in NOT_FOR_FRONTS if getattr(config, name) != RunConfig.model_fields[name].default]
     if odd:
         raise ValueError(f"{odd[0]} does not go with a front: leave it out")
+    if config.local.sample_noise is not None:
+        raise ValueError("sample_noise does not go with a front: its points train on the same samples, uncounted")
     foreign = OF_SUMS if config.scalarization == "chebyshev" else OF_CHEBYSHEV
     odd = [name for name in foreign if getattr(config, name) != FrontConfig.model_fields[name].default]
     if odd:

@@ -8,7 +8,7 @@ from majorant.app._text import html_text as escape
 from majorant.app.report.page import framed
 from majorant.app.report.record import RunRecord
 
-COLUMNS = ("Method", "ε", "δ", "Noise multiplier", "Noise at", "A", "Accountant")
+COLUMNS = ("Method", "ε", "δ", "Noise multiplier", "Noise at", "Unit", "Accountant")
 
 
 def privacy_section(records: Sequence[RunRecord]) -> str:
