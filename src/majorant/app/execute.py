@@ -110,7 +110,7 @@ def train(
 
 
 def asked_of(
-    config: RunConfig, problem: Problem, hyper: dict[str, Any] | None = None, report: Callable | None = None
+    config: RunConfig, problem: Problem, hyper: dict[str, Any] | None = None, report: Callable[..., None] | None = None
 ) -> dict[str, Any]:
     """What `simulate` is asked to do for a configuration."""
     return {
