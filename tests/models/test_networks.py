@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from compiling import quickly
 from majorant.models import (
     Draw,
     Spec,
@@ -40,8 +41,8 @@ def windows(x, size, stride, edges):
 
 @pytest.mark.parametrize(("size", "length", "stride", "padding"), [(3, 5, 1, 1), (3, 6, 2, 1), (5, 4, 2, "same")])
 def test_depthwise_is_xlas_grouped_convolution(size, length, stride, padding):
-    x = jnp.asarray(rng.normal(size=(2, length, length, 4)), jnp.float32)
-    kernel = jnp.asarray(rng.normal(size=(size, size, 4)), jnp.float32)
+    x = rng.normal(size=(2, length, length, 4)).astype(np.float32)
+    kernel = rng.normal(size=(size, size, 4)).astype(np.float32)
     edges = "SAME" if padding == "same" else [(padding, padding)] * 2
 
     def reference(x, kernel):
@@ -51,12 +52,14 @@ def test_depthwise_is_xlas_grouped_convolution(size, length, stride, padding):
         )  # fmt: skip
 
     ours = lambda x, kernel: depthwise_conv2d(x, kernel, stride=stride, padding=padding)
-    for f in (ours, reference):
-        assert f(x, kernel).shape == reference(x, kernel).shape
-    both = [
-        jax.value_and_grad(lambda *a, f=f: jnp.sin(f(*a)).sum(), argnums=(0, 1))(x, kernel) for f in (ours, reference)
-    ]
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), *both)
+    assert jax.eval_shape(ours, x, kernel).shape == jax.eval_shape(reference, x, kernel).shape
+
+    @quickly
+    def both(*given):
+        of = lambda f: jax.value_and_grad(lambda *a: jnp.sin(f(*a)).sum(), argnums=(0, 1))(*given)
+        return of(ours), of(reference)
+
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), *both(x, kernel))
 
 
 def test_taps_that_meet_only_zeros_are_left_out():
@@ -135,7 +138,7 @@ def test_images_are_shifted_and_mirrored_in_training_alone():
 
 def test_lstm_is_the_recurrence():
     model = lstm(Spec((7,), classes=6), hidden=5, embedding=3)
-    params = jax.tree.map(np.asarray, model.init(jax.random.key(0)))
+    params = jax.tree.map(np.asarray, quickly(model.init)(jax.random.key(0)))
     codes = rng.integers(0, 6, (4, 7))
     sequence = params["embedding"][codes]
     sigmoid = lambda v: 1 / (1 + np.exp(-v))
@@ -148,7 +151,7 @@ def test_lstm_is_the_recurrence():
             out.append(h)
         sequence = np.stack(out, axis=1)
     expected = sequence[:, -1] @ params["dense"]["weight"] + params["dense"]["bias"]
-    np.testing.assert_allclose(model.apply(params, jnp.asarray(codes, jnp.uint8)), expected, atol=1e-5)
+    np.testing.assert_allclose(quickly(model.apply)(params, codes.astype(np.uint8)), expected, atol=1e-5)
 
 
 def made_file(shapes, classes):
@@ -234,7 +237,8 @@ def test_head_alone_is_trained(published):
     head = frozen_backbone(model, params)
     outputs = jax.jit(head.apply)(params["weights"]["dense"], x)
     np.testing.assert_allclose(outputs, jax.jit(model.apply)(params, x), atol=1e-5)
-    assert jax.tree.map(jnp.shape, head.init(jax.random.key(0))) == {"weight": (16, 3), "bias": (3,)}
+    shapes = jax.eval_shape(head.init, jax.random.key(0))
+    assert jax.tree.map(jnp.shape, shapes) == {"weight": (16, 3), "bias": (3,)}
     assert head.train_apply is None
 
 
