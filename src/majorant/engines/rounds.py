@@ -46,6 +46,7 @@ from majorant.engines.programs import side_by_side
 from majorant.exchange._stage import numbers_of, send
 from majorant.exchange.attack import ATTACK_STREAM, Hostile, Seen
 from majorant.exchange.federation import Federation
+from majorant.exchange.gossip import Peers
 from majorant.exchange.secure_sum import Masked, open_sum, seal
 
 
@@ -338,8 +339,8 @@ def forged(
     federation: Federation, view: View, key: Key, uploads: Uploads, heard: jax.Array, hostile: Hostile
 ) -> tuple[Uploads, jax.Array, jax.Array]:
     """Uploads side by side with those that hostile clients put in the place of their own."""
-    attack, network = hostile.attack, federation.exchange.network
-    slots = np.arange(heard.shape[0]) if network is None else federation.exchange.slots  # of the rows
+    attack, peers = hostile.attack, federation.exchange
+    slots = peers.slots if isinstance(peers, Peers) else np.arange(heard.shape[0])  # of the rows
     mask = jnp.asarray(np.isin(slots, hostile.slots))
     if attack.forge is None or not jax.tree.leaves(uploads.value):
         return uploads, heard, jnp.asarray(0)
