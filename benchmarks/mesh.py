@@ -10,6 +10,7 @@ Run: python -m benchmarks.mesh
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
@@ -62,6 +63,7 @@ def measure(devices: int, clients: int, method: str, rounds: int) -> dict[str, f
     }
 
 
+@functools.cache
 def in_a_process(devices: int, clients: int, method: str, rounds: int = ROUNDS) -> dict[str, Any]:
     """The same, in a process with so many devices."""
     flags = f"--xla_force_host_platform_device_count={devices}"
