@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -110,6 +110,22 @@ def blocks(arrays: Tree, at_once: int, padding: str = "edge") -> Tree:
         return padded.reshape(count, rows, *a.shape[1:])
 
     return jax.tree.map(cut, arrays)
+
+
+def stack_rows(parts: Sequence[Tree], rows: Sequence[jax.Array], count: int) -> Tree:
+    """Trees ``(n, ...)`` one after the other, with each row in its place among ``count``; those of row −1 are dropped.
+
+    >>> stack_rows([jnp.array([1.0, 2.0]), jnp.array([3.0])], [jnp.array([2, -1]), jnp.array([0])], 3)
+    Array([3., 0., 1.], dtype=float32)
+    """
+    target = jnp.concatenate(rows)
+    target = jnp.where(target < 0, count, target)
+
+    def place(*leaves: jax.Array) -> jax.Array:
+        whole = jnp.concatenate(leaves)
+        return jnp.zeros((count, *whole.shape[1:]), whole.dtype).at[target].set(whole, mode="drop")
+
+    return jax.tree.map(place, *parts)
 
 
 def masked_mean(values: jax.Array, data: ClientData) -> jax.Array:

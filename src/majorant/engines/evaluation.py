@@ -86,6 +86,8 @@ def evaluate_clients(
 ) -> dict[str, jax.Array]:
     """The scores of every client of a bucket, ``(clients,)`` each."""
     view, key = released_view(federation, server, run_key)
+    if unseen:
+        view = federation.exchange.everybody(view)
     one = lambda state, train, validation, test: evaluate_client(
         federation, classes, view, key, state, train, validation, test, unseen
     )

@@ -144,8 +144,9 @@ def produced(jaxpr: Any, only: tuple[str, ...] = ()) -> Iterator[int]:
 
 
 def fewer(bucket: Bucket, share: float) -> int:
-    """How many clients run side by side when about ``share`` of the bucket's take part."""
-    expected = share * bucket.real + (share * (1 - share) * bucket.real) ** 0.5
+    """How many clients run side by side on a device when about ``share`` of the bucket's take part."""
+    here = len(bucket.real) / bucket.devices
+    expected = share * here + (share * (1 - share) * here) ** 0.5
     return int(np.clip(round(expected), 1, bucket.chunk))
 
 
@@ -235,6 +236,7 @@ def traced_message(federation: Federation, one: ClientData, precision: Any) -> t
     """`message_shapes` for a client of this shape, in this precision."""
     from majorant.engines import rounds
 
+    federation = federation._replace(exchange=federation.exchange.whole)
     algorithm = federation.algorithm
 
     def message(data: ClientData, key: jax.Array) -> Any:
@@ -261,12 +263,13 @@ def refuse_too_large_stack(federation: Federation, clients: int, padded: ClientD
     from majorant.engines import rounds
 
     upload, *_ = message_shapes(federation, jax.tree.map(lambda a: a[0], padded))
-    nothing = lambda: jax.tree.map(lambda a: jnp.zeros((clients, *a.shape), a.dtype), (upload.value, upload.weight))
+    slots = clients if federation.exchange.network is None else federation.exchange.network.nodes
+    nothing = lambda: jax.tree.map(lambda a: jnp.zeros((slots, *a.shape), a.dtype), (upload.value, upload.weight))
 
     def whole(key: jax.Array) -> Any:
         server = rounds.start_server(federation, clients, key, {}, jnp.int32(1))
         view = federation.exchange.broadcast(federation.algorithm, server, key)
-        uploads, everyone = Uploads(*nothing()), jnp.ones(clients, bool)
+        uploads, everyone = Uploads(*nothing()), jnp.ones(slots, bool)
         received = (uploads, everyone)
         if federation.hostile is not None:
             received = rounds.attacked(federation, view, key, uploads, everyone)[:2]
@@ -309,9 +312,9 @@ def rounds_that_count(federation: Federation, clients: int) -> int:
     return max(1, min(1 << 20, (1 << 31) // (most + 1)))
 
 
-def default_budget() -> int:
-    """Half of the memory of the device, or of the machine."""
-    stats = jax.devices()[0].memory_stats() if jax.default_backend() != "cpu" else None
+def default_budget(devices: int = 1) -> int:
+    """Half of the memory of each device; processors share their machine's."""
+    stats = jax.local_devices()[0].memory_stats() if jax.default_backend() != "cpu" else None
     if stats and "bytes_limit" in stats:
         return int(stats["bytes_limit"]) // 2
-    return machine_memory() // 2
+    return machine_memory() // 2 // max(1, devices // jax.process_count())
