@@ -129,6 +129,11 @@ def check_settings(folder: Path, started: RunConfig, wanted: RunConfig) -> None:
             f"{folder} was started with another configuration ({all_of_them}): resume with the same settings, in"
             " config.toml too, or with more --rounds, or start a new run"
         )
+    if longer and started.epsilon is not None and not any(parse_raw(s)[0] in catalogue.NOISES for s in started.channel):
+        raise ValueError(
+            f"{folder} cannot be extended to {wanted.rounds} rounds: its noise was chosen so that {started.rounds} "
+            f"rounds spend ε = {started.epsilon:g}, and more would spend more. Start a new run"
+        )
     if longer and over_the_rounds(started):
         raise ValueError(
             f"{folder} cannot be extended to {wanted.rounds} rounds: its learning rate falls over {started.rounds}"

@@ -56,6 +56,10 @@ class LocalConfig(BaseModel):
         None, description="largest norm of a minibatch's gradient; longer ones are shortened"
     )
 
+    sample_noise: Annotated[float | None, Flag("Privacy")] = Field(
+        None, description="noise multiplier of DP-SGD, which hides single samples: goes with --clip and --steps"
+    )
+
     @field_validator("batch_size", mode="before")
     @classmethod
     def all_at_once(cls, value: Any) -> Any:
@@ -113,6 +117,19 @@ class RunConfig(TableSettings):
     )
     attack: Annotated[str | None, Flag("Exchange")] = Field(
         None, description="what a share of hostile clients sends, to see what a run bears: sign-flip:0.2, alie:0.2"
+    )
+    epsilon: Annotated[float | None, Flag("Privacy")] = Field(
+        None,
+        description="budget of privacy loss: noise is added that keeps to it, and training stops before it is passed",
+    )
+    delta: Annotated[float | None, Flag("Privacy", default="1e-5")] = Field(
+        None, description="probability that the promise of privacy fails: less than one over the number of clients"
+    )
+    amplification: Annotated[bool | None, Flag("Privacy", default="where a theorem holds")] = Field(
+        None, description="claim that drawing clients at random hides them further, or claim none"
+    )
+    accountant: Annotated[Literal["pld", "rdp"] | None, Flag("Privacy", default="the tighter one")] = Field(
+        None, description="how privacy loss is added up: privacy loss distributions or Rényi divergences"
     )
     diagnostics: Annotated[bool | None, Flag("Training", default="where there is an objective")] = Field(
         None, description="measure convergence at every evaluation"
@@ -183,6 +200,14 @@ class RunConfig(TableSettings):
     def measures(self) -> bool:
         """Whether convergence is measured at every evaluation."""
         return self.objective is not None if self.diagnostics is None else self.diagnostics
+
+    @property
+    def hides(self) -> bool:
+        """Whether clients are hidden by noise."""
+        noisy = self.local.sample_noise is not None or any(
+            parse_raw(stage)[0] in catalogue.NOISES for stage in self.channel
+        )
+        return noisy or any(value is not None for value in (self.epsilon, self.delta, self.amplification))
 
     def arithmetic(self) -> contextlib.AbstractContextManager[Any]:
         """Double precision for the time of a ``with`` block, where this configuration asks for it."""

@@ -2,6 +2,7 @@
 
 from majorant.core import collectives as collectives
 from majorant.core.keys import (
+    CHANNEL_STREAM,
     EVALUATION_STREAM,
     LINKS_STREAM,
     PARTICIPATION_STREAM,
@@ -18,6 +19,7 @@ from majorant.core.record import (
     Deployment,
     Diagnostics,
     Lens,
+    SampleNoise,
     ServerSide,
     Setup,
     Traits,
@@ -41,6 +43,7 @@ from majorant.core.trees import (
 
 __all__ = [
     "BLOCK_VALUES",
+    "CHANNEL_STREAM",
     "EVALUATION_STREAM",
     "LINKS_STREAM",
     "PARTICIPATION_STREAM",
@@ -53,6 +56,7 @@ __all__ = [
     "Diagnostics",
     "Key",
     "Lens",
+    "SampleNoise",
     "Server",
     "ServerSide",
     "Setup",

@@ -241,7 +241,7 @@ def traced_message(federation: Federation, one: ClientData, precision: Any) -> t
 
     def message(data: ClientData, key: jax.Array) -> Any:
         server = rounds.start_server(federation, 1, key, {}, jnp.int32(1))
-        view = federation.exchange.broadcast(algorithm, server, key)
+        view = rounds.sent_view(federation, server, key)
         seen = federation.exchange.seen(algorithm, view, data.slot)
         held, _ = rounds.start_client(federation, view, key, data)
         return rounds.as_sent(federation, algorithm.client.update(seen, held.state, data, key)[0]), seen, held

@@ -18,6 +18,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from majorant.core import (
+    CHANNEL_STREAM,
     LINKS_STREAM,
     PARTICIPATION_STREAM,
     SERVER_STREAM,
@@ -43,7 +44,7 @@ from majorant.core.trees import stack_rows
 from majorant.engines.extremes import Largest, larger, largest_allowed, largest_of
 from majorant.engines.memory import message_shapes
 from majorant.engines.programs import side_by_side
-from majorant.exchange._stage import numbers_of, send
+from majorant.exchange._stage import numbers_of, payload_shape, received, send
 from majorant.exchange.attack import ATTACK_STREAM, Hostile, Seen
 from majorant.exchange.federation import Federation
 from majorant.exchange.gossip import Peers
@@ -158,7 +159,7 @@ def guarded_update(
         held_memory, late = held.memory
         upload, late = delayed(hostile, upload, late, data.slot)
     travelled = leaf_travels(upload.value, upload.travels) * active
-    memory, arrived = held_memory, jnp.asarray(True)
+    memory, arrived, added = held_memory, jnp.asarray(True), upload.value
     most, size = largest_allowed(), magnitude(upload.value)
     sound = size <= most  # False for NaN; before the channel, which may turn what is not finite into what is
     sealed: Masked | None = None
@@ -172,19 +173,21 @@ def guarded_update(
     elif channel is not None and numbers_of(upload.value):
         if channel.remembers:  # what was left out earlier may lie in any part
             travelled = jnp.ones_like(travelled) * active
-        value, memory, arrived = send(channel, own, upload.value, algorithm.client.origin(seen), memory)
-        upload, size = upload._replace(value=value), magnitude(value)
+        sent = send(channel, own, upload.value, algorithm.client.origin(seen), memory, seen.channel)
+        upload, memory, arrived = upload._replace(value=sent.value), sent.memory, sent.arrived
+        added = sent.value if sent.payload is None else sent.payload
+        size = jnp.maximum(magnitude(sent.value), magnitude(added))
     if hostile is not None and hostile.attack.delay:
         memory = memory, late
     updated = Held(algorithm.client.delivered(seen, state, upload), memory)
     sound &= (size <= most) & (jnp.abs(upload.weight) <= most) & all_finite(updated)
     counts = active & sound & arrived
     weight = jnp.where(counts, upload.weight, 0)
-    value = jax.tree.map(lambda v: jnp.where(counts, v, 0), upload.value if sealed is None else sealed)
+    value = jax.tree.map(lambda v: jnp.where(counts, v, 0), added if sealed is None else sealed)
     info = jax.tree.map(lambda v: jnp.where(counts, v, 0), upload.info)
     size, slot = jnp.where(counts, size, 0), jnp.asarray(data.slot, jnp.int32)
-    sent = Sent(Upload(value, weight, info), counts, active & ~sound, travelled, size, slot)
-    return sent, select(counts, updated, held)
+    part = Sent(Upload(value, weight, info), counts, active & ~sound, travelled, size, slot)
+    return part, select(counts, updated, held)
 
 
 def add_up(sent: Sent, active: jax.Array, keep_value: bool) -> Sums:
@@ -279,6 +282,8 @@ def empty_sent(upload: Upload, rows: int, federation: Federation | None = None) 
     if federation is not None and secures(federation, upload):
         words = jax.ShapeDtypeStruct((numbers_of(upload.value),), federation.channel.secure[0].dtype)
         upload = upload._replace(value=Masked(words, jax.ShapeDtypeStruct((), jnp.uint32)))
+    elif federation is not None and federation.adds_payloads and numbers_of(upload.value):
+        upload = upload._replace(value=payload_shape(federation.channel, upload.value))
     value, weight, info = zeros(upload[:3])
     size, slot = jnp.zeros(rows, jnp.result_type(float)), jnp.full(rows, -1, jnp.int32)
     return Sent(Upload(value, weight, info), nobody, nobody, jnp.zeros((rows, leaves), jnp.int32), size, slot)
@@ -291,7 +296,12 @@ def secures(federation: Federation, upload: Upload) -> bool:
 
 
 def as_sent(federation: Federation, upload: Upload) -> Upload:
-    """An upload without scalars for the log where it goes into a secure sum: they would be seen one by one."""
+    """An upload without scalars for the log where it goes into a secure sum: they would be seen one by one.
+
+    Where noise hides clients, all count the same.
+    """
+    if federation.hides:
+        upload = upload._replace(weight=jnp.ones_like(upload.weight))
     return upload._replace(info={}) if secures(federation, upload) else upload
 
 
@@ -366,7 +376,15 @@ def displacement(value: Tree, origin: Tree) -> tuple[jax.Array, Callable[[jax.Ar
 def begin_round(federation: Federation, server: Server, run_key: Key) -> tuple[View, Key]:
     """The view that clients are sent in the next round, and the round's key."""
     key = round_key(run_key, server.round + 1)
-    return federation.exchange.broadcast(federation.algorithm, server, stream_key(key, SERVER_STREAM)), key
+    return sent_view(federation, server, stream_key(key, SERVER_STREAM)), key
+
+
+def sent_view(federation: Federation, server: Server, key: Key) -> View:
+    """All that clients are sent in a round."""
+    view = federation.exchange.broadcast(federation.algorithm, server, key)
+    if not federation.adds_payloads:
+        return view
+    return view._replace(channel=federation.channel.server.told(server.channel))
 
 
 def who_takes_part(federation: Federation, server: Server, run_key: Key, clients: int) -> jax.Array:
@@ -380,11 +398,20 @@ def end_round(
     federation: Federation, server: Server, view: View, key: Key, sums: Sums, stack: Any, tally: Tally
 ) -> tuple[Server, Tally]:
     """The server's step on what arrived; a round without a usable upload counts all the same."""
-    received: Any = (Uploads(sums.value, sums.weight), None) if stack is None else stack
-    uploads, heard = received
-    enough = jnp.asarray(True)
-    if isinstance(sums.value, Masked):
+    heard: Any = None
+    news, enough = server.channel, jnp.asarray(True)
+    seen = federation.exchange.seen(federation.algorithm, view, jnp.int32(0))  # all are sent as much
+    if stack is not None:
+        uploads, heard = stack
+    elif isinstance(sums.value, Masked):
         uploads, enough = opened(federation, view, sums)
+    elif federation.adds_payloads and numbers_of(sums.value):
+        weight = jnp.asarray(federation.expected, sums.weight.dtype) if federation.expected else sums.weight
+        origin, own = federation.algorithm.client.origin(seen), stream_key(key, CHANNEL_STREAM)
+        value, news = received(federation.channel, own, sums.value, origin, weight, news)
+        uploads = Uploads(value, weight)
+    else:
+        uploads = Uploads(sums.value, sums.weight)
     if federation.hostile is not None:
         uploads, heard, refused = attacked(federation, view, key, uploads, heard)
         sums = sums._replace(rejected=sums.rejected + refused)
@@ -395,7 +422,6 @@ def end_round(
     finite = everywhere(all_finite((moved.value, moved.state))) | ~everywhere(all_finite((server.value, server.state)))
     new = select(finite, moved, server)
     rejected = jnp.where(finite, sums.rejected, sums.participants)
-    seen = federation.exchange.seen(federation.algorithm, view, jnp.int32(0))  # all are sent as much
     down = leaf_travels(seen.value, seen.travels)
     if messages is None:
         messages, up, down = sums.participants, sums.travelled, down * sums.participants
@@ -414,7 +440,7 @@ def end_round(
         (tally.up + up).astype(jnp.int32),
         (tally.down + down).astype(jnp.int32),
     )
-    return new._replace(round=server.round + 1, rounds=server.rounds, terms=server.terms), tally
+    return new._replace(round=server.round + 1, rounds=server.rounds, terms=server.terms, channel=news), tally
 
 
 def add_sums(parts: list[Sums]) -> Sums:
@@ -452,7 +478,11 @@ def start_server(
     server = federation.exchange.start(federation.algorithm, stream_key(round_key(run_key, 0), SERVER_STREAM))
     values = {name: hyper.get(name, value) for name, value in server.hyper.items()}
     return server._replace(
-        hyper=values, round=jnp.zeros((), jnp.int32), rounds=planned, terms=federation.terms(training)
+        hyper=values,
+        round=jnp.zeros((), jnp.int32),
+        rounds=planned,
+        terms=federation.terms(training),
+        channel=federation.channel.server.news() if federation.adds_payloads else (),
     )
 
 
@@ -467,7 +497,7 @@ def start_client(federation: Federation, view: View, key: Key, data: ClientData)
         memory = memory, jax.tree.map(again, algorithm.client.origin(seen))
     answer = federation.exchange.ask(algorithm, seen, state, data, own)
     if channel is not None and channel.secure is not None:
-        weight = algorithm.client.update(seen, state, data, own)[0].weight
+        weight = as_sent(federation, algorithm.client.update(seen, state, data, own)[0]).weight
         plain = Answer((), jnp.zeros(())) if answer is None else answer
         answer = plain._replace(largest=(plain.largest, jnp.asarray(weight, jnp.result_type(float))))
     return Held(state, memory), answer
@@ -488,6 +518,8 @@ def start_clients(
     usable = real & jax.vmap(all_finite)(answers)
     mask = lambda a, other=0: jnp.where(usable.reshape((-1,) + (1,) * (a.ndim - 1)), a, other)
     largest = jax.tree.map(lambda a: mask(a, -jnp.inf).max(axis=0), answers.largest)
+    if federation.hides:  # how many samples each has would be told otherwise
+        answers = answers._replace(weight=jnp.ones_like(answers.weight))
     value, weight = jax.tree.map(mask, (answers.value, answers.weight))
     if federation.algorithm.traits.reads == "each":
         return clients, Answer(value, weight, largest)

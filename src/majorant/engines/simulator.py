@@ -43,6 +43,7 @@ from majorant.engines.options import Evaluation, Resources
 from majorant.engines.patience import best_line, check_validation, kept, out_of_patience
 from majorant.engines.poisoning import poisoned
 from majorant.engines.population import build_buckets, in_order, neighbourhoods, padded_bytes
+from majorant.engines.private_messages import refuse_unprotected
 from majorant.engines.programs import RUNS, SEEDS, Layout, Program, enable_compilation_cache, over_runs
 from majorant.engines.replicas import data_sets, refuse_too_many
 from majorant.engines.resident import Resident
@@ -57,6 +58,7 @@ from majorant.exchange.attack import Attack
 from majorant.exchange.federation import Federation, federation
 from majorant.exchange.gossip import Gossip, Peers
 from majorant.exchange.participation import Participation
+from majorant.exchange.privacy import Privacy
 from majorant.exchange.star import Star
 from majorant.math.checks import check_whole
 from majorant.metrics.scores import metric_name
@@ -77,6 +79,7 @@ def simulate(
     channel: Stage | None = None,
     exchange: Star | Gossip | None = None,
     attack: Attack | None = None,
+    privacy: Privacy | None = None,
     evaluation: Evaluation = Evaluation(),  # noqa: B008 - a plain record
     resources: Resources = Resources(),  # noqa: B008
     devices: int | None = None,
@@ -90,9 +93,10 @@ def simulate(
     on the i-th, with a seed of its own (see `replicas`). ``participation`` says who takes part in a round, ``channel``
     what becomes of an upload on its way (`majorant.channel`), and ``exchange`` who combines: a server, or peers
     (`majorant.gossip`). ``attack`` makes some clients hostile (`majorant.exchange.attack`); scores are then those of
-    the others. ``evaluation`` says when models are evaluated, what is measured and when a run stops,
-    ``resources`` how much memory it may take. ``devices`` is over how many devices clients, or runs, are dealt (it is
-    the one of ``resources``). A run that is resumed from a snapshot ends as if never interrupted.
+    the others. ``privacy`` is a budget that the channel's noise keeps to (`majorant.Privacy`). ``evaluation`` says when
+    models are evaluated, what is measured and when a run stops, ``resources`` how much memory it may take. ``devices``
+    is over how many devices clients, or runs, are dealt (it is the one of ``resources``). A run that is resumed from a
+    snapshot ends as if never interrupted.
 
     >>> import majorant as mj
     >>> data = mj.data.synthetic_mixture(clients=10, dimension=5, seed=0)
@@ -107,7 +111,7 @@ def simulate(
     several: dict[str, Any] = {"seed": seed, "seeds": seeds, "hyper": hyper, "grid": grid}
     resources = resources if devices is None else resources._replace(devices=devices)
     ran: dict[str, Any] = {"evaluation": evaluation, "resources": resources}
-    simulation = planned(algorithm, data, rounds, attack=attack, **exchanged, **several, **ran)
+    simulation = planned(algorithm, data, rounds, attack=attack, privacy=privacy, **exchanged, **several, **ran)
     with explained_loss():
         if resume is None:
             simulation.start()
@@ -130,6 +134,7 @@ def planned(
     hyper: Mapping[str, float | Sequence[float]] | None = None,
     grid: Mapping[str, Sequence[float]] | None = None,
     attack: Attack | None = None,
+    privacy: Privacy | None = None,
     evaluation: Evaluation = Evaluation(),  # noqa: B008 - a plain record
     resources: Resources = Resources(),  # noqa: B008
     **exchanged: Any,
@@ -142,7 +147,10 @@ def planned(
     found = data_sets(algorithm, data, seeds, grid, resources.state_folder)
     refuse_unequal_sizes(algorithm, found[0])
     training = np.flatnonzero(~found[0].unseen)
-    together = federation(algorithm, training=training, attack=attack, **exchanged)
+    privacy = privacy if privacy is None or privacy.rounds else privacy._replace(rounds=rounds)
+    exchanged |= {"attack": attack, "privacy": privacy, "sizes": found[0].train.sizes[training]}
+    together = federation(algorithm, training=training, **exchanged)
+    refuse_unprotected(together, found[0])
     if together.hostile is not None:
         found = [poisoned(together.hostile, one) for one in found]
     seeds = len(found) if seeds is None and not isinstance(data, FederatedData) else seeds
@@ -290,9 +298,9 @@ class Simulation:
 
     def train(self, every: int, report: Callable | None) -> None:
         """Blocks of rounds, each followed by an evaluation, until the target is reached or the rounds are done."""
-        done = self.done
-        while done < self.rounds and not decided(self.target.reached(self.history) or self.waited_enough):
-            count = min(every - done % every, self.rounds - done)
+        done, last = self.done, self.affordable
+        while done < last and not decided(self.target.reached(self.history) or self.waited_enough):
+            count = min(every - done % every, last - done)
             with explained_shortage(max(self.layout.chunks)):
                 tally = self.timed("train", functools.partial(self.block, count))
             done += count
@@ -302,6 +310,12 @@ class Simulation:
             self.keep_best()
             if report is not None:
                 report([lines[-1] for lines in self.history], self.snapshot)
+
+    @property
+    def affordable(self) -> int:
+        """The rounds that can be made within the budget of privacy, where there is one."""
+        guarantee = self.federation.guarantee
+        return self.rounds if guarantee is None else guarantee.allowed(self.rounds)
 
     @property
     def waited_enough(self) -> bool:
@@ -365,6 +379,8 @@ class Simulation:
                 weight = max(float(tally.weight[run]), 1e-30)
                 line |= {name: float(total[run]) / weight for name, total in tally.info.items()}
             line |= {name: float(values[run]) for name, values in noticed.items()}
+            if self.federation.guarantee is not None:
+                line["epsilon"] = self.federation.guarantee.epsilon(done)
             lines.append(line | self.scores[run].summary(self.metric))
 
     def evaluate(self) -> list[Scores]:
@@ -503,6 +519,9 @@ class Simulation:
         reason = self.target.reason(self.history)
         if reason is None and self.waited_enough:
             reason = f"{self.patience} evaluations without a better one"
+        guarantee = self.federation.guarantee
+        if reason is None and guarantee is not None and made == self.affordable < self.rounds:
+            reason = f"the budget of privacy, ε = {guarantee.budget:g} at δ = {guarantee.delta:g}"
         if self.patience is not None and self.best:
             self.put(self.best["server"], Held(self.best["clients"], self.best["memory"]))
             self.scores = self.timed("evaluate", self.evaluate)
