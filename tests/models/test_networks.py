@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from compiling import quickly
+from majorant.data.federated import FederatedData
 from majorant.models import (
     Draw,
     Spec,
@@ -84,7 +85,7 @@ def test_batch_statistics_ignore_rows_that_fill_the_batch():
 
 def test_groups_are_normalised_by_sample():
     x = rng.normal(size=(3, 2, 2, 16)).astype(np.float32)
-    mean, variance = by_group(jnp.asarray(x))
+    mean, variance = by_group(jnp.asarray(x))  # two groups of eight channels
     of = lambda f: np.repeat(f(x.reshape(3, 4, 2, 8), (1, 3)), 8, axis=1)[:, None, None]
     np.testing.assert_allclose(mean, of(np.mean), atol=1e-6)
     np.testing.assert_allclose(variance, of(np.var), rtol=1e-4)
@@ -104,6 +105,17 @@ def test_each_policy_keeps_what_it_says():
     np.testing.assert_allclose(normalised.mean((0, 1, 2)), 0, atol=1e-5)
     moved = KEPT * given[0]["mean"] + (1 - KEPT) * x.mean((0, 1, 2))
     np.testing.assert_allclose(training.refreshed[0]["mean"], moved, rtol=1e-5)
+
+
+def test_half_precision_loses_nothing_where_the_gradient_of_a_small_batch_cancels():
+    """One sample is its own mean, whatever it is: the gradient is 0, and so it must be where its parts are rounded."""
+    layer = {"scale": jnp.ones(64), "shift": jnp.zeros(64)}
+    x, towards = (jnp.asarray(rng.normal(size=(1, 1, 1, 64)), jnp.bfloat16) for _ in range(2))
+
+    def along(x):
+        return (Norms("batch", None, jnp.ones(1), 1e-5)(layer, x) * towards).sum(dtype=jnp.float32)
+
+    assert float(jnp.abs(jax.grad(along)(x)).max()) < 0.01  # each part is about 1 / sqrt(1e-5) = 316
 
 
 def test_dropout_of_a_row_does_not_depend_on_the_rows_after_it():
@@ -295,3 +307,30 @@ def test_what_does_not_fit_is_refused():
         inverted.mobilenet_v2(Spec((32, 32), 10), pixels="cifar10")
     with pytest.raises(ValueError, match=r"sequences of one length, samples of shape \(length,\), not \(4, 2\)"):
         lstm(Spec((4, 2), classes=5))
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (np.full((6, 3), 7), "codes from 7 to 7, which do not fit a vocabulary of 4: give vocabulary=8 or more"),
+        (np.full((6, 3), -1), "codes from -1 to -1"),
+        (np.ones((6, 3)), "needs sequences of codes"),
+    ],
+)
+def test_codes_outside_the_vocabulary_are_refused(x, message):
+    data = FederatedData.from_arrays(x, np.arange(6) % 4, np.arange(6) % 2, split=(0.5, 0.0, 0.5), name="text")
+    with pytest.raises(ValueError, match=message):
+        lstm(data)
+
+
+def test_pretrained_weights_are_asked_for_where_only_the_head_is_trained():
+    with pytest.raises(ValueError, match="give weights="):
+        inverted.efficientnet_lite0(Spec((32, 32, 3), 10), trained="head")
+    with pytest.raises(FileNotFoundError, match="there is no file nowhere"):
+        inverted.efficientnet_lite0(Spec((32, 32, 3), 10), weights="nowhere.safetensors")
+
+
+def test_a_variance_moved_below_zero_is_none():
+    layer = {"scale": jnp.ones(1), "shift": jnp.zeros(1)}
+    moved = [{"mean": jnp.zeros(1), "variance": jnp.array([-1.0])}]
+    assert np.isfinite(Norms("averaged", moved, None, 1e-5)(layer, jnp.ones((1, 1, 1, 1)))).all()

@@ -44,6 +44,21 @@ def test_an_epoch_uses_every_sample_exactly_once(n, batch_size, epochs):
     assert counts == ([width] * (n // width) + [n % width] * (n % width > 0)) * epochs
 
 
+@pytest.mark.parametrize(("n", "counts"), [(10, [4, 4]), (8, [4, 4]), (4, [4]), (3, [3])])
+def test_the_remainder_of_an_epoch_is_dropped_but_never_all_samples(n, counts):
+    plan = Minibatches(1, None, 4, drop_last=True)
+    seen, found = visits(plan, client(n, padded=3), jax.random.key(n))
+    assert found == counts
+    assert seen.sum() == sum(counts)
+
+
+def test_a_model_that_normalises_by_the_batch_drops_remainders_unless_told_otherwise():
+    model = mj.models.linear(mj.models.Spec((2,), 2))
+    by_batch = model._replace(normalises_by_batch=True)
+    plan = lambda model, drop_last=None: mj.local_sgd(0.1, drop_last=drop_last).plan.suiting(model).drop_last
+    assert [plan(model), plan(by_batch), plan(by_batch, False), plan(model, True)] == [False, True, False, True]
+
+
 def test_steps_draw_full_batches_of_real_samples_with_replacement():
     seen, counts = visits(Minibatches(None, 25, 4), client(7, padded=5), jax.random.key(0))
     assert counts == [4] * 25

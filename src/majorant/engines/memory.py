@@ -18,7 +18,7 @@ from majorant.engines.population import Bucket
 from majorant.exchange.federation import Federation
 from majorant.math.room import machine_memory, refuse_too_large
 
-BUSY_BYTES = 1 << 30  # of matrix products' results, in single precision: about what keeps a large GPU busy
+BUSY_BYTES = 3 << 29  # of matrix products' results, in single precision, made while a step's kernels are launched
 USUAL_BATCH = 128  # samples of a client that go through a model at once
 KEPT_TIMES = 6  # how often a training step holds each product: normalised, activated, and the gradients of these
 MORE_PER_SAMPLE = 8  # times what one sample takes: more than a further one can add
@@ -33,7 +33,7 @@ def chunk_size(budget: int) -> int:
 
 
 def clients_that_saturate(algorithm: Algorithm, data: FederatedData, runs: int) -> int | None:
-    """How many clients side by side keep a GPU busy, by the matrix products of a batch; None on CPUs."""
+    """How many clients' steps take a GPU as long as launching a step's kernels, by the matrix products of a batch."""
     if jax.default_backend() == "cpu":
         return None
     return max(1, BUSY_BYTES // bytes_of_products(algorithm, data, runs))

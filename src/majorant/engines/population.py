@@ -104,8 +104,8 @@ def bucket_edges(
 def best_chunk(sizes: np.ndarray, saturating: int, most: int) -> int:
     """How many clients, sorted by size, run side by side so that a bucket takes the least time.
 
-    A chunk takes as many steps as its longest client, and a step as long as its clients or, where they are fewer than
-    keep the device busy, as long as those would. Of equally fast chunks the largest.
+    A chunk takes as many steps as its longest client. A step takes time for each client and, however few they are, as
+    long as ``saturating`` ones more (its kernels are launched one by one). Of equally fast chunks the largest.
 
     >>> best_chunk(np.array([8, 8, 8, 8]), saturating=2, most=4)
     4
@@ -118,7 +118,7 @@ def best_chunk(sizes: np.ndarray, saturating: int, most: int) -> int:
         if chunk > most:
             continue
         longest = ordered[np.minimum(np.arange(chunk - 1, chunk * chunks, chunk), len(ordered) - 1)]
-        best = min(best, (float(longest.sum()) * max(chunk, saturating), -chunk))
+        best = min(best, (float(longest.sum()) * (chunk + saturating), -chunk))
     return max(1, -best[1])
 
 
