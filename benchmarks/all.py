@@ -12,6 +12,7 @@ NAMES = (
     "convolution",
     "scaling",
     "gossip_round",
+    "mesh",
     "unified_solvers",
     "fedmm",
     "transport",

@@ -326,6 +326,13 @@ def blank_data(spec: Any, clients: int) -> FederatedData:
     return FederatedData(part, part, part, np.zeros(clients, bool), names, tuple(range(spec.classes)), "blank")
 
 
+def check_devices(config: RunConfig) -> None:
+    """Complains where there are fewer devices than are wanted."""
+    from majorant.engines.mesh import devices_for
+
+    devices_for(config.devices)
+
+
 def build(config: RunConfig, data: FederatedData | None = None) -> Problem:
     """Everything that a run needs; ``data`` may be given where several runs share it."""
     with config.arithmetic():
@@ -339,6 +346,7 @@ def build_problem(config: RunConfig, data: FederatedData | None) -> Problem:
     from majorant.engines.stopping import needs_diagnostics, parse_bounds
 
     check_names(config)
+    check_devices(config)
     encoding = None
     if data is None:
         data, encoding = load_data(config)

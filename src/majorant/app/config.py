@@ -22,6 +22,7 @@ from majorant.app._kinds import fit, shortened
 from majorant.app.names import format_name, parse, parse_raw
 from majorant.app.table_settings import TableSettings
 
+WHERE = {"devices"}  # settings that change no numbers: a run goes on with others
 Kind = TypeVar("Kind", bound=TableSettings)
 
 
@@ -148,6 +149,9 @@ class RunConfig(TableSettings):
     memory_budget: int | None = Field(
         None, ge=1, lt=1 << 63, description="bytes within which clients must fit, else they are streamed"
     )
+    devices: Annotated[Count | None, Flag("Training", default="1")] = Field(
+        None, description="over how many GPUs, or other devices, clients and runs are dealt"
+    )
     local: LocalConfig = LocalConfig()
 
     @model_validator(mode="before")
@@ -212,8 +216,8 @@ class RunConfig(TableSettings):
         return jax.enable_x64(True) if self.precision == "double" else contextlib.nullcontext()
 
     def differences(self, other: RunConfig) -> list[str]:
-        """The settings in which two configurations differ, in words."""
-        mine, theirs = flat(self.model_dump()), flat(other.model_dump())
+        """The settings in which two configurations differ, in words; where they run makes no difference."""
+        mine, theirs = flat(self.model_dump(exclude=WHERE)), flat(other.model_dump(exclude=WHERE))
         return [f"{k}: {mine[k]!r} against {theirs[k]!r}" for k in mine if mine[k] != theirs[k]]
 
 

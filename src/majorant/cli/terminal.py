@@ -252,7 +252,7 @@ def note_of(lines: list[dict[str, Any]]) -> str:
 @contextmanager
 def progress(labels: list[str], rounds: int, *, quiet: bool) -> Iterator[Bars]:
     """A bar per method, for the time of a ``with`` block."""
-    if quiet:
+    if quiet or console.quiet:
         yield Bars()
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn

@@ -1,5 +1,6 @@
 """The core: a federated algorithm is a record of pure functions, and a round is the same few calls for all of them."""
 
+from majorant.core import collectives as collectives
 from majorant.core.keys import (
     CHANNEL_STREAM,
     EVALUATION_STREAM,
@@ -33,6 +34,7 @@ from majorant.core.trees import (
     as_hyper,
     blocks,
     blockwise,
+    blockwise_parts,
     magnitude,
     masked_mean,
     select,
@@ -69,6 +71,7 @@ __all__ = [
     "as_hyper",
     "blocks",
     "blockwise",
+    "blockwise_parts",
     "broadcast_value",
     "client_key",
     "leaf_travels",

@@ -24,9 +24,12 @@ SMALL = 1 << 28  # bytes of samples: as many runs as there are cores hold theirs
 def compile_ahead(plans: Sequence[Callable[[], Simulation]], data: FederatedData) -> None:
     """Compiles what the plans will run on the data, on a CPU and where samples are few enough to be held several times.
 
-    What a plan refuses, and any other trouble, is left to the run itself, which meets it again.
+    What a plan refuses, and any other trouble, is left to the run itself, which meets it again. Of several processes
+    each would plan in an order of its own, and they would not meet.
     """
-    if len(plans) < 2 or jax.default_backend() != "cpu" or data.train.x.nbytes + data.test.x.nbytes > SMALL:
+    if len(plans) < 2 or jax.process_count() > 1:
+        return
+    if jax.default_backend() != "cpu" or data.train.x.nbytes + data.test.x.nbytes > SMALL:
         return
     double = in_double()
 

@@ -20,8 +20,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 
 from majorant.core import Server, Tree, View
+from majorant.core.collectives import CLIENTS, Axis
 from majorant.core.compilation import compiled, staged
 
 
@@ -39,6 +41,12 @@ class Layout(NamedTuple):
     diagnostics: bool = False  # whether convergence is measured at evaluations
     replicated: bool = False  # every run has a data set of its own
     in_turn: bool = False  # runs go one after the other
+    mesh: Mesh | None = None  # of devices, where there are several; the other numbers are then those of one device
+
+    @property
+    def axis(self) -> Axis:
+        """The axis over which clients are dealt, where there is one."""
+        return None if self.mesh is None else CLIENTS
 
 
 class Program:

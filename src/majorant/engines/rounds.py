@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from majorant.core import (
@@ -31,18 +32,22 @@ from majorant.core import (
     View,
     all_finite,
     client_key,
+    collectives,
     leaf_travels,
     magnitude,
     round_key,
     select,
     stream_key,
 )
+from majorant.core.collectives import Axis
+from majorant.core.trees import stack_rows
 from majorant.engines.extremes import Largest, larger, largest_allowed, largest_of
 from majorant.engines.memory import message_shapes
 from majorant.engines.programs import side_by_side
 from majorant.exchange._stage import numbers_of, payload_shape, received, send
 from majorant.exchange.attack import ATTACK_STREAM, Hostile, Seen
 from majorant.exchange.federation import Federation
+from majorant.exchange.gossip import Peers
 from majorant.exchange.secure_sum import Masked, open_sum, seal
 
 
@@ -277,7 +282,7 @@ def empty_sent(upload: Upload, rows: int, federation: Federation | None = None) 
     if federation is not None and secures(federation, upload):
         words = jax.ShapeDtypeStruct((numbers_of(upload.value),), federation.channel.secure[0].dtype)
         upload = upload._replace(value=Masked(words, jax.ShapeDtypeStruct((), jnp.uint32)))
-    elif federation.adds_payloads and numbers_of(upload.value):
+    elif federation is not None and federation.adds_payloads and numbers_of(upload.value):
         upload = upload._replace(value=payload_shape(federation.channel, upload.value))
     value, weight, info = zeros(upload[:3])
     size, slot = jnp.zeros(rows, jnp.result_type(float)), jnp.full(rows, -1, jnp.int32)
@@ -344,12 +349,13 @@ def forged(
     federation: Federation, view: View, key: Key, uploads: Uploads, heard: jax.Array, hostile: Hostile
 ) -> tuple[Uploads, jax.Array, jax.Array]:
     """Uploads side by side with those that hostile clients put in the place of their own."""
-    attack, clients = hostile.attack, heard.shape[0]
-    mask = jnp.asarray(hostile.mask(clients))
+    attack, peers = hostile.attack, federation.exchange
+    slots = peers.slots if isinstance(peers, Peers) else np.arange(heard.shape[0])  # of the rows
+    mask = jnp.asarray(np.isin(slots, hostile.slots))
     if attack.forge is None or not jax.tree.leaves(uploads.value):
         return uploads, heard, jnp.asarray(0)
     algorithm, exchange = federation.algorithm, federation.exchange
-    origin = jax.vmap(lambda slot: algorithm.client.origin(exchange.seen(algorithm, view, slot)))(jnp.arange(clients))
+    origin = jax.vmap(lambda slot: algorithm.client.origin(exchange.seen(algorithm, view, slot)))(jnp.asarray(slots))
     moved = jax.tree.map(jnp.subtract, uploads.value, origin)
     sent = attack.forge(stream_key(key, ATTACK_STREAM), Seen(moved, heard & ~mask, heard & mask))
     value = jax.tree.map(lambda o, f: (o + f).astype(o.dtype), origin, sent)
@@ -412,7 +418,8 @@ def end_round(
     links = stream_key(key, LINKS_STREAM)
     barren = (sums.participants > 0) & (sums.rejected == sums.participants)
     moved, messages = federation.exchange.finish(federation.algorithm, server, view, uploads, heard, barren, links)
-    finite = all_finite((moved.value, moved.state)) | ~all_finite((server.value, server.state))
+    everywhere = federation.exchange.everywhere
+    finite = everywhere(all_finite((moved.value, moved.state))) | ~everywhere(all_finite((server.value, server.state)))
     new = select(finite, moved, server)
     rejected = jnp.where(finite, sums.rejected, sums.participants)
     down = leaf_travels(seen.value, seen.travels)
@@ -443,16 +450,14 @@ def add_sums(parts: list[Sums]) -> Sums:
     return total._replace(offender=offender, largest=functools.reduce(larger, (part.largest for part in parts)))
 
 
-def stack_by_slot(parts: Sequence[Any], slots: Sequence[jax.Array], clients: int) -> Any:
-    """What is kept of each client of all buckets, side by side by slot (fillers, with slot −1, are dropped)."""
-    target = jnp.concatenate(slots)
-    target = jnp.where(target < 0, clients, target)
-
-    def place(*leaves: jax.Array) -> jax.Array:
-        whole = jnp.concatenate(leaves)
-        return jnp.zeros((clients, *whole.shape[1:]), whole.dtype).at[target].set(whole, mode="drop")
-
-    return jax.tree.map(place, *parts)
+def of_all_devices(sums: Sums, axis: Axis) -> Sums:
+    """The sums of all devices together."""
+    if axis is None:
+        return sums
+    added = collectives.total(sums._replace(offender=(), largest=()), axis)  # type: ignore[arg-type]
+    each = collectives.of_each(sums.largest, axis)
+    largest = [jax.tree.map(lambda a, k=k: a[k], each) for k in range(each.first.shape[0])]
+    return added._replace(offender=collectives.highest(sums.offender, axis), largest=functools.reduce(larger, largest))
 
 
 def empty_tally(shapes: tuple[Upload, View, Tree]) -> Tally:
@@ -523,17 +528,23 @@ def start_clients(
 
 
 def finish_start(
-    federation: Federation, server: Server, answers: Sequence[Any], slots: Sequence[jax.Array], clients: int
+    federation: Federation,
+    server: Server,
+    answers: Sequence[Any],
+    slots: Sequence[jax.Array],
+    clients: int,
+    axis: Axis = None,
 ) -> Server:
-    """The server after the set-up question, where there is one, from the answers of all buckets."""
+    """The server after the set-up question, where there is one, from the answers of all buckets and devices."""
     if not answers or answers[0] is None:
         return server
     largest = jax.tree.map(lambda *parts: functools.reduce(jnp.maximum, parts), *(a.largest for a in answers))
     parts = [(a.value, a.weight) for a in answers]
     if federation.algorithm.traits.reads == "each":
-        value, weight = stack_by_slot(parts, slots, clients)
+        value, weight = stack_rows(parts, slots, clients)
     else:
         value, weight = jax.tree.map(lambda *leaves: sum(leaves[1:], leaves[0]), *parts)
+    (value, weight), largest = collectives.total((value, weight), axis), collectives.highest(largest, axis)
     if federation.channel is not None and federation.channel.secure is not None:
         largest, heaviest = largest
         server = server._replace(terms=server.terms._replace(largest_weight=heaviest))

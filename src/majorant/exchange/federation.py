@@ -53,6 +53,11 @@ class Federation(NamedTuple):
         """Whether uploads are needed side by side, or else their sum."""
         return self.exchange.stacks(self.algorithm) or self.hostile is not None
 
+    @property
+    def can_be_dealt(self) -> bool:
+        """Whether peers can be dealt over devices: where some are hostile or clip, all values are needed together."""
+        return isinstance(self.exchange, Peers) and self.exchange.spec.combine is None and self.hostile is None
+
     def terms(self, training: int) -> Terms:
         """What methods may depend on, as arrays. A peer that is away makes no step, and is missed by nobody."""
         number = lambda value: jnp.asarray(value, jnp.result_type(float))

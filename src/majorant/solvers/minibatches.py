@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from majorant.core import ClientData, Key, Tree
 from majorant.math.checks import check_whole
-from majorant.models.base import Draw
+from majorant.models.base import Draw, Model
 
 TRAINING_STREAM = 0x5EED  # apart from the keys of rows, which are drawn from small numbers
 
@@ -76,15 +76,22 @@ class Minibatches(NamedTuple):
     epochs: int | None
     steps: int | None
     batch_size: int | None
+    drop_last: bool | None = None  # leaves out an epoch's last batch where it is smaller; None: as the model asks
+
+    def suiting(self, model: Model) -> Minibatches:
+        """The plan for a model: one that normalises by the batch takes no step on a remainder of few samples."""
+        return self if self.drop_last is not None else self._replace(drop_last=model.normalises_by_batch)
 
 
-def minibatches(*, epochs: int | None, steps: int | None, batch_size: int | None) -> Minibatches:
+def minibatches(
+    *, epochs: int | None, steps: int | None, batch_size: int | None, drop_last: bool | None = None
+) -> Minibatches:
     """Checks the numbers: one epoch unless steps are given, positive counts."""
     if epochs is not None and steps is not None:
         raise ValueError(f"give epochs or steps, not both (got epochs={epochs}, steps={steps})")
     for name, value in {"epochs": epochs, "steps": steps, "batch_size": batch_size}.items():
         check_whole(name, value, optional=True)
-    return Minibatches(1 if epochs is None and steps is None else epochs, steps, batch_size)
+    return Minibatches(1 if epochs is None and steps is None else epochs, steps, batch_size, drop_last)
 
 
 MANY = 1 << 14
@@ -160,6 +167,8 @@ def run_minibatches(
         return jax.lax.while_loop(lambda s: s[0] < count, draw, (jnp.asarray(0), carry))[1]
 
     per_epoch = (data.size + width - 1) // width
+    if plan.drop_last:  # a client with fewer samples than a batch takes them all
+        per_epoch = jnp.where(data.size > width, data.size // width, per_epoch)
 
     def epoch(carry: Tree, key: Key) -> Tree:
         order = permutation(key, data.size, length)
