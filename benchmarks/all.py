@@ -17,6 +17,7 @@ NAMES = (
     "fedmm",
     "transport",
     "pareto_front",
+    "privacy",
 )
 
 if __name__ == "__main__":
