@@ -39,7 +39,7 @@ from majorant.core import (
 from majorant.engines.extremes import Largest, larger, largest_allowed, largest_of
 from majorant.engines.memory import message_shapes
 from majorant.engines.programs import side_by_side
-from majorant.exchange._stage import numbers_of, send
+from majorant.exchange._stage import arrives, decoded, encoded, numbers_of
 from majorant.exchange.attack import ATTACK_STREAM, Hostile, Seen
 from majorant.exchange.federation import Federation
 from majorant.exchange.secure_sum import Masked, open_sum, seal
@@ -134,6 +134,51 @@ class Sent(NamedTuple):
     slot: jax.Array
 
 
+class Leaving(NamedTuple):
+    """A client's part of a round as its message leaves it."""
+
+    upload: Upload  # as it arrives, if it does
+    message: Tree  # what travels of its value, where a channel makes something else of it; else ()
+    delivered: Held  # what the client holds once the message has arrived
+    sound: jax.Array  # whether all of it is finite, and not too large
+    travels: jax.Array  # (leaves,) the parts of the value that need to be sent
+    size: jax.Array  # its largest absolute value
+    arrived: jax.Array  # False where the channel loses it
+
+
+def client_part(federation: Federation, seen: View, own: Key, held: Held, data: ClientData) -> Leaving:
+    """One client's part of a round, from what it is sent and its own key, up to the message."""
+    algorithm, channel = federation.algorithm, federation.channel
+    upload, state = algorithm.client.update(seen, held.state, data, own)
+    upload = as_sent(federation, upload)
+    hostile, memory, late = federation.hostile, held.memory, ()
+    if hostile is not None and hostile.attack.delay:
+        memory, late = held.memory
+        upload, late = delayed(hostile, upload, late, data.slot)
+    travels, message, arrived = leaf_travels(upload.value, upload.travels), (), jnp.asarray(True)
+    most, size = largest_allowed(), magnitude(upload.value)
+    sound = size <= most  # False for NaN; before the channel, which may turn what is not finite into what is
+    if secures(federation, upload):
+        travels = jnp.ones_like(travels)
+        origin, largest = algorithm.client.origin(seen), seen.terms.largest_weight
+        moved, back = displacement(upload.value, origin)
+        message, moved, fits, memory, arrived = seal(channel, own, moved, upload.weight, largest, memory)
+        upload = upload._replace(value=jax.tree.map(jnp.add, origin, back(moved)))
+        sound &= fits
+    elif channel is not None and numbers_of(upload.value):
+        if channel.remembers:  # what was left out earlier may lie in any part
+            travels = jnp.ones_like(travels)
+        origin = algorithm.client.origin(seen)
+        message, memory = encoded(channel, own, upload.value, origin, memory)
+        value, arrived = decoded(channel, message, origin), arrives(channel, own)
+        upload, size = upload._replace(value=value), magnitude(value)
+    if hostile is not None and hostile.attack.delay:
+        memory = memory, late
+    delivered = Held(algorithm.client.delivered(seen, state, upload), memory)
+    sound &= (size <= most) & (jnp.abs(upload.weight) <= most) & all_finite(delivered)
+    return Leaving(upload, message, delivered, sound, travels, size, arrived)
+
+
 def guarded_update(
     federation: Federation, view: View, key: Key, held: Held, data: ClientData, active: jax.Array
 ) -> tuple[Sent, Held]:
@@ -142,43 +187,18 @@ def guarded_update(
     A client commits what was delivered: if its message is lost or rejected, it is as if it had not taken part. One that
     is absent, and fills a place beside others, has no samples to work on.
     """
-    algorithm, channel = federation.algorithm, federation.channel
     data = data._replace(size=jnp.where(active, data.size, 0))
-    seen = federation.exchange.seen(algorithm, view, data.slot)
-    own = client_key(key, data.id)
-    upload, state = algorithm.client.update(seen, held.state, data, own)
-    upload = as_sent(federation, upload)
-    hostile, held_memory, late = federation.hostile, held.memory, ()
-    if hostile is not None and hostile.attack.delay:
-        held_memory, late = held.memory
-        upload, late = delayed(hostile, upload, late, data.slot)
-    travelled = leaf_travels(upload.value, upload.travels) * active
-    memory, arrived = held_memory, jnp.asarray(True)
-    most, size = largest_allowed(), magnitude(upload.value)
-    sound = size <= most  # False for NaN; before the channel, which may turn what is not finite into what is
-    sealed: Masked | None = None
-    if secures(federation, upload):
-        travelled = jnp.ones_like(travelled) * active
-        origin, largest = algorithm.client.origin(seen), view.terms.largest_weight
-        moved, back = displacement(upload.value, origin)
-        sealed, moved, fits, memory, arrived = seal(channel, own, moved, upload.weight, largest, memory)
-        upload = upload._replace(value=jax.tree.map(jnp.add, origin, back(moved)))
-        sound &= fits
-    elif channel is not None and numbers_of(upload.value):
-        if channel.remembers:  # what was left out earlier may lie in any part
-            travelled = jnp.ones_like(travelled) * active
-        value, memory, arrived = send(channel, own, upload.value, algorithm.client.origin(seen), memory)
-        upload, size = upload._replace(value=value), magnitude(value)
-    if hostile is not None and hostile.attack.delay:
-        memory = memory, late
-    updated = Held(algorithm.client.delivered(seen, state, upload), memory)
-    sound &= (size <= most) & (jnp.abs(upload.weight) <= most) & all_finite(updated)
+    seen = federation.exchange.seen(federation.algorithm, view, data.slot)
+    upload, message, updated, sound, travels, size, arrived = client_part(
+        federation, seen, client_key(key, data.id), held, data
+    )
     counts = active & sound & arrived
     weight = jnp.where(counts, upload.weight, 0)
-    value = jax.tree.map(lambda v: jnp.where(counts, v, 0), upload.value if sealed is None else sealed)
+    sent_value = message if isinstance(message, Masked) else upload.value
+    value = jax.tree.map(lambda v: jnp.where(counts, v, 0), sent_value)
     info = jax.tree.map(lambda v: jnp.where(counts, v, 0), upload.info)
     size, slot = jnp.where(counts, size, 0), jnp.asarray(data.slot, jnp.int32)
-    sent = Sent(Upload(value, weight, info), counts, active & ~sound, travelled, size, slot)
+    sent = Sent(Upload(value, weight, info), counts, active & ~sound, travels * active, size, slot)
     return sent, select(counts, updated, held)
 
 
@@ -452,8 +472,13 @@ def start_server(
 
 def start_client(federation: Federation, view: View, key: Key, data: ClientData) -> tuple[Held, Answer | None]:
     """What is on a client before its first round, and its answer to the set-up question."""
+    seen = federation.exchange.seen(federation.algorithm, view, data.slot)
+    return first_held(federation, seen, client_key(key, data.id), data)
+
+
+def first_held(federation: Federation, seen: View, own: Key, data: ClientData) -> tuple[Held, Answer | None]:
+    """`start_client`, from what the client is sent and its own key."""
     algorithm, channel = federation.algorithm, federation.channel
-    own, seen = client_key(key, data.id), federation.exchange.seen(algorithm, view, data.slot)
     state = algorithm.client.init(seen, data, own)
     memory = () if channel is None else channel.memory(numbers_of(algorithm.client.origin(seen)))
     if federation.hostile is not None and federation.hostile.attack.delay:

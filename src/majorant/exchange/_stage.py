@@ -172,13 +172,22 @@ def numbers_of(tree: Tree) -> int:
     return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(tree))
 
 
-def send(channel: Stage, key: Key, value: Tree, origin: Tree, memory: Tree) -> tuple[Tree, Tree, jax.Array]:
-    """An uploaded value as it arrives, the client's memory if it does, and whether it does."""
-    displacement, unravel = ravel_pytree(jax.tree.map(lambda v, o: v - o, value, origin))
-    own = jax.random.fold_in(key, CHANNEL_STREAM)
-    message, memory = channel.encode(own, displacement, memory)
-    moved = unravel(channel.decode(message, displacement.size))
-    value = jax.tree.map(lambda o, m: (o + m).astype(o.dtype), origin, moved)
+def encoded(channel: Stage, key: Key, value: Tree, origin: Tree, memory: Tree) -> tuple[Any, Tree]:
+    """What travels of an uploaded value, and the client's memory if it arrives."""
+    displacement, _ = ravel_pytree(jax.tree.map(lambda v, o: v - o, value, origin))
+    return channel.encode(jax.random.fold_in(key, CHANNEL_STREAM), displacement, memory)
+
+
+def decoded(channel: Stage, message: Any, origin: Tree) -> Tree:
+    """An uploaded value as it arrives, where the point that it departs from is known."""
+    start, unravel = ravel_pytree(origin)
+    moved = unravel(channel.decode(message, start.size).astype(start.dtype))
+    return jax.tree.map(lambda o, m: (o + m).astype(o.dtype), origin, moved)
+
+
+def arrives(channel: Stage, key: Key) -> jax.Array:
+    """Whether a client's message arrives, where the channel loses some."""
     if channel.arrives == 1:
-        return value, memory, jnp.asarray(True)
-    return value, memory, jax.random.bernoulli(jax.random.fold_in(own, LOSS_STREAM), channel.arrives)
+        return jnp.asarray(True)
+    own = jax.random.fold_in(key, CHANNEL_STREAM)
+    return jax.random.bernoulli(jax.random.fold_in(own, LOSS_STREAM), channel.arrives)
