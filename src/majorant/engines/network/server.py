@@ -29,7 +29,6 @@ from majorant.core import (
     client_key,
     magnitude,
     round_key,
-    select,
     stream_key,
 )
 from majorant.core.compilation import jit
@@ -102,19 +101,14 @@ class Center:
         slots = [jnp.asarray([slot]) for slot in sorted(usable)]
         return finish_start(self.federation, server, together, slots, self.clients)
 
-    def joined(self, server: Server, answer: Answer | None, slot: int) -> Server:
-        """The server with the answer of a client that comes, or comes back without its state, after round 1."""
-        if answer is None:
-            return server
-        late = self.federation.algorithm.setup.late  # type: ignore[union-attr]
-        assert late is not None
-        return select(all_finite((answer.value, answer.weight)), late(server, answer, jnp.int32(slot)), server)
+    def forgives(self) -> bool:
+        """Whether a client that has lost its state may begin anew.
 
-    @property
-    def takes_late(self) -> bool:
-        """Whether a client can come after round 1."""
-        setup = self.federation.algorithm.setup
-        return setup is None or setup.late is not None
+        It may where it has none, and where uploads are points: elsewhere the server holds sums of what clients hold.
+        """
+        algorithm = self.federation.algorithm
+        points = algorithm.setup is None and algorithm.traits.points
+        return points or not jax.tree.leaves(self.messages.held)
 
     def round(self, server: Server) -> Round:
         """The next round."""
@@ -164,9 +158,7 @@ class Round:
         """A participant from whom nothing usable came; a message that was rejected was sent, and is counted."""
         nobody = empty_sent(self.center.messages.upload, 1)
         travelled = jnp.full_like(nobody.travelled, int(rejected))
-        sent = nobody._replace(
-            rejected=jnp.full(1, rejected), slot=jnp.full(1, slot, jnp.int32), travelled=travelled
-        )
+        sent = nobody._replace(rejected=jnp.full(1, rejected), slot=jnp.full(1, slot, jnp.int32), travelled=travelled)
         self.sums = self.center.programs.add(self.sums, sent)
 
     def end(self, tally: Tally) -> tuple[Server, Tally]:
@@ -256,5 +248,3 @@ def added_answer(answer: Answer, reads: str) -> Answer:
 def key_data(key: Key) -> np.ndarray:
     """A key as numbers."""
     return np.asarray(jax.random.key_data(key))
-
-

@@ -1,0 +1,75 @@
+"""Scores of silos from sums: what a run's history and summary say of them, and nothing of a single silo."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from majorant.app.flower.letters import Evaluation
+from majorant.data.federated import PARTS, FederatedData
+from majorant.engines.run import Scores
+
+NAN = float("nan")
+
+
+class Totals(NamedTuple):
+    """The sums of all silos together, in the place of `Scores`; bottom decile and spread over silos are not known."""
+
+    parts: dict[str, tuple[int, float, float]]  # samples, sum of losses, sum of scores
+    silos: dict[str, np.ndarray]  # samples of each
+    unit: float
+
+    def lost(self) -> bool:
+        """Whether models give NaN on training samples."""
+        count, loss, _ = self.parts.get("train", (0, 0.0, 0.0))
+        return bool(count and np.isnan(loss))
+
+    def summary(self, metric: str) -> dict[str, Any]:
+        """Means over all samples."""
+        found: dict[str, Any] = {}
+        for part, (count, loss, score) in self.parts.items():
+            mean = score / count if count else NAN
+            mean = self.unit * float(np.sqrt(mean)) if metric == "rmse" else mean
+            found[f"{part}_{metric}"] = {"mean": mean, "bottom_decile": NAN, "std": NAN}
+            if count:
+                found[f"{part}_loss"] = loss / count
+        return found
+
+    def table(self, names: Sequence[str], metric: str) -> dict[str, Any]:
+        """A column per fact about silos: their sizes."""
+        sizes = {f"{part}_samples": self.silos[part] for part in ("train", "test")}
+        return {"name": list(names), "unseen": np.zeros(len(names), int), **sizes}
+
+
+def scores_of(found: dict[int, Evaluation], data: FederatedData, metric: str, *, each: bool) -> Any:
+    """The scores of the silos that have answered, by slot: each one's, or their sums."""
+    unit = data.target_scale.scale if metric == "rmse" and data.target_scale is not None else 1.0
+    number = lambda value: NAN if value is None else value
+    parts = [part for part in PARTS if any(part in e.sums for e in found.values())]
+    if not each:
+        sums = {}
+        for part in parts:
+            told = [e.sums[part] for e in found.values() if part in e.sums]
+            total = lambda name, told=told: float(sum(number(getattr(s, name)) for s in told))
+            sums[part] = (sum(s.count for s in told), total("loss"), total("score"))
+        return Totals(sums, {part: getattr(data, part).sizes for part in PARTS}, unit)
+    values: dict[str, np.ndarray] = {}
+    samples = {part: np.zeros(data.clients, np.int64) for part in PARTS}
+    for part in parts:
+        values |= {f"{part}_loss": np.full(data.clients, NAN), f"{part}_score": np.full(data.clients, NAN)}
+        for slot, evaluation in found.items():
+            told = evaluation.sums[part]
+            samples[part][slot] = told.count
+            if told.count:
+                mean = number(told.score) / told.count
+                values[f"{part}_loss"][slot] = number(told.loss) / told.count
+                values[f"{part}_score"][slot] = unit * np.sqrt(mean) if metric == "rmse" else mean
+    weights = [e.weights for e in found.values() if e.weights]
+    if weights:
+        values["pi"] = np.full((data.clients, len(weights[0])), NAN)
+        for slot, evaluation in found.items():
+            if evaluation.weights:
+                values["pi"][slot] = evaluation.weights
+    return Scores(values, samples, np.zeros(data.clients, bool))
