@@ -8,6 +8,7 @@ from typing import Any
 from flwr.app import Context, Message, RecordDict
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
+from flwr.supercore.task_identity import TaskIdentity
 
 Spoil = Callable[[int, Message, Callable[[], Message]], Message | None]
 
@@ -17,6 +18,7 @@ class FakeGrid:
 
     def __init__(self, app: Any, nodes: dict[int, dict[str, Any]], spoil: Spoil | None = None) -> None:
         self.app, self.nodes, self.spoil = app, nodes, spoil or (lambda node, message, answer: answer())
+        TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1  # as Flower's own processes have
         self.waiting: dict[str, Message] = {}
         self.sent = 0
         self.away: set[int] = set()

@@ -1,4 +1,4 @@
-"""Studies by letters: a grid in this process hands them to the ClientApp, and the numbers are those of the simulator."""
+"""Studies by letters: a grid in this process hands them to the ClientApp. The numbers are those of the simulator."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ class Gathering:
             if shape(said[name]) != shape(said[first]):
                 raise ValueError(
                     f"{first!r} has samples of shape {said[first].features} and the classes {said[first].classes[:10]}"
-                    f", {name!r} of shape {said[name].features} and {said[name].classes[:10]}: they cannot train together"
+                    f", {name!r} of shape {said[name].features} and {said[name].classes[:10]}: they differ"
                 )
         record.features, record.classes = list(said[first].features or []), list(said[first].classes)
 
