@@ -15,6 +15,7 @@ NAMES = (
     "fedmm",
     "transport",
     "pareto_front",
+    "flower",
 )
 
 if __name__ == "__main__":
