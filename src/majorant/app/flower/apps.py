@@ -79,8 +79,13 @@ def serve(study: Study, carrier: Any, out: Path, *, resume: bool = False, poll: 
     """Runs a study into a folder: a new one, or with ``resume`` one that has a checkpoint."""
     check_folder(out, resume=resume)
     ledger = Ledger(out, study)
+
+    def tell(line: str) -> None:
+        LOG.info("majorant: %s", line)
+        ledger.tell(line)
+
     with working_in(out, lambda: ledger.begun, resume=resume):
-        return Coordinator(study, carrier, ledger, lambda line: LOG.info("majorant: %s", line), poll=poll).run()
+        return Coordinator(study, carrier, ledger, tell, poll=poll).run()
 
 
 def loaded(study: Path | Study, make: Make | None) -> Study:

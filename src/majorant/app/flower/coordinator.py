@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from majorant.app.build import USUAL_RATE
-from majorant.app.flower.gathering import Gathering
+from majorant.app.flower.gathering import Gathering, sent_arrays
 from majorant.app.flower.ledger import Ledger, Record, outline
 from majorant.app.flower.letters import Contribution, Evaluation, Letter, Task, read_facts
 from majorant.app.flower.office import POLL, Carrier, Failed, Reply
@@ -32,7 +32,7 @@ from majorant.engines.memory import bill_of, refuse_unequal_sizes
 from majorant.engines.network.client import programs as client_programs
 from majorant.engines.network.server import Center, Round, Sending
 from majorant.engines.network.shapes import client_of, messages_of
-from majorant.engines.network.wire import Refused, decode, encode, leaves_of
+from majorant.engines.network.wire import Refused, decode, leaves_of
 from majorant.engines.options import Evaluation as Plan
 from majorant.engines.programs import enable_compilation_cache
 from majorant.engines.rounds import Tally
@@ -80,7 +80,7 @@ class Coordinator:
             server = self.train(server)
             if not self.evaluated:  # resumed when already finished
                 self.measure_silos(server)
-            self.gathering.invite_newcomers(functools.partial(self.center.released, server, -1), self.center.messages)
+            self.gathering.invite_newcomers(functools.partial(self.center.released, server, -1))
             run = self.result(server)
             self.ledger.finish(run, self.data, self.record.table())
         return run
@@ -301,7 +301,7 @@ class Coordinator:
     def measured_like(self) -> Any:
         """The shapes of what a silo measures of the method's convergence."""
         measure, messages = client_programs(self.federation, len(self.record.classes)).measure, self.center.messages
-        return jax.eval_shape(measure, messages.view, jax.random.key(0), messages.held.state, self.one)
+        return jax.eval_shape(measure, messages.released, jax.random.key(0), messages.held.state, self.one)
 
     def stop_if_diverged(self, scores: Any, tally: Tally) -> None:
         """A run in which most uploads are rejected, or most models give NaN, will not recover."""
@@ -339,8 +339,7 @@ class Coordinator:
 
     def task_letter(self, kind: str, task: Task, sending: Sending) -> Letter:
         """A letter with a view and the silo's own key."""
-        leaves = [*self.center.messages.down, *leaves_of(sending.key)]
-        return told(task, kind, encode([*jax.tree.leaves(sending.view), sending.key], leaves))
+        return told(task, kind, sent_arrays(sending))
 
     def name(self, slot: int) -> str:
         """A silo's name, for messages."""

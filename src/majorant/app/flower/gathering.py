@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import jax
+
 import majorant
 from majorant.app.flower.ledger import Record
 from majorant.app.flower.letters import Hello, Introduction, Letter, Readiness, Task, read_facts
@@ -19,8 +21,7 @@ from majorant.app.flower.study import Study
 from majorant.data.tabular.agreeing import agree
 from majorant.data.tabular.options import TableOptions
 from majorant.engines.network.server import Sending
-from majorant.engines.network.shapes import Messages
-from majorant.engines.network.wire import Refused, encode, leaves_of
+from majorant.engines.network.wire import Raw, Refused, encode, leaves_of
 
 
 class Gathering:
@@ -141,15 +142,13 @@ class Gathering:
         steps = [each.step for each in ready.values() if each.step is not None]
         record.rate = min(steps) if steps else None
 
-    def invite_newcomers(self, sending: Callable[[], Sending], messages: Messages) -> None:
+    def invite_newcomers(self, sending: Callable[[], Sending]) -> None:
         """Silos that came after the start are given a model each; they took no part in training."""
         self.greet(self.ask_carrier.nodes())
         names = [name for name in in_order(self.nodes) if name not in self.record.names]
         if not names:
             return
-        sent = sending()
-        arrays = encode([*_leaves(sent.view), sent.key], [*messages.down, *leaves_of(sent.key)])
-        round = self.record.round
+        arrays, round = sent_arrays(sending()), self.record.round
         letters = [
             (told(self.record.agreement(-1), "prepare"), "ready"),
             (told(Task(run=self.record.run, round=round, delivered=round), "join", arrays), "evaluation"),
@@ -198,7 +197,7 @@ def in_order(names: Any) -> list[str]:
     return sorted(names, key=int) if numbers else sorted(names)
 
 
-def _leaves(tree: Any) -> list[Any]:
-    import jax
-
-    return jax.tree.leaves(tree)
+def sent_arrays(sending: Sending) -> list[Raw]:
+    """A view and a silo's own key, as they travel."""
+    arrays = [*jax.tree.leaves(sending.view), sending.key]
+    return encode(arrays, leaves_of(arrays))

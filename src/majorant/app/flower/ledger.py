@@ -6,6 +6,7 @@ goes on from a round that all silos can go on from: what they were told is in it
 
 from __future__ import annotations
 
+import datetime
 import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -105,6 +106,11 @@ class Ledger:
     def server(self, like: Server) -> Server:
         """The server of the checkpoint."""
         return load_tree(self.folder / "checkpoint", like)[0]
+
+    def tell(self, line: str) -> None:
+        """What happened on the network, for people."""
+        with (self.folder / "network.log").open("a", encoding="utf-8") as log:
+            log.write(f"{datetime.datetime.now().isoformat(' ', 'seconds')} {line}\n")
 
     def line(self, record: dict[str, Any]) -> None:
         """One more evaluation."""

@@ -163,7 +163,7 @@ class Silo:
         """The silo's first state, and its answer to the method's set-up question."""
         task = read_facts(Task, letter, "the server")
         with self.at_work(task.run) as work:
-            view, key = sent_by_server(work.messages, letter)
+            view, key = sent_by_server(work.messages.view, letter)
             held, answer = self.programs(work).start(view, key, work.own.train)
             work.place.keep(task.round, held)
             arrays = encode(jax.tree.leaves(answer), work.messages.answers)
@@ -174,7 +174,7 @@ class Silo:
         message arrived."""
         task = read_facts(Task, letter, "the server")
         with self.at_work(task.run) as work:
-            view, key = sent_by_server(work.messages, letter)
+            view, key = sent_by_server(work.messages.view, letter)
             held = work.place.load(task.delivered, held_like(work.federation, work.messages.view, work.own.train))
             leaving = self.programs(work).update(view, key, held, work.own.train)
             sound = bool(leaving.sound)
@@ -195,7 +195,7 @@ class Silo:
         """Makes and keeps the silo's own model, and says how it does on the silo's own samples, in sums."""
         task = read_facts(Task, letter, "the server")
         with self.at_work(task.run) as work:
-            view, key = sent_by_server(work.messages, letter)
+            view, key = sent_by_server(work.messages.released, letter)
             held = work.place.load(task.delivered, held_like(work.federation, work.messages.view, work.own.train))
             model = self.programs(work).model(view, key, held.state, work.own.train)
             measured: list[Any] = []
@@ -207,7 +207,7 @@ class Silo:
         """A model for a silo that was not there at training, from its own samples alone."""
         task = read_facts(Task, letter, "the server")
         with self.at_work(task.run) as work:
-            view, key = sent_by_server(work.messages, letter)
+            view, key = sent_by_server(work.messages.whole, letter)
             return self.scored(work, task, self.programs(work).join(view, key, work.own.train), [])
 
     def scored(self, work: Work, task: Task, model: Tree, measured: list[Any]) -> Letter:
@@ -247,11 +247,11 @@ def told(facts: Facts, kind: str, arrays: list[Any] | None = None) -> Letter:
     return Letter(kind, facts.model_dump(mode="json"), arrays or [])
 
 
-def sent_by_server(messages: Messages, letter: Letter) -> tuple[View, jax.Array]:
+def sent_by_server(expected: View, letter: Letter) -> tuple[View, jax.Array]:
     """The view and the silo's own key in a letter, checked against what the method sends."""
-    leaves = [*messages.down, *leaves_of(KEY)]
+    leaves = [*leaves_of(expected), *leaves_of(KEY)]
     *arrays, numbers = decode(letter.arrays, leaves, f"a {letter.kind!r} letter of the server")
-    view = jax.tree.unflatten(jax.tree.structure(messages.view), arrays)
+    view = jax.tree.unflatten(jax.tree.structure(expected), arrays)
     return view, jax.random.wrap_key_data(jnp.asarray(numbers))
 
 

@@ -21,17 +21,14 @@ from majorant.models.base import Spec
 class Messages(NamedTuple):
     """Trees of shapes."""
 
-    view: View  # what one client is sent
+    view: View  # what one client is sent in a round
+    released: View  # what it is sent for its model
+    whole: View  # what one without a slot is sent for its model
     upload: Upload  # as it arrives
     message: Tree  # what travels of its value through the channel; () without one
     held: Held
     answer: Any  # to the set-up question, or None
     widths: tuple[int | None, ...]  # the bits that the channel gives to the entries of a message's arrays
-
-    @property
-    def down(self) -> list[Leaf]:
-        """The arrays that a client is sent."""
-        return leaves_of(self.view)
 
     @property
     def value(self) -> list[Leaf]:
@@ -77,11 +74,13 @@ def traced(federation: Federation, one: ClientData, precision: Any) -> Messages:
         server = start_server(federation, 1, key, {}, jnp.int32(1))
         view = federation.exchange.broadcast(algorithm, server, key)
         seen = federation.exchange.seen(algorithm, view, data.slot)
+        whole = federation.exchange.release(algorithm, server, key)
+        released = federation.exchange.seen(algorithm, whole, data.slot)
         held, answer = first_held(federation, seen, key, data)
         leaving = client_part(federation, seen, key, held, data)
-        return seen, leaving.upload, leaving.message, held, answer
+        return (seen, released, whole), (leaving.upload, leaving.message, held, answer)
 
-    seen, upload, message, held, answer = jax.eval_shape(everything, one, jax.random.key(0))
+    views, (upload, message, held, answer) = jax.eval_shape(everything, one, jax.random.key(0))
     numbers = numbers_of(upload.value)
     widths = federation.channel.widths(numbers) if federation.channel is not None and numbers else ()
-    return Messages(seen, upload._replace(travels=()), message, held, answer, widths)
+    return Messages(*views, upload._replace(travels=()), message, held, answer, widths)
