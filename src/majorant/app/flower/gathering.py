@@ -6,6 +6,7 @@ told here, before anything is trained: tables that do not go together, two silos
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -23,6 +24,8 @@ from majorant.data.tabular.options import TableOptions
 from majorant.engines.network.server import Sending
 from majorant.engines.network.wire import Raw, Refused, encode, leaves_of
 
+ASK_AGAIN = 15.0  # seconds after which a node that failed is asked again
+
 
 class Gathering:
     """The silos of a study, by name and by node."""
@@ -33,10 +36,11 @@ class Gathering:
         self.study, self.record, self.tell = study, record, tell
         self.nodes: dict[str, int] = {}  # where a silo is
         self.introductions: dict[str, Introduction] = {}
-        self.greeted: dict[int, float] = {}  # when a node was asked for its name
+        self.greeted: dict[int, float] = {}  # when a node may be asked for its name again
+        self.failures: dict[int, str] = {}  # of nodes that did not introduce themselves
         self.under_way: dict[str, int] = {}
-        self.office = Office(carrier, self.node_of, poll=poll)
-        self.ask_carrier = carrier
+        self.office = Office(carrier, self.node_of, self.greet, poll=poll)
+        self.carrier = carrier
 
     def node_of(self, who: Any) -> int | None:
         """The node of a silo, by its slot or name."""
@@ -45,31 +49,31 @@ class Gathering:
 
     def greet(self, connected: set[int]) -> None:
         """Asks nodes that are new for their names, and hears those that answer."""
-        known = set(self.nodes.values())
-        for node in connected - known - set(self.greeted):
+        now, known = time.monotonic(), set(self.nodes.values())
+        for node in (node for node in connected - known if self.greeted.get(node, now) <= now):
             hello = Hello(run=self.record.run, settings=self.study.to_toml())
-            self.under_way[self.ask_carrier.send(node, told(hello, "hello"))] = node
-            self.greeted[node] = time.monotonic()
-        for number, node, reply in self.ask_carrier.collect(list(self.under_way)) if self.under_way else ():
+            self.under_way[self.carrier.send(node, told(hello, "hello"))] = node
+            self.greeted[node] = math.inf
+        for number, node, reply in self.carrier.collect(list(self.under_way)) if self.under_way else ():
             if self.under_way.pop(number, None) == node:
                 self.meet(node, reply, connected)
 
     def meet(self, node: int, reply: Reply, connected: set[int]) -> None:
         """Takes an introduction."""
         try:
-            letter = self.usable(node, reply, "introduction")
-        except Refused as refusal:
-            if isinstance(reply, Failed) or self.record.heard:
-                self.tell(f"node {node} did not introduce itself: {refusal}")
-                self.greeted.pop(node, None)  # it is asked again
-                return
-            raise
-        facts = read_facts(Introduction, letter, f"node {node}")
-        other = self.nodes.get(facts.name)
-        if other is not None and other != node and other in connected:
-            raise ValueError(
-                f"two silos are named {facts.name!r}: give each a name of its own in its node configuration"
-            )
+            facts = read_facts(Introduction, self.usable(f"node {node}", reply, "introduction"), f"node {node}")
+            other = self.nodes.get(facts.name)
+            if other is not None and other != node and other in connected:
+                raise ValueError(
+                    f"two silos are named {facts.name!r}: give each a name of its own in its node configuration"
+                )
+        except ValueError as error:
+            if not (isinstance(error, Refused) or self.record.heard):
+                raise  # before training, what a silo complains of stops the run
+            self.tell(f"node {node} did not introduce itself: {error}")
+            self.failures[node] = str(error)
+            self.greeted[node] = time.monotonic() + ASK_AGAIN
+            return
         if facts.version != majorant.__version__:
             self.tell(f"{facts.name!r} has version {facts.version} of Majorant, the server {majorant.__version__}")
         self.nodes[facts.name], self.introductions[facts.name] = node, facts
@@ -79,7 +83,7 @@ class Gathering:
         """Waits until some silos are there; with fewer than the study needs, no longer than it says."""
         begin = time.monotonic()
         while not set(names) <= set(self.nodes):
-            self.greet(self.ask_carrier.nodes())
+            self.greet(self.carrier.nodes())
             if time.monotonic() - begin > self.study.flower.wait:
                 missing = ", ".join(repr(name) for name in names if name not in self.nodes)
                 raise ValueError(f"{missing} did not come within {self.study.flower.wait:g} s: start their SuperNodes")
@@ -89,12 +93,13 @@ class Gathering:
         """Waits for as many silos as the study says, and lets them agree."""
         wanted, begin = self.study.flower.clients, time.monotonic()
         while len(self.nodes) < wanted:
-            self.greet(self.ask_carrier.nodes())
+            self.greet(self.carrier.nodes())
             if len(self.nodes) < wanted and time.monotonic() - begin > self.study.flower.wait:
                 here = ", ".join(map(repr, sorted(self.nodes))) or "nobody"
+                why = "".join(f". {failure}" for failure in list(self.failures.values())[:3])
                 raise ValueError(
                     f"{len(self.nodes)} of {wanted} silos are here after {self.study.flower.wait:g} s ({here}): start "
-                    "the others' SuperNodes, or lower clients in [flower]"
+                    f"the others' SuperNodes, or lower clients in [flower]{why}"
                 )
             if len(self.nodes) < wanted:
                 time.sleep(self.office.poll)
@@ -144,7 +149,7 @@ class Gathering:
 
     def invite_newcomers(self, sending: Callable[[], Sending]) -> None:
         """Silos that came after the start are given a model each; they took no part in training."""
-        self.greet(self.ask_carrier.nodes())
+        self.greet(self.carrier.nodes())
         names = [name for name in in_order(self.nodes) if name not in self.record.names]
         if not names:
             return
@@ -173,8 +178,7 @@ class Gathering:
 
     def usable(self, who: Any, reply: Reply, kind: str, *, fatal: bool = True) -> Letter:
         """A reply of the expected kind; what a silo refuses stops the run before it trains, with the silo's words."""
-        known = isinstance(who, int) and who < len(self.record.names)
-        name = repr(self.record.names[who]) if known else f"{who!r}"
+        name = repr(self.record.names[who]) if isinstance(who, int) else str(who)
         if isinstance(reply, Failed):
             raise Refused(f"{name} failed: {reply}")
         if reply.kind == "refused":

@@ -35,8 +35,16 @@ class Carrier(Protocol):
 class Office:
     """Asks silos, by their places among all, and hears them."""
 
-    def __init__(self, carrier: Carrier, node_of: Callable[[Any], int | None], *, poll: float = POLL) -> None:
+    def __init__(
+        self,
+        carrier: Carrier,
+        node_of: Callable[[Any], int | None],
+        meanwhile: Callable[[set[int]], None] = lambda connected: None,
+        *,
+        poll: float = POLL,
+    ) -> None:
         self.carrier, self.node_of, self.poll = carrier, node_of, poll
+        self.meanwhile = meanwhile  # is told now and then who is connected
         self.down = 0  # bytes sent in the last call of `ask`
 
     def ask(
@@ -47,13 +55,12 @@ class Office:
         *,
         seconds: float,
         needed: int,
-        meanwhile: Callable[[set[int]], None] = lambda connected: None,
     ) -> list[Any]:
         """Sends everybody a letter, and hands on what comes back; those from whom nothing came in time.
 
         ``hear`` says whether a reply will do; otherwise the silo is asked once more. So is one that is silent for half
         of the time: answers are the same however often it is asked. Silos that are away are waited for as long as fewer
-        than ``needed`` have answered. ``meanwhile`` is told now and then who is connected.
+        than ``needed`` have answered.
         """
         letters: dict[Any, Letter] = {}
         open_, attempts, under_way = list(whom), dict.fromkeys(whom, 0), {}
@@ -61,7 +68,7 @@ class Office:
         begin, again = time.monotonic(), False
         while open_ and time.monotonic() - begin < seconds:
             connected = self.carrier.nodes()
-            meanwhile(connected)
+            self.meanwhile(connected)
             late = not again and time.monotonic() - begin > seconds / 2
             again |= late
             asked = set(under_way.values())

@@ -20,11 +20,11 @@ class Totals(NamedTuple):
     parts: dict[str, tuple[int, float, float]]  # samples, sum of losses, sum of scores
     silos: dict[str, np.ndarray]  # samples of each
     unit: float
+    most_are_lost: bool  # whether most silos' models give NaN on their own training samples
 
     def lost(self) -> bool:
-        """Whether models give NaN on training samples."""
-        count, loss, _ = self.parts.get("train", (0, 0.0, 0.0))
-        return bool(count and np.isnan(loss))
+        """Whether the run will not recover."""
+        return self.most_are_lost
 
     def summary(self, metric: str) -> dict[str, Any]:
         """Means over all samples."""
@@ -54,7 +54,8 @@ def scores_of(found: dict[int, Evaluation], data: FederatedData, metric: str, *,
             told = [e.sums[part] for e in found.values() if part in e.sums]
             total = lambda name, told=told: float(sum(number(getattr(s, name)) for s in told))
             sums[part] = (sum(s.count for s in told), total("loss"), total("score"))
-        return Totals(sums, {part: getattr(data, part).sizes for part in PARTS}, unit)
+        lost = sum(e.sums["train"].loss is None for e in found.values() if "train" in e.sums)
+        return Totals(sums, {part: getattr(data, part).sizes for part in PARTS}, unit, 2 * lost > len(found))
     values: dict[str, np.ndarray] = {}
     samples = {part: np.zeros(data.clients, np.int64) for part in PARTS}
     for part in parts:
