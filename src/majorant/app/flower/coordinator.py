@@ -68,17 +68,17 @@ class Coordinator:
             if self.ledger.begun:
                 self.gathering.wait_for(self.record.names)
                 self.build()
-                server = self.ledger.server(jax.eval_shape(lambda: self.center.start({}, 1)))
-                server = jax.tree.map(jnp.asarray, server)
+                like = jax.eval_shape(lambda: (self.center.start({}, 1), self.center.tally()))
+                server, self.tally = self.ledger.states(*like)
                 self.tell(f"resumed after round {self.record.round}")
             else:
                 self.ledger.start()
                 self.gathering.gather()
                 self.build()
                 server = self.begin()
-            self.tally, self.evaluated = self.center.tally(), False
+            self.scores = None
             server = self.train(server)
-            if not self.evaluated:  # resumed when already finished
+            if self.scores is None:  # resumed when already finished
                 self.measure_silos(server)
             self.gathering.invite_newcomers(functools.partial(self.center.released, server, -1))
             run = self.result(server)
@@ -129,27 +129,28 @@ class Coordinator:
             raise ValueError(
                 f"{self.federation.name} found no value for {', '.join(lost)}: give the numbers themselves"
             )
-        self.record.heard = [0] * len(everyone)
-        self.ledger.save(finished, self.record)
+        self.record.heard, self.tally = [0] * len(everyone), self.center.tally()
+        self.ledger.save(finished, self.tally, self.record)
         return finished
 
     def train(self, server: Server) -> Server:
         """Rounds until the last one, or until a bound is met."""
         config, record = self.config, self.record
         every = Plan(every=config.evaluate_every).rounds(config.rounds)
-        while record.round < config.rounds and not self.target.reached([record.history]):
-            begin = time.perf_counter()
-            server = self.one_round(server)
-            record.seconds["train"] += time.perf_counter() - begin
-            evaluates = record.round % every == 0 or record.round == config.rounds
-            self.ledger.save(server, record)  # before any silo is told what has arrived
-            if evaluates:
+        while True:
+            told_of = record.history[-1]["round"] if record.history else 0
+            if record.round > told_of and (record.round % every == 0 or record.round == config.rounds):
                 begin = time.perf_counter()
                 self.note(server)
                 record.seconds["evaluate"] += time.perf_counter() - begin
-                self.ledger.save(server, record)
                 self.tally = self.center.tally()
-        return server
+                self.ledger.save(server, self.tally, record)
+            if record.round >= config.rounds or self.target.reached([record.history]):
+                return server
+            begin = time.perf_counter()
+            server = self.one_round(server)
+            record.seconds["train"] += time.perf_counter() - begin
+            self.ledger.save(server, self.tally, record)  # before any silo is told what has arrived
 
     def one_round(self, server: Server) -> Server:
         """One round: the server after it."""
@@ -268,7 +269,6 @@ class Coordinator:
 
     def measure_silos(self, server: Server) -> tuple[Any, dict[str, Any]]:
         """The scores of all silos' models on their own samples, in sums; and what the method says of itself."""
-        self.evaluated = True
         record, found = self.record, {}
         measured: list[Any] = []
         like = self.measured_like() if self.diagnoses else ()

@@ -28,6 +28,7 @@ from majorant.data.federated import FederatedData, Ragged
 from majorant.data.labels import TargetScale
 from majorant.data.splitting import offsets_of
 from majorant.data.tabular.encoding import Encoding
+from majorant.engines.rounds import Tally
 from majorant.engines.run import Run
 
 KIND = "network run"
@@ -79,10 +80,11 @@ class Ledger:
         (self.folder / "summary.json").unlink(missing_ok=True)
         self.log.unlink(missing_ok=True)
 
-    def save(self, server: Server, record: Record) -> None:
-        """The checkpoint after a round."""
+    def save(self, server: Server, tally: Tally, record: Record) -> None:
+        """The checkpoint after a round; the tally is what was counted since the last evaluation."""
         meta = {"kind": KIND, "study": self.study.to_toml(), "record": vars(record)}
-        save_tree(self.folder / "checkpoint", jax.tree.map(np.asarray, server), meta, private=True)
+        states = jax.tree.map(np.asarray, {"server": server, "tally": tally})
+        save_tree(self.folder / "checkpoint", states, meta, private=True)
 
     def record(self) -> Record:
         """What the checkpoint knows; refuses one of another study."""
@@ -103,9 +105,10 @@ class Ledger:
         (self.folder / "summary.json").unlink(missing_ok=True)
         return found
 
-    def server(self, like: Server) -> Server:
-        """The server of the checkpoint."""
-        return load_tree(self.folder / "checkpoint", like)[0]
+    def states(self, server: Server, tally: Tally) -> tuple[Server, Tally]:
+        """The server and the tally of the checkpoint, which are like these."""
+        found, _ = load_tree(self.folder / "checkpoint", {"server": server, "tally": tally})
+        return found["server"], found["tally"]
 
     def tell(self, line: str) -> None:
         """What happened on the network, for people."""

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from majorant.app.flower.letters import Letter
 
 POLL = 0.3  # seconds between two looks at what has come
+REST = 5.0  # seconds that a busy silo is left alone
 KINDS = {"round": "train", "evaluate": "evaluate"}  # what Flower calls these messages; all others are queries
 
 
@@ -63,8 +64,10 @@ class Office:
         than ``needed`` have answered.
         """
         letters: dict[Any, Letter] = {}
-        open_, attempts, under_way = list(whom), dict.fromkeys(whom, 0), {}
-        everybody, self.down = len(open_), 0
+        under_way: dict[str, Any] = {}
+        open_, useless = list(whom), []  # who has not answered, and whose answers are of no use
+        everybody, self.down, attempts = len(open_), 0, dict.fromkeys(open_, 0)
+        rests: dict[Any, float] = {}  # until when a silo that is busy is left alone
         begin, again = time.monotonic(), False
         while open_ and time.monotonic() - begin < seconds:
             connected = self.carrier.nodes()
@@ -76,7 +79,11 @@ class Office:
                 node = self.node_of(who)
                 if node is None or node not in connected or (who in asked and not late) or attempts[who] >= 3:
                     continue
-                letter = letters.setdefault(who, letter_for(who))
+                if rests.get(who, 0) > time.monotonic():
+                    continue
+                if who not in letters:
+                    letters[who] = letter_for(who)
+                letter = letters[who]
                 under_way[self.carrier.send(node, letter)] = who
                 attempts[who] += 1
                 self.down += letter.size
@@ -84,11 +91,17 @@ class Office:
                 who = under_way.pop(number, None)
                 if who not in open_ or node != self.node_of(who):
                     continue  # it answered twice, or another one did
-                if hear(who, reply) or attempts[who] >= 2:
+                if isinstance(reply, Letter) and reply.kind == "busy":  # with our first letter, or an earlier server's
+                    rests[who], attempts[who] = time.monotonic() + REST, attempts[who] - 1
+                    continue
+                if hear(who, reply):
                     open_.remove(who)
+                elif attempts[who] >= 2:
+                    open_.remove(who)
+                    useless.append(who)
             reachable = [who for who in open_ if self.node_of(who) in connected]
-            if not reachable and everybody - len(open_) >= needed:
+            if not reachable and everybody - len(open_) - len(useless) >= needed:
                 break
             if open_:
                 time.sleep(self.poll)
-        return open_
+        return [*open_, *useless]

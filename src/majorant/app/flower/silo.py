@@ -54,6 +54,10 @@ Rows = Callable[[NodeSettings], FederatedData]
 KEY = jax.ShapeDtypeStruct((2,), jnp.uint32)  # a client's own key, as numbers
 
 
+class Busy(Exception):
+    """Another process answers an earlier letter."""
+
+
 class Work(NamedTuple):
     """What a silo computes with."""
 
@@ -89,6 +93,8 @@ class Silo:
                 raise Refused(f"there are no letters of the kind {letter.kind[:40]!r}")
             with self.study.config.arithmetic():
                 return tasks[letter.kind](letter)
+        except Busy as busy:
+            return Letter("busy", {"name": self.node.name, "reason": str(busy)})
         except NoState as lost:
             return told(Lost(run=str(letter.facts.get("run")), reason=str(lost)), "lost")
         except (ValueError, OSError) as error:
@@ -149,7 +155,11 @@ class Silo:
         place = Place(self.node.state, run, self.node.name)
         if not place.folder.is_dir():
             raise NoState(f"there is no folder {place.folder}")
-        with claimed(place.folder):
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(claimed(place.folder))
+            except ValueError as error:
+                raise Busy(str(error)) from None
             agreement, digest = place.agreement()
             encoding = Encoding.from_dict(agreement.encoding) if agreement.encoding else None
             data = self.own_data(encoding)
