@@ -95,6 +95,7 @@ def test_what_cannot_start_is_refused_at_once(tmp_path):
     assert not (tmp_path / "app").exists()
 
 
+@pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")
 def test_the_app_folder_is_one_that_flower_takes(tmp_path):
     from flwr.cli.build import build_fab_from_disk
     from flwr.common.config import get_fab_config

@@ -113,7 +113,9 @@ class Coordinator:
         task = Task(run=self.record.run, round=0, delivered=0)
 
         def hear(slot: int, reply: Reply) -> bool:
-            letter = self.gathering.usable(slot, reply, "begun")
+            letter = self.gathering.attempt(slot, reply, "begun")
+            if letter is None:
+                return False
             arrays = decode(letter.arrays, messages.answers, f"the answer of {self.name(slot)}")
             answers[slot] = jax.tree.unflatten(jax.tree.structure(messages.answer), arrays)
             return True
@@ -231,7 +233,7 @@ class Coordinator:
             )
         round = int(server.round)
         task = Task(run=self.record.run, round=round, delivered=round)
-        hear = lambda kind: lambda slot, reply: bool(self.gathering.usable(slot, reply, kind))
+        hear = lambda kind: lambda slot, reply: self.gathering.attempt(slot, reply, kind) is not None
         agreement = told(self.record.agreement(slot), "prepare")
         ask = functools.partial(self.office.ask, [slot], seconds=self.flower.timeout, needed=1)
         gone = ask(lambda slot: agreement, hear("ready")) or ask(

@@ -135,8 +135,10 @@ class Gathering:
         record, ready = self.record, {}
 
         def hear(slot: int, reply: Reply) -> bool:
-            ready[slot] = read_facts(Readiness, self.usable(slot, reply, "ready"), repr(record.names[slot]))
-            return True
+            letter = self.attempt(slot, reply, "ready")
+            if letter is not None:
+                ready[slot] = read_facts(Readiness, letter, repr(record.names[slot]))
+            return letter is not None
 
         everyone, wait = range(len(record.names)), self.study.flower.wait
         send = lambda slot: told(record.agreement(slot), "prepare")
@@ -175,6 +177,13 @@ class Gathering:
             names = left
         for name in names:
             self.tell(f"{name!r}, which took no part in training, has a model now")
+
+    def attempt(self, slot: int, reply: Reply, kind: str) -> Letter | None:
+        """A reply of the expected kind, or None where the silo failed and may be asked once more."""
+        if isinstance(reply, Failed):
+            self.tell(f"{self.record.names[slot]!r} failed: {reply}")
+            return None
+        return self.usable(slot, reply, kind)
 
     def usable(self, who: Any, reply: Reply, kind: str, *, fatal: bool = True) -> Letter:
         """A reply of the expected kind; what a silo refuses stops the run before it trains, with the silo's words."""

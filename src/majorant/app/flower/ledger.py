@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from majorant.app._checkpoint import NETWORK
 from majorant.app._text import csv_text
 from majorant.app.files import DamagedFile, atomic_write_text, strict_json
 from majorant.app.flower.letters import Agreement
@@ -30,8 +31,6 @@ from majorant.data.splitting import offsets_of
 from majorant.data.tabular.encoding import Encoding
 from majorant.engines.rounds import Tally
 from majorant.engines.run import Run
-
-KIND = "network run"
 
 
 @dataclass
@@ -82,7 +81,7 @@ class Ledger:
 
     def save(self, server: Server, tally: Tally, record: Record) -> None:
         """The checkpoint after a round; the tally is what was counted since the last evaluation."""
-        meta = {"kind": KIND, "study": self.study.to_toml(), "record": vars(record)}
+        meta = {"kind": NETWORK, "study": self.study.to_toml(), "record": vars(record)}
         states = jax.tree.map(np.asarray, {"server": server, "tally": tally})
         save_tree(self.folder / "checkpoint", states, meta, private=True)
 
@@ -90,7 +89,7 @@ class Ledger:
         """What the checkpoint knows; refuses one of another study."""
         place = self.folder / "checkpoint"
         meta = load_meta(place)
-        if meta.get("kind") != KIND:
+        if meta.get("kind") != NETWORK:
             raise ValueError(f"{self.folder} is no run on a network: it cannot be resumed here")
         try:
             found, started = Record(**meta["record"]), parse_study(meta["study"])
