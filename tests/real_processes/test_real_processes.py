@@ -79,7 +79,7 @@ def the_run(silo: Path) -> Path:
 
 def test_a_killed_server_and_a_killed_silo_lose_nothing(tmp_path):
     files = write_silos(tmp_path / "files")
-    study = write_study(tmp_path / "study.toml", files, rounds=3, timeout=60.0)
+    study = write_study(tmp_path / "study.toml", files, rounds=3, timeout=300.0)
     out = tmp_path / "run"
     with killing(out / ".lock", out / "checkpoint"), pytest.raises(ValueError, match="can be resumed"):
         up(read_study(study), out)

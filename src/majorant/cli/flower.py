@@ -74,8 +74,10 @@ def up(
     from majorant.cli.train import write_pages
 
     check_figures(figures)
-    if (config is None) == (resume is None):
-        raise ValueError("give either --config, a study to begin with, or --resume, a run folder to go on with")
+    if config is None and resume is None:
+        raise ValueError("give --config, a study to begin with, or --resume, a run folder to go on with")
+    if out is not None and resume is not None:
+        raise ValueError("--resume goes on in the run's own folder: leave --out out")
     study = read_study(config or resume / "config.toml", clients=clients)  # type: ignore[operator]
     from majorant.app.flower.up import up as bring_up
     from majorant.app.signed import read_signed

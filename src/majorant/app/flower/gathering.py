@@ -6,6 +6,7 @@ told here, before anything is trained: tables that do not go together, two silos
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections.abc import Callable
@@ -161,7 +162,7 @@ class Gathering:
             (told(Task(run=self.record.run, round=round, delivered=round), "join", arrays), "evaluation"),
         ]
         for letter, kind in letters:
-            left = []
+            left: list[str] = []
 
             def hear(name: str, reply: Reply, kind: str = kind, left: list[str] = left) -> bool:
                 try:
@@ -171,9 +172,8 @@ class Gathering:
                     self.tell(f"{name!r} gets no model: {error}")
                 return True
 
-            self.office.ask(
-                names, lambda name, letter=letter: letter, hear, seconds=self.study.flower.timeout, needed=0
-            )
+            send: Callable[[Any], Letter] = functools.partial(lambda letter, name: letter, letter)
+            self.office.ask(names, send, hear, seconds=self.study.flower.timeout, needed=0)
             names = left
         for name in names:
             self.tell(f"{name!r}, which took no part in training, has a model now")

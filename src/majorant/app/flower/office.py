@@ -65,7 +65,8 @@ class Office:
         """
         letters: dict[Any, Letter] = {}
         under_way: dict[str, Any] = {}
-        open_, useless = list(whom), []  # who has not answered, and whose answers are of no use
+        open_: list[Any] = list(whom)  # who has not answered
+        useless: list[Any] = []  # whose answers are of no use
         everybody, self.down, attempts = len(open_), 0, dict.fromkeys(open_, 0)
         rests: dict[Any, float] = {}  # until when a silo that is busy is left alone
         begin, again = time.monotonic(), False

@@ -140,7 +140,8 @@ def settings_of(kind: Any, values: Any, where: str) -> Any:
 
 
 def differences(one: Study, two: Study) -> list[str]:
-    """The settings in which two studies differ, in words."""
-    mine, theirs = one.flower.model_dump(), two.flower.model_dump()
+    """The settings in which two studies differ, in words; how long a server waits is its own business."""
+    own = {"wait", "timeout", "minimum"}
+    mine, theirs = one.flower.model_dump(exclude=own), two.flower.model_dump(exclude=own)
     network = [f"flower.{k}: {mine[k]!r} against {theirs[k]!r}" for k in mine if mine[k] != theirs[k]]
     return [*one.config.differences(two.config), *network]

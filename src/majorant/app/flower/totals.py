@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,7 +43,7 @@ class Totals(NamedTuple):
         return {"name": list(names), "unseen": np.zeros(len(names), int), **sizes}
 
 
-def scores_of(found: dict[int, Evaluation], data: FederatedData, metric: str, *, each: bool) -> Any:
+def scores_of(found: Mapping[int, Evaluation], data: FederatedData, metric: str, *, each: bool) -> Any:
     """The scores of the silos that have answered, by slot: each one's, or their sums."""
     unit = data.target_scale.scale if metric == "rmse" and data.target_scale is not None else 1.0
     number = lambda value: NAN if value is None else value
@@ -51,7 +51,7 @@ def scores_of(found: dict[int, Evaluation], data: FederatedData, metric: str, *,
     if not each:
         sums = {}
         for part in parts:
-            told = [e.sums[part] for e in found.values() if part in e.sums]
+            told: list[Any] = [own for e in found.values() for name, own in e.sums.items() if name == part]
             total = lambda name, told=told: float(sum(number(getattr(s, name)) for s in told))
             sums[part] = (sum(s.count for s in told), total("loss"), total("score"))
         lost = sum(e.sums["train"].loss is None for e in found.values() if "train" in e.sums)
@@ -61,11 +61,11 @@ def scores_of(found: dict[int, Evaluation], data: FederatedData, metric: str, *,
     for part in parts:
         values |= {f"{part}_loss": np.full(data.clients, NAN), f"{part}_score": np.full(data.clients, NAN)}
         for slot, evaluation in found.items():
-            told = evaluation.sums[part]
-            samples[part][slot] = told.count
-            if told.count:
-                mean = number(told.score) / told.count
-                values[f"{part}_loss"][slot] = number(told.loss) / told.count
+            own: Any = {str(name): sums for name, sums in evaluation.sums.items()}.get(part)
+            if own is not None and own.count:
+                samples[part][slot] = own.count
+                mean = number(own.score) / own.count
+                values[f"{part}_loss"][slot] = number(own.loss) / own.count
                 values[f"{part}_score"][slot] = unit * np.sqrt(mean) if metric == "rmse" else mean
     weights = [e.weights for e in found.values() if e.weights]
     if weights:

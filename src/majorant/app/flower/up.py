@@ -117,6 +117,7 @@ class Federation:
         app = self.place / "app"
         if not app.exists():
             write_app(app, self.study)
+        atomic_write_text(app / "study" / "study.toml", self.study.to_toml())
         self.status.unlink(missing_ok=True)
         given = {"out": str(self.out), "status": str(self.status)}
         run = " ".join(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in given.items())

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from pydantic import Field
@@ -168,12 +168,12 @@ def agree(answers: Mapping[str, TableAnswer], options: TableOptions) -> Encoding
         problems.append("no column is left to predict from")
     if problems or isinstance(label, str):
         raise Disagreement(in_words(problems))
-    marks = options.missing_values
+    marks, missing = options.missing_values, cast(Any, options.missing)
     return Encoding(
         columns=tuple(columns),
         label=label,
         client_column=options.client_column,
-        missing=options.missing,  # type: ignore[arg-type]
+        missing=missing,
         missing_values=(marks,) if isinstance(marks, str) else tuple(marks),
         left_out=left_out,
     )

@@ -233,7 +233,8 @@ def programs(federation: Federation, clients: int) -> Programs:
     def end(server: Server, view: View, key: Key, sums: Sums, stack: Any, tally: Tally) -> tuple[Server, Tally]:
         return end_round(federation, server, view, key, sums, stack, tally)
 
-    return Programs(*map(jit, (start, welcome, release, address, begin, decode, sent, add, end)))
+    functions: tuple[Any, ...] = (start, welcome, release, address, begin, decode, sent, add, end)
+    return Programs(*[jit(function) for function in functions])
 
 
 def added_answer(answer: Answer, reads: str) -> Answer:

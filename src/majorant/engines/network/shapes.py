@@ -83,4 +83,5 @@ def traced(federation: Federation, one: ClientData, precision: Any) -> Messages:
     views, (upload, message, held, answer) = jax.eval_shape(everything, one, jax.random.key(0))
     numbers = numbers_of(upload.value)
     widths = federation.channel.widths(numbers) if federation.channel is not None and numbers else ()
-    return Messages(*views, upload._replace(travels=()), message, held, answer, widths)
+    seen, released, whole = views
+    return Messages(seen, released, whole, upload._replace(travels=()), message, held, answer, widths)
