@@ -87,6 +87,8 @@ def test_what_cannot_start_is_refused_at_once(tmp_path):
         "seeds = 3": "one seed at a time",
         "patience = 2": "patience does not go with a network",
         'channel = "lossy:0.1"': "imitates a network that loses messages",
+        'channel = "secure-sum:1.0"': "its masks are not there on a network",
+        'attack = "sign-flip:0.5"': "attack does not go with a network",
     }.items():
         bad = write_study(tmp_path / "bad.toml", files, more=line)
         assert words in refused("flower", "new", tmp_path / "app", "--config", bad)

@@ -90,6 +90,7 @@ class Study(NamedTuple):
                 config.topology,
                 "peers without a server need links between silos, which Flower does not give",
             ),
+            "attack": (config.attack, "hostile clients are tried in a simulation: leave it out"),
             "tune": (config.tune or None, "tuning trains many times: tune on a simulation, and give the values"),
             "patience": (config.patience, "the best round is kept by simulations only: give until, or fewer rounds"),
             "unseen": (config.unseen or None, "who takes no part is known by itself: leave it out"),
@@ -104,6 +105,11 @@ class Study(NamedTuple):
         if channel is not None and channel.arrives < 1:
             raise ValueError(
                 f"{channel.name} imitates a network that loses messages, and here is a real one: leave it out"
+            )
+        if channel is not None and channel.secure is not None:
+            raise ValueError(
+                f"{channel.name} is the arithmetic of a secure sum, and its masks are not there on a network: the "
+                "server would see each upload. Leave it out"
             )
         if flower.minimum is not None and flower.minimum > flower.clients:
             raise ValueError(f"minimum asks for {flower.minimum} answers of {flower.clients} silos: lower it")

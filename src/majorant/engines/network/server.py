@@ -126,8 +126,8 @@ class Round:
     def __init__(self, center: Center, server: Server, view: View, key: Key, asked: list[int]) -> None:
         self.center, self.server, self.view, self.key, self.asked = center, server, view, key, asked
         self.number = int(server.round) + 1
-        self.stacks = center.federation.exchange.stacks(center.federation.algorithm)
-        nobody = empty_sent(center.messages.upload, 1)
+        self.stacks = center.federation.stacks
+        nobody = empty_sent(center.federation, center.messages.upload, 1)
         self.sums = add_up(nobody, jnp.zeros(1, bool), not self.stacks)
         self.each: dict[int, Sent] = {}
         self.heard: list[int] = []
@@ -156,7 +156,7 @@ class Round:
 
     def miss(self, slot: int, *, rejected: bool) -> None:
         """A participant from whom nothing usable came; a message that was rejected was sent, and is counted."""
-        nobody = empty_sent(self.center.messages.upload, 1)
+        nobody = empty_sent(self.center.federation, self.center.messages.upload, 1)
         travelled = jnp.full_like(nobody.travelled, int(rejected))
         sent = nobody._replace(rejected=jnp.full(1, rejected), slot=jnp.full(1, slot, jnp.int32), travelled=travelled)
         self.sums = self.center.programs.add(self.sums, sent)
@@ -170,7 +170,7 @@ class Round:
         if not self.stacks:
             return None
         count = self.center.clients
-        nobody = empty_sent(self.center.messages.upload, 1)
+        nobody = empty_sent(self.center.federation, self.center.messages.upload, 1)
         rows = [self.each.get(slot, nobody) for slot in range(count)]
         together = jax.tree.map(lambda *leaves: np.concatenate([np.asarray(leaf) for leaf in leaves]), *rows)
         return Uploads(together.upload.value, together.upload.weight), together.heard
@@ -227,8 +227,7 @@ def programs(federation: Federation, clients: int) -> Programs:
 
     def add(sums: Sums, sent: Sent) -> Sums:
         active = jnp.ones(1, bool)
-        stacks = exchange.stacks(algorithm)
-        return add_sums([sums, add_up(sent, active, not stacks)])
+        return add_sums([sums, add_up(sent, active, not federation.stacks)])
 
     def end(server: Server, view: View, key: Key, sums: Sums, stack: Any, tally: Tally) -> tuple[Server, Tally]:
         return end_round(federation, server, view, key, sums, stack, tally)
