@@ -76,7 +76,7 @@ class Coordinator:
                 self.gathering.gather()
                 self.build()
                 server = self.begin()
-            self.scores = None
+            self.scores: Any = None
             server = self.train(server)
             if self.scores is None:  # resumed when already finished
                 self.measure_silos(server)
