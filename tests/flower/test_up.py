@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
 import time
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -29,18 +31,21 @@ def simulation(study):
     return run, problem
 
 
-def ours():
-    """The processes that were started by this one, and what these started, as far as the system tells."""
-    found = []
-    for entry in os.listdir("/proc") if os.path.isdir("/proc") else ():
-        if entry.isdecimal():
-            try:
-                with open(f"/proc/{entry}/environ", "rb") as file:
-                    if b"FLWR_HOME=" + os.fsencode(str(ours.home)) in file.read():
-                        found.append(int(entry))
-            except OSError:
-                continue
-    return found
+def left_of(out, seconds=30):
+    """The processes of a federation that are still there after some seconds, as far as the system tells.
+
+    What Flower's programs start looks after its parents, and ends soon after them.
+    """
+    mark, begin = b"FLWR_HOME=" + os.fsencode(str(out / "federation" / "home")), time.monotonic()
+    while True:
+        found = []
+        for place in Path("/proc").glob("[0-9]*/environ"):
+            with contextlib.suppress(OSError):
+                if mark in place.read_bytes():
+                    found.append(int(place.parent.name))
+        if not found or time.monotonic() - begin > seconds:
+            return found
+        time.sleep(0.5)
 
 
 @pytest.mark.filterwarnings("ignore::majorant.data.tabular.TableNotice")
@@ -66,10 +71,7 @@ def test_two_silos_train_over_tls_and_each_has_its_own_model(tmp_path):
     assert np.allclose(
         mj.load_model(out / "silos" / "b" / "model").predict_proba(x), run.model("b").predict_proba(x), atol=1e-4
     )
-    ours.home, begin = out / "federation" / "home", time.monotonic()
-    while ours() and time.monotonic() - begin < 30:  # what Flower's programs started looks after its parents
-        time.sleep(0.5)
-    assert ours() == []
+    assert left_of(out) == []
 
 
 def test_what_cannot_start_is_refused_at_once(tmp_path):

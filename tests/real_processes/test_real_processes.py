@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -13,7 +15,7 @@ import jax
 import numpy as np
 import pytest
 from silo_files import write_silos, write_study
-from test_up import simulation
+from test_up import left_of, simulation
 
 from majorant.app.flower.certificates import make_node_key
 from majorant.app.flower.processes import free_port, program
@@ -88,6 +90,21 @@ def test_a_killed_server_and_a_killed_silo_lose_nothing(tmp_path):
     with killing(silo / ".lock", silo / "round-000001"):
         up(read_study(study), out, resume=True)
     assert_same(out, study)
+
+
+def test_an_interruption_stops_everything(tmp_path):
+    study = write_study(tmp_path / "study.toml", write_silos(tmp_path / "files"), rounds=50)
+    out = tmp_path / "run"
+    command = [sys.executable, "-m", "majorant", "flower", "up", "--config", str(study), "--out", str(out)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    while not (out / "checkpoint").exists():
+        assert process.poll() is None
+        time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    said = process.communicate(timeout=120)[1]
+    assert process.returncode == 130
+    assert "--resume" in " ".join(said.split())
+    assert left_of(out) == []
 
 
 def test_strangers_are_refused(tmp_path):
