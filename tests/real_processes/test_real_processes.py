@@ -23,7 +23,10 @@ from majorant.app.flower.study import read_study
 from majorant.app.flower.up import Federation, up
 from majorant.app.trees import load_tree
 
-pytestmark = pytest.mark.filterwarnings("ignore::majorant.data.tabular.TableNotice")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::majorant.data.tabular.TableNotice"),
+    pytest.mark.filterwarnings("ignore:.* has its own local solver"),
+]
 ZOO = {
     "fedem": {"algorithm": "fedem:components=2"},
     "pfedme": {"algorithm": "pfedme"},
