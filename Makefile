@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUN_MAJORANT = $(BIN)/majorant
 
-.PHONY: demo test format check unit test-browser test-network test-trackers mutants crash fuzz coverage docs dist install install-dev benchmark clean
+.PHONY: demo test test-all format check unit test-browser test-network test-trackers mutants crash fuzz coverage docs dist install install-dev benchmark clean
 
 demo: $(VENV)/.installed  ## train FedEM, FedAvg and Local on the synthetic data and show the comparison
 	$(RUN_MAJORANT) compare fedem fedavg local --data synthetic
@@ -20,11 +20,14 @@ check: $(VENV)/.installed-dev
 unit: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
+test-all: $(VENV)/.installed-dev check  ## as test, on every instance of properties that test looks at on some
+	$(BIN)/python -m pytest -n 2 --dist loadfile --every-instance
+
 test-browser: $(VENV)/.installed-dev  ## reports in a real browser (Chromium must be installed; nothing else is needed)
 	$(BIN)/python -m pytest tests/browser
 
-test-network: $(VENV)/.installed-dev  ## federations of real processes: killed, refused, and equal to the simulator; minutes
-	$(BIN)/python -m pytest tests/real_processes
+test-network: $(VENV)/.installed-dev  ## every method on many devices and in several processes; federations on Flower (minutes)
+	$(BIN)/python -m pytest tests/network tests/real_processes
 
 coverage: $(VENV)/.installed-dev  ## which lines and branches the tests reach: a table, and pages in coverage/
 	$(BIN)/coverage erase

@@ -6,11 +6,13 @@ import subprocess
 import sys
 
 NAMES = (
+    "startup",
     "fedem_round",
     "cnn_round",
     "convolution",
     "scaling",
     "gossip_round",
+    "mesh",
     "unified_solvers",
     "fedmm",
     "transport",

@@ -1,9 +1,9 @@
 """Who is hurt by hostile clients: methods × rules × attacks × shares, and what rules and secure sums cost.
 
-``python -m benchmarks.attacks study OUT.json [synthetic|digits]`` trains every method under every attack and rule, a
-few seeds each, and writes the accuracy of honest clients. All of a method's runs are calls of one compiled program, in
-which rule, attack and hostile clients are arguments. ``python -m benchmarks.attacks cost OUT.json`` times a round of
-FedAvg with every rule and with secure sums against the plain one, and counts its bytes.
+``python -m benchmarks.attacks study OUT.json [synthetic|digits [SHARE …]]`` trains every method under every attack and
+rule, two seeds each, and writes the accuracy of honest clients. All of a method's runs are calls of one compiled
+program, in which rule, attack and hostile clients are arguments. ``python -m benchmarks.attacks cost OUT.json`` times a
+round of FedAvg with every rule and with secure sums against the plain one, and counts its bytes.
 """
 
 from __future__ import annotations
@@ -78,10 +78,10 @@ def methods_of(name: str) -> dict[str, Algorithm]:
     return {
         "local": mj.local(model, local=local),
         "fedavg": mj.fedavg(model, local=local),
-        "fedavg+": mj.fedavg_plus(model, local=local),
         "fedem": mj.fedem(model, components=3, local=local),
-        "pfedme": mj.pfedme(model, local=local),
         "ditto": mj.ditto(model, local=local),
+        "pfedme": mj.pfedme(model, local=local),
+        "fedavg+": mj.fedavg_plus(model, local=local),
     }
 
 
@@ -198,12 +198,14 @@ def accuracy(
     return found
 
 
-def study(name: str, out: Path, count: int = 40, seeds: tuple[int, ...] = SEEDS) -> list[dict[str, Any]]:
+def study(
+    name: str, out: Path, count: int = 40, seeds: tuple[int, ...] = SEEDS, shares: tuple[float, ...] = SHARES
+) -> list[dict[str, Any]]:
     """All combinations, method after method; the file is written as it grows."""
     lines: list[dict[str, Any]] = []
     cases = [("mean", "none", 0.0, -1), *((rule, "none", 0.0, -1) for rule in RULES)]
-    cases += [(rule, kind, share, -1) for kind in ATTACKS for share in SHARES for rule in ("mean", *RULES)]
-    poisoned = [("mean", "inner-product", share, 0) for share in SHARES]
+    cases += [(rule, kind, share, -1) for kind in ATTACKS for share in shares for rule in ("mean", *RULES)]
+    poisoned = [("mean", "inner-product", share, 0) for share in shares]
     sets = {seed: data_of(name, seed) for seed in seeds}
     longest = max(int(part.sizes.max()) for data in sets.values() for part in (data.train, data.test))
     for method, built in methods_of(name).items():
@@ -283,14 +285,15 @@ def timed_round(together: Federation, data: Any) -> tuple[Any, int]:
 
 
 def main() -> None:
-    """``study OUT.json [synthetic|digits]`` or ``cost OUT.json``."""
+    """``study OUT.json [synthetic|digits [SHARE …]]`` or ``cost OUT.json``."""
     kind, out, *names = sys.argv[1:]
     if kind == "cost":
         for line in cost(Path(out)):
             print(f"{line['name']:20s} {line['time_ratio']:6.2f} × seconds, {line['bytes_ratio']:5.2f} × bytes up")
         return
-    for name in names or ["synthetic", "digits"]:
-        study(name, Path(out) if len(names) == 1 else Path(out).with_stem(f"{Path(out).stem}-{name}"))
+    shares = tuple(float(share) for share in names[1:]) or SHARES
+    for name in names[:1] or ["synthetic", "digits"]:
+        study(name, Path(out) if names else Path(out).with_stem(f"{Path(out).stem}-{name}"), shares=shares)
 
 
 if __name__ == "__main__":

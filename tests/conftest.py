@@ -7,9 +7,12 @@ Programs are small and run for a moment: XLA is told not to spend time on making
 to threads. It takes its flags from the environment when JAX is imported; the engines' own programs have options that
 overrule the flags, and are given the same ones here. A test that has the fixture ``as_users_compile`` takes theirs.
 
-Every program that XLA compiles for a CPU takes some of a process's memory maps, of which Linux allows 65,530: JAX
-forgets its programs when there are many. Tracing them makes many objects, nearly all of which die without help: the
-garbage collector looks less often, and not at what was there before the first test.
+Every program that XLA compiles for a CPU takes memory, and some of a process's memory maps, of which Linux allows
+65,530: JAX forgets its programs when there are many maps, or much memory is taken. Tracing them makes many objects,
+nearly all of which die without help: the garbage collector looks less often, and not at what was there before the first
+test.
+
+Properties that are tested on many instances are tested on some of them (`representatives`), unless all are asked for.
 """
 
 import gc
@@ -27,6 +30,7 @@ import jax  # noqa: E402
 import pytest  # noqa: E402
 
 from majorant.engines import programs  # noqa: E402
+from representatives import is_left_out, unknown  # noqa: E402
 
 OPTIONS_OF_USERS, programs.QUICK_COMPILATION = programs.QUICK_COMPILATION, QUICK
 
@@ -43,15 +47,39 @@ if not (importlib.util.find_spec("mlflow") and importlib.util.find_spec("wandb")
 
 gc.set_threshold(50_000, 20)
 MAPS, MANY_MAPS = Path("/proc/self/maps"), 45_000
+MEMORY, MUCH_MEMORY, MORE = Path("/proc/self/statm"), 2_500 << 20, 800 << 20  # bytes
 finished = itertools.count(1)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of the protocol on one algorithm follow each other, while its programs are remembered."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--every-instance",
+        action="store_true",
+        help="tests of many instances look at all: see tests/representatives.py",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Some instances are left out, unless they are asked for.
+
+    Tests of the protocol on one algorithm follow each other, while its programs are remembered.
+    """
+    if not config.getoption("every_instance") and not any("::" in given for given in config.args):
+        leave_some_out(config, items)
     places = [i for i, item in enumerate(items) if item.path.name == "test_protocol.py"]
     by_algorithm = sorted((items[i] for i in places), key=lambda item: item.name.partition("[")[2])
     for i, item in zip(places, by_algorithm, strict=True):
         items[i] = item
+
+
+def leave_some_out(config: pytest.Config, items: list[pytest.Item]) -> None:
+    lost = unknown(item.nodeid for item in items)
+    if lost:
+        raise pytest.UsageError(f"tests/representatives.py names tests that do not exist: {', '.join(lost)}")
+    some = [item for item in items if is_left_out(item.nodeid)]
+    if some:
+        config.hook.pytest_deselected(items=some)
+        items[:] = [item for item in items if not is_left_out(item.nodeid)]
 
 
 def pytest_collection_finish() -> None:
@@ -66,9 +94,22 @@ def as_users_compile(monkeypatch):
 
 
 @pytest.fixture(autouse=True)
-def few_memory_maps():
+def few_programs():
     """Looks after every tenth test whether there are many."""
     yield
-    if next(finished) % 10 == 0 and MAPS.exists() and MAPS.read_bytes().count(b"\n") > MANY_MAPS:
+    if next(finished) % 10 == 0 and MAPS.exists() and too_many_programs():
         jax.clear_caches()
         gc.collect()
+        taken["at most"] = max(MUCH_MEMORY, memory() + MORE)
+
+
+taken = {"at most": MUCH_MEMORY}
+
+
+def too_many_programs() -> bool:
+    return memory() > taken["at most"] or MAPS.read_bytes().count(b"\n") > MANY_MAPS
+
+
+def memory() -> int:
+    """The bytes of this process."""
+    return int(MEMORY.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -146,3 +146,16 @@ def test_deep_benchmark_makes_equal_clients():
     data = Work(clients=3, samples=16, shape=(8, 8, 3), batch=4, stages=1).data()
     assert data.train.sizes.tolist() == [16] * 3
     assert data.train.x.dtype == np.uint8
+
+
+def test_a_study_of_attacks_is_one_program_for_all_rules_and_attacks():
+    """Traced, not compiled: every rule and every attack on FedEM's uploads."""
+    import jax.numpy as jnp
+    from benchmarks import attacks
+
+    data = small_logistic()
+    method = mj.fedem(mj.models.linear(data), components=2)
+    train, test = (attacks.stack(part, np.arange(3), 6) for part in (data.train, data.test))
+    menu = attacks.Menu(jnp.int32(1), jnp.int32(2), jnp.array([True, False, False]), jnp.int32(0))
+    shapes = jax.eval_shape(attacks.program(method, 2, 3), train, test, jax.random.key(0), menu)
+    assert [leaf.shape for leaf in shapes] == [(3,), (3, 2)]

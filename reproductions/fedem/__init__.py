@@ -1,4 +1,4 @@
-"""The FedEM paper: its synthetic data, digits, networks of peers."""
+"""The FedEM paper: its synthetic data, digits, CIFAR-10, networks of peers."""
 
 from majorant.app.reproduce import lazily
 
@@ -36,6 +36,12 @@ EXPERIMENTS = {
     ),
     "fedem/rates": lazily(
         "majorant_reproductions.fedem.decentralized:rates", "the rates of Theorems 3.2 and 3.3, a run for every length"
+    ),
+    "fedem/table2-cifar10": lazily(
+        "majorant_reproductions.fedem.images:table2", "CIFAR-10, MobileNet-v2 from random weights (needs a GPU)"
+    ),
+    "fedem/table2-cifar10-weights": lazily(
+        "majorant_reproductions.fedem.images:table2_weights", "the same, EfficientNet-Lite0 from ImageNet weights"
     ),
     "fedem/digits": lazily(
         "majorant_reproductions.fedem.synthetic:digits", "digits with labels Dirichlet(0.4) over clients"

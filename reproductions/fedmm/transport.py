@@ -74,6 +74,7 @@ class Study(NamedTuple):
     folder: Path
     deadline: float
     tell: Callable[[str], None]
+    tuning: int = 4  # points of a grid are tried for the rounds over this
 
     def left(self) -> float:
         """Seconds until the time is spent."""
@@ -176,7 +177,7 @@ def errors_in(benchmark: w2.Benchmark, change: Coordinates | None) -> Callable:
 
 
 def tune(study: Study, variant: Variant, data: Any, **options: Any) -> tuple[dict[str, float], list[float]]:
-    """The point of the grid with the least error at a quarter of the rounds; every point has a seed of its own.
+    """The point of the grid with the least error after a part of the rounds; every point has a seed of its own.
 
     The runs have the shape of those that are reported, so that their program is compiled once for both.
     """
@@ -185,7 +186,7 @@ def tune(study: Study, variant: Variant, data: Any, **options: Any) -> tuple[dic
         study,
         variant.algorithm,
         data,
-        rounds=max(2, study.rounds // 4),
+        rounds=max(2, study.rounds // study.tuning),
         seeds=TUNING_SEEDS[: study.seeds],
         hyper={name: [point[name] for point in points] for name in points[0]},
         **options,
@@ -326,6 +327,7 @@ def run_all(
     batch: int = BATCH,
     clients: int = CLIENTS,
     only: Sequence[str] | None = None,
+    tuning: int = 4,
     tell: Callable[[str], None] = print,
 ) -> None:
     """All pieces of some dimensions; those whose files are there already are left out, and so is what would be late."""
@@ -335,7 +337,7 @@ def run_all(
         benchmark = w2.load(d)
         data = w2.clients_of(benchmark, clients=clients, samples=samples)
         tell(f"d = {d}: data ready after {time.monotonic() - begin:.0f} s")
-        study = Study(benchmark, data, batch, seeds, 0, folder, deadline, tell)
+        study = Study(benchmark, data, batch, seeds, 0, folder, deadline, tell, tuning)
         more = d == min(dimensions) or d == DIMENSIONS[0]
         own = fedmm_ot(study)
         study = study._replace(rounds=pace(study, own.algorithm, rounds, 13.0 if more else 9.0))
@@ -398,6 +400,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=BATCH)
     parser.add_argument("--clients", type=int, default=CLIENTS)
     parser.add_argument("--only", action="append", help="run these pieces alone")
+    parser.add_argument("--tuning", type=int, default=4, help="points of a grid are tried for the rounds over this")
     parser.add_argument("--picture", type=Path, help="draw the map in two dimensions to this file, and end")
     parser.add_argument("--curves", type=Path, help="draw the curves of the pieces in OUT to this file, and end")
     given = vars(parser.parse_args())

@@ -11,7 +11,7 @@ import numpy as np
 from majorant.app.files import atomic_write_bytes
 from majorant.app.reproduce import Result
 
-LEVELS = {64: 30.0}  # the L2-UVP that megabytes are counted to; 20 in other dimensions
+LEVEL = 20.0  # the L2-UVP that megabytes are counted to
 CUT = 100.0  # curves are drawn up to here, the error of a map that sends everything to the mean of Q
 DRAWN = (
     "FedMM-OT, max-min",
@@ -63,7 +63,7 @@ def overview(records: list[Record], dimensions: list[int]) -> Result:
 
 def result_in(dimension: int, records: list[Record]) -> Result:
     """One dimension: errors at the end, what was sent in all and until a level, and hyperparameters."""
-    level, rows = LEVELS.get(dimension, 20.0), []
+    rows = []
     for record in sorted(records, key=lambda r: middle(r["forward"])):
         low, high = spread(record["forward"])
         rows.append(
@@ -74,12 +74,12 @@ def result_in(dimension: int, records: list[Record]) -> Result:
                 f"{middle(record['inverse']):.1f}",
                 record["rounds"][-1],
                 f"{record['bytes_up'][-1] / 1e6:.0f}" if record.get("bytes_up") else "–",
-                until(record, level),
+                until(record, LEVEL),
                 ", ".join(f"{key} {value:g}" for key, value in (record.get("chosen") or {}).items()) or "–",
             ]
         )
     title = f"d = {dimension}: L2-UVP in per cent, median over runs"
-    columns = ["method", "forward", "runs", "inverse", "rounds", "MB up", f"until {level:g} %", "hyperparameters"]
+    columns = ["method", "forward", "runs", "inverse", "rounds", "MB up", f"until {LEVEL:g} %", "hyperparameters"]
     return Result(title, columns, rows)
 
 

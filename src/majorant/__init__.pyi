@@ -30,6 +30,7 @@ from .engines import Evaluation as Evaluation
 from .engines import Resources as Resources
 from .engines import simulate as simulate
 from .engines import tune as tune
+from .exchange import Privacy as Privacy
 from .exchange import chain as chain
 from .exchange import channel as channel
 from .exchange import gossip as gossip

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from majorant.app._fingerprint import settings_digest
 from majorant.app.build import build_exchange, check_names, local_solver
 from majorant.app.config import LocalConfig, RunConfig, load_config, make_config, to_toml
 from majorant.app.front_config import make_front_config
@@ -124,3 +125,13 @@ def test_what_changes_nothing_may_be_said() -> None:
     check_names(make_config({"algorithm": "mocha", "model": "linear"}))
     check_names(make_config({"algorithm": "acd", "objective": "mixture", "model": "auto", "reference": True}))
     check_names(make_config({"algorithm": "fedavg", "reference": False}))
+
+
+def test_where_a_run_runs_makes_no_difference() -> None:
+    one, eight = make_config({"algorithm": "fedavg"}), make_config({"algorithm": "fedavg", "devices": 8})
+    assert eight.differences(one) == []
+    assert settings_digest(eight) == settings_digest(one)
+    assert make_config(tomllib.loads(to_toml(eight))).devices == 8
+    for devices in (0, -1, 2.5):
+        with pytest.raises(ValueError, match="devices"):
+            make_config({"algorithm": "fedavg", "devices": devices})

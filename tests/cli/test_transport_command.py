@@ -77,7 +77,7 @@ def test_people_are_told_what_is_wrong(tables, tmp_path):
     _, data, reference, _, _, _ = tables
     wide = write(tmp_path / "wide.csv", np.ones((9, 3)).tolist(), ["u", "v", "w"])
     gaps = write(tmp_path / "gaps.csv", [[1.0, 2.0], [3.0, ""], [2.0, 2.0], [5.0, 1.0]], ["u", "v"])
-    wild = write(tmp_path / "wild.csv", [[1.0, 2.0], [3.0, "inf"], [2.0, 2.0], [5.0, 1.0]], ["u", "v"])
+    wild = write(tmp_path / "wild.csv", [[1.0, 2.0], [3.0, "inf"], *([[2.0, 2.0]] * 40)], ["u", "v"])
     few = write(tmp_path / "few.csv", [[1.0, 2.0]], ["u", "v"])
     cases = {
         "only one has 'w'": ["--reference", wide, "--client-column", "site"],

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from majorant.core import blockwise
+from majorant.core import blockwise, blockwise_parts
 
 X = jnp.arange(1.0, 11.0)[:, None]  # ten rows in blocks of 3, 3, 3 and 1 that are padded
 
@@ -21,3 +21,20 @@ def test_clients_of_unequal_sizes_side_by_side():
     found = jax.vmap(lambda size: blockwise(lambda x: x[:, 0], X, at_once=3, size=size))(sizes)
     for row, size in zip(found, sizes, strict=True):
         np.testing.assert_array_equal(row[:size], X[:size, 0])
+
+
+@pytest.mark.parametrize("sizes", [(200, 3, 64), (65, 0, 200), (1, 64, 1)])
+def test_parts_share_one_loop_and_keep_their_rows(sizes):
+    rng = np.random.default_rng(0)
+    parts = [rng.normal(size=(n, 5000)).astype(np.float32) for n in (200, 64, 200)]  # 64 rows to a block
+    seen = []
+
+    def function(x):
+        seen.append(x.shape)
+        return x.sum(axis=1)
+
+    found = blockwise_parts(function, list(map(jnp.asarray, parts)), list(map(jnp.int32, sizes)))
+    assert len(set(seen)) == 1  # traced for one shape of blocks
+    for x, y, size in zip(parts, found, sizes, strict=True):
+        assert y.shape == x.shape[:1]
+        np.testing.assert_allclose(y[:size], x[:size].sum(axis=1), rtol=1e-3, atol=1e-3)

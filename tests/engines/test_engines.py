@@ -50,6 +50,9 @@ def algorithm_and_participation():
     return algorithm, mj.participation.bernoulli(0.7)
 
 
+STREAMED = mj.Resources(memory_budget=1 << 12)
+
+
 def train(**options):
     algorithm, some = algorithm_and_participation()
     return mj.simulate(
@@ -80,11 +83,8 @@ def test_there_are_several_buckets():
 
 
 def test_streamed_clients_give_the_same_numbers_in_any_place(reference, tmp_path):
-    for options in (
-        {"resources": mj.Resources(memory_budget=1 << 12)},
-        {"resources": mj.Resources(state_folder=tmp_path)},
-    ):
-        run = train(**options)
+    for folder in (None, tmp_path):
+        run = train(resources=STREAMED._replace(state_folder=folder))
         assert_same(run.snapshot[:2], reference.snapshot[:2])
         for mine, theirs in zip(run.scores, reference.scores, strict=True):
             assert_same(mine.values, theirs.values)
@@ -102,7 +102,7 @@ def test_methods_that_compare_all_uploads_refuse_what_does_not_fit():
 def test_a_run_resumes_from_any_evaluation(reference, tmp_path, folder):
     taken = []
     train(evaluation=mj.Evaluation(report=lambda lines, snapshot: taken.append(snapshot())))
-    run = train(resume=taken[0], **({"resources": mj.Resources(state_folder=tmp_path)} if folder else {}))
+    run = train(resume=taken[0], **({"resources": STREAMED._replace(state_folder=tmp_path)} if folder else {}))
     assert_same(run.snapshot[:2], reference.snapshot[:2], 1e-6 if folder else 0)
     strip = lambda history: [{k: v for k, v in line.items() if k != "seconds"} for line in history]
     assert [line["round"] for line in run.history] == [2, 4, 6]
@@ -119,7 +119,7 @@ def test_every_part_and_kind_of_client_is_scored(reference):
 
 def test_a_deployed_model_scores_what_was_evaluated(reference):
     data = problem()
-    for client in range(len(SIZES)):  # seen and unseen ones
+    for client in (*np.flatnonzero(data.unseen), 0, 3, 5):  # unseen ones, and seen ones of very different sizes
         x, y = data.test.client(client)
         accuracy = np.mean(reference.model(client).predict(x) == y)
         assert accuracy == pytest.approx(reference.scores[0].values["test_score"][client], abs=1e-6)
@@ -166,10 +166,14 @@ def test_bad_arguments_are_refused(options):
 
 def test_participation_takes_whom_it_says():
     key = jax.random.key(0)
-    draws = np.array([mj.participation.uniform(0.3).active(jax.random.fold_in(key, r), r, 20) for r in range(400)])
+
+    def drawn(some):
+        return np.asarray(quickly(jax.vmap(lambda r: some.active(jax.random.fold_in(key, r), r, 20)))(np.arange(400)))
+
+    draws = drawn(mj.participation.uniform(0.3))
     assert (draws.sum(axis=1) == 6).all()
     np.testing.assert_allclose(draws.mean(axis=0), 0.3, atol=5 * np.sqrt(0.21 / 400))
-    draws = np.array([mj.participation.bernoulli(0.3).active(jax.random.fold_in(key, r), r, 20) for r in range(400)])
+    draws = drawn(mj.participation.bernoulli(0.3))
     np.testing.assert_allclose(draws.mean(axis=0), 0.3, atol=5 * np.sqrt(0.21 / 400))
     cycle = np.array([mj.participation.cyclic(0.3).active(key, r, 20) for r in range(1, 5)])
     assert (cycle.sum(axis=0) == 1).all()
@@ -184,8 +188,7 @@ def test_the_bottom_decile_of_errors_is_the_largest():
 
 
 def test_a_run_goes_on_with_the_hyperparameters_it_began_with():
-    data = problem()
-    algorithm = mj.fedavg(mj.models.linear(data))
+    algorithm, data = zoo.algorithm("fedavg"), zoo.training()
     half = mj.simulate(algorithm, data, rounds=2, hyper={"lr": 0.1}).snapshot
     with pytest.raises(ValueError, match=r"trained with lr=0\.1, not 0\.01"):
         mj.simulate(algorithm, data, rounds=4, hyper={"lr": 0.01}, resume=half)
@@ -195,11 +198,14 @@ def test_a_run_goes_on_with_the_hyperparameters_it_began_with():
 
 def test_newcomers_have_ids_after_all_others_and_no_slots():
     """What is kept for each client by slot says nothing of a newcomer; scored or served, it has the same model."""
-    data = problem()
+    rng = np.random.default_rng(0)
+    x, owner = rng.normal(size=(160, 3)), np.arange(160) % 4  # of one size: one program for all
+    y = (x @ np.array([1.0, -1.0, 0.5]) * np.where(owner % 2, 1, -1) > 0).astype(int)
+    data = FederatedData.from_arrays(x, y, owner)
     several = mj.solvers.local_by_client([mj.local_sgd(0.1), mj.local_sgd(1e-9)], {0: 1, 1: 1})
     run = mj.simulate(mj.pfedme(mj.models.linear(data), local=several), data, rounds=2)
     scores = run.evaluate_new(data)
-    for client, model in enumerate(run.personalize(data)[:4]):
+    for client, model in enumerate(run.personalize(data)):
         x, y = data.test.client(client)
         assert np.mean(model.predict(x) == y) == pytest.approx(scores.values["test_score"][client], abs=1e-6)
 

@@ -77,7 +77,7 @@ def drawn_in_a_round(points: list[float], tmp_path=None) -> list[int]:
     view, key, _ = made.begin.shapes(server, engine.keys)
     bucket = simulated.buckets[0]
     chunk = engine.chunk(bucket, np.arange(bucket.chunk))
-    clients, _ = made.start_clients.shapes(server, engine.keys, chunk)
+    clients, *_ = made.start_clients.shapes(server, engine.keys, chunk)
     taking_part = jax.ShapeDtypeStruct((runs, bucket.chunk), bool)
     drawn = drawn_in(made.clients.function, view, key, clients, chunk.train, taking_part)
     return drawn + drawn_in(made.begin.function, server, engine.keys)

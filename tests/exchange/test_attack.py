@@ -9,6 +9,7 @@ from scipy import stats
 import majorant as mj
 import zoo
 from majorant.core import SERVER_STREAM, round_key, stream_key
+from majorant.engines.poisoning import poisoned
 from majorant.exchange import attack, robust
 from majorant.exchange.attack import Seen
 from majorant.exchange.federation import federation
@@ -63,13 +64,13 @@ def test_hostile_clients_are_drawn_by_the_attack_alone():
 def test_labels_are_turned_around_for_hostile_clients_alone():
     data = zoo.training()
     hostile = attack.label_flip(0.4).among(np.arange(data.clients))
-    turned = hostile.poisoned(data)
+    turned = poisoned(hostile, data)
     for t in range(data.clients):
         x, y = data.train.client(t)
         same, other = turned.train.client(t)
         np.testing.assert_array_equal(x, same)
         np.testing.assert_array_equal(other, 1 - y if t in hostile.slots else y)
-    assert attack.sign_flip(0.4).among(np.arange(5)).poisoned(data) is data
+    assert poisoned(attack.sign_flip(0.4).among(np.arange(5)), data) is data
 
 
 DATA = zoo.federated([zoo.sample(np.random.default_rng(t), 10, np.array([1.0, -1.0, 0.5])) for t in range(6)])

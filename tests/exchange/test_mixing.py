@@ -1,17 +1,27 @@
 """Mixing: the mean stays, absent nodes stay, both forms agree."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from compiling import quickly
 from majorant.exchange.mixing import Dense, Table
 from majorant.exchange.topology import complete, exponential, matching, ring, torus
 
 KEY = jax.random.key(3)
-mix = jax.jit(lambda weights, x, present: weights.mix(x, present))
-messages = jax.jit(lambda weights, present: weights.messages(present))
-fail = jax.jit(lambda weights, key, rate: weights.fail(key, rate))
+mix = quickly(lambda weights, x, present: weights.mix(x, present))
+messages = quickly(lambda weights, present: weights.messages(present))
+fail = quickly(lambda weights, key, rate: weights.fail(key, rate))
+
+
+@functools.cache
+def drawn(topology, nodes):
+    """The weights of round 1."""
+    network = topology.build(nodes)
+    return quickly(lambda key: network.draw(key, 1))(KEY)
 
 
 def values(n, seed=0):
@@ -32,17 +42,21 @@ def assert_close(a, b, **tolerance):
 
 
 MIXINGS = {
-    "dense": lambda: complete().build(9).draw(KEY, 1),
-    "table": lambda: ring().build(40).draw(KEY, 1),
-    "long table": lambda: exponential().build(400).draw(KEY, 1),  # above the number of places that are unrolled
-    "pairs": lambda: matching().build(9).draw(KEY, 1),
+    "dense": lambda: drawn(complete(), 9),
+    "table": lambda: drawn(ring(), 40),
+    "long table": lambda: drawn(exponential(), 400),  # above the number of places that are unrolled
+    "pairs": lambda: drawn(matching(), 9),
 }
+
+
+def nodes(mixing):
+    return jax.eval_shape(lambda: mixing.dense().weights).shape[0]
 
 
 @pytest.mark.parametrize("name", MIXINGS)
 def test_the_mean_is_preserved_and_absent_nodes_keep_their_values_to_the_last_bit(name):
     mixing = MIXINGS[name]()
-    n = mixing.dense().weights.shape[0]
+    n = nodes(mixing)
     x, present = values(n), someone_absent(n)
     for who in (np.ones(n, bool), present, np.zeros(n, bool)):
         for weights in (mixing, fail(mixing, KEY, 0.4)):
@@ -57,7 +71,8 @@ def test_a_table_and_its_matrix_agree(name):
     assert isinstance(table, Table)
     n = len(table.own)
     x, present = values(n), someone_absent(n)
-    for a, b in ((table, table.dense()), (fail(table, KEY, 0.3), fail(table.dense(), KEY, 0.3))):
+    matrix = quickly(lambda table: table.dense())(table)
+    for a, b in ((table, matrix), (fail(table, KEY, 0.3), fail(matrix, KEY, 0.3))):
         assert_close(mix(a, x, present), mix(b, x, present))
         assert int(messages(a, present)) == int(messages(b, present))
         assert messages(a, present).dtype == jnp.int32
@@ -67,17 +82,17 @@ def test_a_table_and_its_matrix_agree(name):
 
 def test_equal_weights_are_the_plain_mean():
     x = values(300)
-    new = complete().build(300).draw(KEY, 1).mix(x, jnp.ones(300, bool))
-    assert_close(new, jax.tree.map(lambda leaf: jnp.broadcast_to(leaf.mean(axis=0), leaf.shape), x), atol=1e-6)
+    new = mix(drawn(complete(), 300), x, np.ones(300, bool))
+    assert_close(new, jax.tree.map(lambda leaf: np.broadcast_to(leaf.mean(axis=0), leaf.shape), x), atol=1e-6)
 
 
 def test_messages_count_the_links_that_carried_a_model():
-    everybody = jnp.ones(6, bool)
-    assert int(ring().build(6).draw(KEY, 1).messages(everybody)) == 12
-    assert int(complete().build(6).draw(KEY, 1).messages(everybody)) == 30
-    assert int(matching().build(7).draw(KEY, 1).messages(jnp.ones(7, bool))) == 6
-    assert int(ring().build(6).draw(KEY, 1).messages(everybody.at[2].set(False))) == 8
-    assert int(complete().build(6).draw(KEY, 1).messages(everybody.at[2].set(False))) == 20
+    everybody, one_away = np.ones(6, bool), np.arange(6) != 2
+    assert int(messages(drawn(ring(), 6), everybody)) == 12
+    assert int(messages(drawn(complete(), 6), everybody)) == 30
+    assert int(messages(drawn(matching(), 7), np.ones(7, bool))) == 6
+    assert int(messages(drawn(ring(), 6), one_away)) == 8
+    assert int(messages(drawn(complete(), 6), one_away)) == 20
 
 
 def test_an_isolated_node_keeps_its_weight():
@@ -88,7 +103,7 @@ def test_an_isolated_node_keeps_its_weight():
 @pytest.mark.parametrize("name", MIXINGS)
 def test_values_keep_their_dtype(name):
     mixing = MIXINGS[name]()
-    n = mixing.dense().weights.shape[0]
+    n = nodes(mixing)
     tree = {str(d): jax.ShapeDtypeStruct((n, 2), d) for d in (jnp.float32, jnp.bfloat16, jnp.float16, jnp.complex64)}
     assert jax.eval_shape(mixing.mix, tree, jnp.ones(n, bool)) == tree
 
@@ -99,9 +114,9 @@ def test_whole_numbers_are_refused():
 
 
 def test_links_fail_at_the_stated_rate_in_both_directions_alike():
-    mixing, present = torus().build(400).draw(KEY, 1), jnp.ones(400, bool)
-    failed = jax.jit(jax.vmap(lambda key: mixing.fail(key, 0.3)))(jax.random.split(KEY, 20))
-    sent, weights = jax.jit(jax.vmap(lambda m: (m.messages(present), m.dense().weights)))(failed)
+    mixing, present = drawn(torus(), 400), jnp.ones(400, bool)
+    failed = quickly(jax.vmap(lambda key: mixing.fail(key, 0.3)))(jax.random.split(KEY, 20))
+    sent, weights = quickly(jax.vmap(lambda m: (m.messages(present), m.dense().weights)))(failed)
     links, tries = 1600 / 2, 20
     spread = np.sqrt(0.3 * 0.7 / (links * tries))
     assert abs(float(sent.mean()) / 1600 - 0.7) < 4 * spread
@@ -114,7 +129,7 @@ def test_links_fail_at_the_stated_rate_in_both_directions_alike():
 @pytest.mark.parametrize("name", MIXINGS)
 def test_vmap_mixes_each_of_a_batch(name):
     mixing = MIXINGS[name]()
-    n = mixing.dense().weights.shape[0]
+    n = nodes(mixing)
     trees = [(values(n, seed), someone_absent(n, seed)) for seed in range(3)]
     together = jax.jit(jax.vmap(mixing.mix))(*jax.tree.map(lambda *leaves: np.stack(leaves), *trees))
     for place, (x, present) in enumerate(trees):

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from compiling import quickly
 from majorant.exchange import topology as t
 from majorant.exchange.analysis import as_matrix, inspect, validate
 from majorant.exchange.graphs import read_links
@@ -28,7 +29,7 @@ ANY_SIZE = {
 
 
 def weights(network, round=1, key=KEY):
-    return np.asarray(jax.jit(network.draw)(key, round).dense().weights, float)
+    return np.asarray(quickly(lambda key, round: network.draw(key, round).dense().weights)(key, round), float)
 
 
 @pytest.mark.parametrize("name", ANY_SIZE)
@@ -37,7 +38,7 @@ def test_every_round_is_doubly_stochastic_under_jit_and_vmap(name, n):
     network = ANY_SIZE[name].build(n)
     dense = lambda key, round: network.draw(key, round).dense().weights
     rounds = np.arange(1, 6)
-    w = np.asarray(jax.jit(jax.vmap(dense))(jax.random.split(KEY, 5), rounds), float)
+    w = np.asarray(quickly(jax.vmap(dense))(jax.random.split(KEY, 5), rounds), float)
     assert w.shape == (5, n, n)
     assert w.min() >= 0
     np.testing.assert_allclose(w.sum(axis=1), 1, atol=1e-6)
@@ -93,14 +94,20 @@ def test_a_ring_has_the_eigenvalues_of_theory():
 def test_one_peer_exponential_reaches_the_exact_mean_in_log2_n_rounds(n):
     network, x = t.one_peer_exponential().build(n), np.arange(n, dtype=np.float32)
     assert network.period == np.log2(n)
+
+    @quickly
+    def step(x, round):
+        drawn = network.draw(KEY, round)
+        return drawn.index[0, 0], drawn.mix(x, jnp.ones(n, bool))
+
     for round in range(1, network.period + 1):
-        assert network.draw(KEY, round).index[0, 0] == 2 ** (round - 1) % n
-        x = network.draw(KEY, round).mix(x, jnp.ones(n, bool))
+        peer, x = step(x, round)
+        assert peer == 2 ** (round - 1) % n
     np.testing.assert_array_equal(x, (n - 1) / 2)
 
 
 def test_matchings_are_uniform_pairs():
-    draws = jax.jit(jax.vmap(lambda key: t.matching().build(4).draw(key, 1).index[0, 0]))(jax.random.split(KEY, 3000))
+    draws = quickly(jax.vmap(lambda key: t.matching().build(4).draw(key, 1).index[0, 0]))(jax.random.split(KEY, 3000))
     np.testing.assert_allclose(np.bincount(draws, minlength=4)[1:] / 3000, 1 / 3, atol=0.04)
     odd = t.matching().build(5).draw(KEY, 1)
     assert np.count_nonzero(odd.weight) == 4
@@ -111,7 +118,7 @@ def test_varying_graphs_differ_by_round_and_are_reproducible():
     one, again, other = weights(network), weights(network), weights(network, key=jax.random.key(1))
     np.testing.assert_array_equal(one, again)
     assert (one != other).any()
-    many = jax.jit(jax.vmap(lambda key: jnp.triu(network.draw(key, 1).weights, 1)))(jax.random.split(KEY, 40))
+    many = quickly(jax.vmap(lambda key: jnp.triu(network.draw(key, 1).weights, 1)))(jax.random.split(KEY, 40))
     share = np.count_nonzero(many) / (40 * 435)
     assert abs(share - 0.4) < 4 * np.sqrt(0.24 / (435 * 40))
     degree = np.count_nonzero(one, axis=1) - (np.diag(one) > 0)

@@ -14,7 +14,7 @@ import majorant as mj
 from majorant.app.flower.apps import GridCarrier, serve
 from majorant.app.flower.letters import Letter
 from majorant.app.flower.post import ARRAYS, from_record, to_record
-from majorant.engines.network.wire import Raw
+from majorant.engines.remote.wire import Raw
 from majorant.exchange.participation import Participation
 
 SILENT = {"timeout": 0.4, "minimum": 1}

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from majorant.engines.network.wire import Leaf, Raw, Refused, decode, encode
+from majorant.engines.remote.wire import Leaf, Raw, Refused, decode, encode
 from majorant.exchange.channel import natural, quantized, top_k
 
 

@@ -8,6 +8,7 @@ from sklearn.cluster import AgglomerativeClustering
 
 import majorant as mj
 import zoo
+from compiling import quickly
 from majorant.methods.clustered import bipartition
 
 CLIENTS = 8
@@ -38,12 +39,15 @@ def in_two(distance):
     return AgglomerativeClustering(n_clusters=2, metric="precomputed", linkage="complete").fit_predict(distance)
 
 
+cut = quickly(bipartition)
+
+
 @pytest.mark.parametrize("n", [3, 4, 7, 20])
 def test_the_bipartition_is_complete_linkage(n):
     for seed in range(5):
         distance = cosine_distances(n, seed)
-        found = bipartition(jnp.asarray(distance), jnp.zeros(n, int), jnp.ones(n, bool), jnp.arange(n) == 0)
-        assert groups(np.asarray(found)) == groups(in_two(distance))
+        found = np.asarray(cut(distance, np.zeros(n, int), np.ones(n, bool), np.arange(n) == 0))
+        assert groups(found) == groups(in_two(distance))
         assert found[0] == 0
         assert set(found.tolist()) == {0, 1}
 
@@ -54,8 +58,7 @@ def test_several_clusters_split_at_once_and_the_others_stay():
     member = np.ones(n, bool)
     member[[np.flatnonzero(label == 0)[2], np.flatnonzero(label == 1)[0]]] = False  # absent: they stay where they are
     distance = cosine_distances(n)
-    splits = jnp.zeros(n, bool).at[jnp.array([0, 2])].set(True)
-    found = np.asarray(bipartition(jnp.asarray(distance), jnp.asarray(label), jnp.asarray(member), splits))
+    found = np.asarray(cut(distance, label, member, np.isin(np.arange(n), [0, 2])))
     assert set(found.tolist()) == {0, 1, 2, 3, 4}
     assert (found[label == 1] == 1).all()
     assert (found[~member] == label[~member]).all()

@@ -11,6 +11,7 @@ import pytest
 
 import majorant as mj
 import two_block_problem
+from compiling import quickly
 from majorant.core import SERVER_STREAM, Terms, client_key, round_key, stream_key
 from majorant.engines.settings import hyper_after_setup
 from majorant.exchange import federation, gossip, participation, topology
@@ -132,10 +133,11 @@ def test_acd_without_a_personal_block_is_nesterovs_method():
     smooth, mu = p.constants.smooth_w, p.constants.mu
     nu = mu / smooth
     theta = (np.sqrt(nu**2 + 4 * nu) - nu) / 2
-    y = z = jnp.ones(3)
+    y = z = np.ones(3)
+    slope = quickly(jax.grad(lambda w: two_block_problem.total(p, w, ())))
     for k in range(20):
         x = (1 - theta) * y + theta * z
-        g = jax.grad(lambda w: two_block_problem.total(p, w, ()))(x)
+        g = np.asarray(slope(x))
         y, z = x - g / smooth, (1 - theta) * z + theta * x - theta / mu * g
         np.testing.assert_allclose(path.w[k], y, rtol=1e-12)
     assert path.server.state.counts.iterations.tolist() == list(range(1, 21))
@@ -201,10 +203,11 @@ def test_the_gradient_estimator_is_unbiased(monkeypatch):
     value = coordinate.Shared(coordinate.Iterates(y, ()), (), slopes.w.mean(axis=0))
     server = server._replace(value=value)
     first = jax.tree.map(lambda a: a[0], p.data)._replace(x=jnp.arange(3))
-    keys = {int(draw_samples(first, jax.random.key(s), 0).x[0]): s for s in range(40)}
+    sample = quickly(lambda seed: draw_samples(first, jax.random.key(seed), 0).x[0])
+    keys = {int(sample(seed)): seed for seed in range(40)}
     assert len(keys) == 3
 
-    @jax.jit
+    @quickly
     def estimate(coins: Coins) -> tuple[jax.Array, jax.Array]:
         monkeypatch.setattr(coordinate, "draw_coins", lambda *_: coins)
         view = algorithm.server.broadcast(server, jax.random.key(0))
@@ -216,14 +219,14 @@ def test_the_gradient_estimator_is_unbiased(monkeypatch):
         moved = algorithm.server.update(server, view, total).value.w.y
         return (y - moved) / server.hyper["lr"], (state.beta.y - clients.beta.y) / server.hyper["lr"]
 
-    expected_w, expected_beta = jnp.zeros(2), jnp.zeros((2, 2))
+    expected_w, expected_beta = np.zeros(2), np.zeros((2, 2))
     for w_step, probability in ((True, 0.3), (False, 0.7)):
         for seed in keys.values():
-            key = jax.random.key_data(jax.random.key(seed))
-            w, beta = estimate(Coins(jnp.asarray(0), jnp.asarray(w_step), jnp.asarray(False), key))
+            key = np.asarray(jax.random.key_data(jax.random.key(seed)))
+            w, beta = map(np.asarray, estimate(Coins(np.asarray(0), np.asarray(w_step), np.asarray(False), key)))
             expected_w, expected_beta = expected_w + probability / 3 * w, expected_beta + probability / 3 * beta
-    both = jnp.stack([state.beta.y, state.beta.y])
-    truth = jax.grad(lambda w, beta: two_block_problem.total(p, w, beta), argnums=(0, 1))(y, both)
+    both = np.stack([state.beta.y, state.beta.y])
+    truth = quickly(jax.grad(lambda w, beta: two_block_problem.total(p, w, beta), argnums=(0, 1)))(y, both)
     np.testing.assert_allclose(expected_w, truth[0], rtol=1e-9)
     np.testing.assert_allclose(expected_beta, truth[1], rtol=1e-9)
 
@@ -240,7 +243,7 @@ def test_those_who_are_heard_make_up_for_the_others():
     away = client._replace(v=jax.tree.map(lambda a: a + 1.0, client.v))  # so that ∇f(x) − ∇f(v) is not 0
     beta_step = Coins(jnp.asarray(0), jnp.asarray(False), jnp.asarray(False), view.shared.coins.sample)
 
-    @jax.jit
+    @quickly
     def moves(q):
         terms = Terms(inclusion=q)
         seen = view._replace(shared=view.shared._replace(coins=beta_step), terms=terms)
@@ -260,7 +263,7 @@ def test_coins_are_those_of_single_iterations():
     """Rounds drawn at once have the frequencies of iterations drawn one by one."""
     p_w, rho, rounds = 0.3, 0.1, 20_000
     draw = lambda key: draw_coins(key, jnp.asarray(p_w), jnp.asarray(rho))
-    coins = jax.vmap(draw)(jax.random.split(jax.random.key(0), rounds))
+    coins = jax.tree.map(np.asarray, quickly(jax.vmap(draw))(jax.random.split(jax.random.key(0), rounds)))
     iterations = float((coins.silent + 1).sum())
     tolerance = 4 / rounds**0.5
     assert float(coins.w_step.sum()) / iterations == pytest.approx(p_w, abs=tolerance)
@@ -359,4 +362,4 @@ def test_constants_are_found_by_the_clients(method):
 def test_an_accelerated_method_without_strong_convexity_is_refused():
     data = mj.data.heterogeneous_logistic(clients=4, samples=20, dimension=3)
     with pytest.raises(ValueError, match="needs μ > 0"):
-        mj.simulate(asvrcd(mj.objectives.mixture(data, l2=0.0)), data, rounds=1)
+        mj.simulate(acd(mj.objectives.mixture(data, l2=0.0)), data, rounds=1)

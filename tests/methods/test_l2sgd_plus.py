@@ -123,16 +123,16 @@ def test_steps_are_unbiased():
 
     after = moved(x, table, psi, x.mean(axis=0), 0, 0)  # where gradient steps start from
     again = moved(after.x, table, after.psi, after.x.mean(axis=0), 0, 0)
-    expected = hyper["p_w"] * (after.x - again.x)
+    expected = hyper["p_w"] * np.asarray(after.x - again.x)
     draw = jax.jit(lambda seed, size: jax.random.randint(jax.random.fold_in(jax.random.key(seed), 0), (), 0, size))
     for m, size in enumerate(p.sizes):
         seeds = {int(draw(seed, size)): seed for seed in range(60)}
         assert len(seeds) == size
         for seed in seeds.values():
             one = moved(x, table, psi, x.mean(axis=0), 1, seed)
-            expected = expected.at[m].add((1 - hyper["p_w"]) / size * (after.x[m] - one.x[m]))
+            expected[m] += (1 - hyper["p_w"]) / size * np.asarray(after.x[m] - one.x[m])
     spread = lambda x: two_block_problem.total(p, p.clients**0.5 * x.mean(axis=0), x)
-    np.testing.assert_allclose(expected, hyper["lr"] * jax.grad(spread)(after.x), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(expected, hyper["lr"] * quickly(jax.grad(spread))(after.x), rtol=1e-9, atol=1e-12)
 
 
 def test_rounds_are_the_iterations_of_the_paper():

@@ -9,7 +9,10 @@ import majorant as mj
 import zoo
 from majorant import methods
 from majorant.methods.fedbn import norm_names
+from majorant.methods.fedper import split_model
+from majorant.models import inverted_residuals as inverted
 from majorant.objectives.splits import split_by_name
+from majorant.solvers import statistic_leaves
 
 LR, STEPS, ROUNDS = 0.3, 3, 2
 DATA = zoo.problem()
@@ -122,3 +125,33 @@ def test_names_of_flax_layers_are_known():
     means = run.snapshot.clients.beta[name][0]
     assert len(np.unique(means[:, 0])) == len(means)  # running statistics are everybody's own, a newcomer's too
     assert run.personalize(DATA.train.client(zoo.UNSEEN)).predict_proba(DATA.test.x[:3]).shape == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("model", "head"),
+    [
+        (mj.models.resnet18(mj.models.Spec((32, 32, 3), 10)), "weights.dense"),
+        (mj.models.lstm(mj.models.Spec((5,), 4)), "dense"),
+        (mj.models.cnn(mj.models.Spec((8, 8), 10)), "dense.1"),
+    ],
+)
+def test_the_head_of_a_deep_network_is_its_last_layer(model, head):
+    shapes = jax.eval_shape(model.init, jax.random.key(0))
+    own = split_model(model, (), "fedper").personal(shapes)
+    assert set(own) == {f"{head}.weight", f"{head}.bias"}
+
+
+def test_statistics_are_found_by_tracing_in_a_network_that_draws():
+    plan = inverted.MOBILENET_V2._replace(stages=inverted.MOBILENET_V2.stages[:1])
+    network = inverted.network(plan, mj.models.Spec((8, 8, 3), 3), "averaged", 0.5, "unit", 0.25, 2)
+    shapes = jax.eval_shape(network.init, jax.random.key(0))
+    params = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+    found = statistic_leaves(network._replace(statistics=None), params, jnp.zeros((2, 8, 8, 3)))
+    assert all(jax.tree.leaves(found["statistics"]))
+    assert not any(jax.tree.leaves(found["weights"]))
+
+
+def test_normalisation_of_a_deep_network_is_found_with_its_statistics():
+    model = mj.models.resnet18(mj.models.Spec((32, 32, 3), 10))
+    kinds = {name.rpartition(".")[2] for name in norm_names(model)}
+    assert kinds == {"scale", "shift", "mean", "variance"}

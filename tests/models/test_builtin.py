@@ -7,6 +7,7 @@ import pytest
 from sklearn.datasets import load_diabetes, load_digits
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
+from compiling import quickly
 from majorant.models import Spec, check_shapes, cnn, linear, mlp, softmax_regression
 
 key = jax.random.key(0)
@@ -44,18 +45,24 @@ def test_every_model_takes_images_and_bytes(name, features):
     model = MODELS[name](Spec(features, 4))
     check_shapes(model)
     assert model.name == name
-    params = model.init(key)
-    pixels = jax.random.randint(key, (5, *features), 0, 256).astype(jnp.uint8)
-    np.testing.assert_array_equal(model.apply(params, pixels), model.apply(params, pixels.astype(jnp.float32) / 255))
-    assert model.predict(params, pixels).shape == (5, 4)
-    assert model.losses(params, pixels, jnp.zeros(5, int)).shape == (5,)
+    pixels = np.random.default_rng(0).integers(0, 256, (5, *features)).astype(np.uint8)
+
+    @quickly
+    def outputs(pixels):
+        params = model.init(key)
+        return params, model.apply(params, pixels), model.apply(params, pixels.astype(jnp.float32) / 255)
+
+    params, *both = outputs(pixels)
+    np.testing.assert_array_equal(*both)
+    assert jax.eval_shape(model.predict, params, pixels).shape == (5, 4)
+    assert jax.eval_shape(model.losses, params, pixels, np.zeros(5, int)).shape == (5,)
 
 
 @pytest.mark.parametrize(("classes", "width"), [(0, 1), (2, 1), (3, 3)])
 @pytest.mark.parametrize("build", [linear, mlp, cnn])
 def test_the_output_width_follows_the_problem(build, classes, width):
     model = build(Spec((8, 8), classes))
-    assert model.apply(model.init(key), jnp.zeros((2, 8, 8))).shape == (2, width)
+    assert jax.eval_shape(lambda: model.apply(model.init(key), jnp.zeros((2, 8, 8)))).shape == (2, width)
 
 
 def test_softmax_regression_has_two_outputs_for_two_classes():
@@ -71,8 +78,8 @@ def test_training_learns_the_digits(build):
     loss = lambda p, rows: model.losses(p, jnp.asarray(x)[rows], jnp.asarray(y)[rows]).mean()
     step = lambda p, rows: (jax.tree.map(lambda a, g: a - 0.2 * g, p, jax.grad(loss)(p, rows)), None)
     batches = jnp.tile(jnp.arange(1000).reshape(-1, 50), (12, 1))
-    params, _ = jax.jit(lambda p: jax.lax.scan(step, p, batches))(model.init(key))
-    assert (model.predict(params, x[1000:]).argmax(1) == y[1000:]).mean() > 0.8
+    learn = quickly(lambda: model.predict(jax.lax.scan(step, model.init(key), batches)[0], x[1000:]).argmax(1))
+    assert (learn() == y[1000:]).mean() > 0.8
 
 
 def test_the_cnn_is_the_papers():

@@ -5,6 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from compiling import quickly
+from majorant.data.federated import FederatedData
 from majorant.models import (
     Draw,
     Spec,
@@ -40,8 +42,8 @@ def windows(x, size, stride, edges):
 
 @pytest.mark.parametrize(("size", "length", "stride", "padding"), [(3, 5, 1, 1), (3, 6, 2, 1), (5, 4, 2, "same")])
 def test_depthwise_is_xlas_grouped_convolution(size, length, stride, padding):
-    x = jnp.asarray(rng.normal(size=(2, length, length, 4)), jnp.float32)
-    kernel = jnp.asarray(rng.normal(size=(size, size, 4)), jnp.float32)
+    x = rng.normal(size=(2, length, length, 4)).astype(np.float32)
+    kernel = rng.normal(size=(size, size, 4)).astype(np.float32)
     edges = "SAME" if padding == "same" else [(padding, padding)] * 2
 
     def reference(x, kernel):
@@ -51,12 +53,14 @@ def test_depthwise_is_xlas_grouped_convolution(size, length, stride, padding):
         )  # fmt: skip
 
     ours = lambda x, kernel: depthwise_conv2d(x, kernel, stride=stride, padding=padding)
-    for f in (ours, reference):
-        assert f(x, kernel).shape == reference(x, kernel).shape
-    both = [
-        jax.value_and_grad(lambda *a, f=f: jnp.sin(f(*a)).sum(), argnums=(0, 1))(x, kernel) for f in (ours, reference)
-    ]
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), *both)
+    assert jax.eval_shape(ours, x, kernel).shape == jax.eval_shape(reference, x, kernel).shape
+
+    @quickly
+    def both(*given):
+        of = lambda f: jax.value_and_grad(lambda *a: jnp.sin(f(*a)).sum(), argnums=(0, 1))(*given)
+        return of(ours), of(reference)
+
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), *both(x, kernel))
 
 
 def test_taps_that_meet_only_zeros_are_left_out():
@@ -81,7 +85,7 @@ def test_batch_statistics_ignore_rows_that_fill_the_batch():
 
 def test_groups_are_normalised_by_sample():
     x = rng.normal(size=(3, 2, 2, 16)).astype(np.float32)
-    mean, variance = by_group(jnp.asarray(x))
+    mean, variance = by_group(jnp.asarray(x))  # two groups of eight channels
     of = lambda f: np.repeat(f(x.reshape(3, 4, 2, 8), (1, 3)), 8, axis=1)[:, None, None]
     np.testing.assert_allclose(mean, of(np.mean), atol=1e-6)
     np.testing.assert_allclose(variance, of(np.var), rtol=1e-4)
@@ -101,6 +105,17 @@ def test_each_policy_keeps_what_it_says():
     np.testing.assert_allclose(normalised.mean((0, 1, 2)), 0, atol=1e-5)
     moved = KEPT * given[0]["mean"] + (1 - KEPT) * x.mean((0, 1, 2))
     np.testing.assert_allclose(training.refreshed[0]["mean"], moved, rtol=1e-5)
+
+
+def test_half_precision_loses_nothing_where_the_gradient_of_a_small_batch_cancels():
+    """One sample is its own mean, whatever it is: the gradient is 0, and so it must be where its parts are rounded."""
+    layer = {"scale": jnp.ones(64), "shift": jnp.zeros(64)}
+    x, towards = (jnp.asarray(rng.normal(size=(1, 1, 1, 64)), jnp.bfloat16) for _ in range(2))
+
+    def along(x):
+        return (Norms("batch", None, jnp.ones(1), 1e-5)(layer, x) * towards).sum(dtype=jnp.float32)
+
+    assert float(jnp.abs(jax.grad(along)(x)).max()) < 0.01  # each part is about 1 / sqrt(1e-5) = 316
 
 
 def test_dropout_of_a_row_does_not_depend_on_the_rows_after_it():
@@ -135,7 +150,7 @@ def test_images_are_shifted_and_mirrored_in_training_alone():
 
 def test_lstm_is_the_recurrence():
     model = lstm(Spec((7,), classes=6), hidden=5, embedding=3)
-    params = jax.tree.map(np.asarray, model.init(jax.random.key(0)))
+    params = jax.tree.map(np.asarray, quickly(model.init)(jax.random.key(0)))
     codes = rng.integers(0, 6, (4, 7))
     sequence = params["embedding"][codes]
     sigmoid = lambda v: 1 / (1 + np.exp(-v))
@@ -148,7 +163,7 @@ def test_lstm_is_the_recurrence():
             out.append(h)
         sequence = np.stack(out, axis=1)
     expected = sequence[:, -1] @ params["dense"]["weight"] + params["dense"]["bias"]
-    np.testing.assert_allclose(model.apply(params, jnp.asarray(codes, jnp.uint8)), expected, atol=1e-5)
+    np.testing.assert_allclose(quickly(model.apply)(params, codes.astype(np.uint8)), expected, atol=1e-5)
 
 
 def made_file(shapes, classes):
@@ -234,7 +249,8 @@ def test_head_alone_is_trained(published):
     head = frozen_backbone(model, params)
     outputs = jax.jit(head.apply)(params["weights"]["dense"], x)
     np.testing.assert_allclose(outputs, jax.jit(model.apply)(params, x), atol=1e-5)
-    assert jax.tree.map(jnp.shape, head.init(jax.random.key(0))) == {"weight": (16, 3), "bias": (3,)}
+    shapes = jax.eval_shape(head.init, jax.random.key(0))
+    assert jax.tree.map(jnp.shape, shapes) == {"weight": (16, 3), "bias": (3,)}
     assert head.train_apply is None
 
 
@@ -291,3 +307,30 @@ def test_what_does_not_fit_is_refused():
         inverted.mobilenet_v2(Spec((32, 32), 10), pixels="cifar10")
     with pytest.raises(ValueError, match=r"sequences of one length, samples of shape \(length,\), not \(4, 2\)"):
         lstm(Spec((4, 2), classes=5))
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (np.full((6, 3), 7), "codes from 7 to 7, which do not fit a vocabulary of 4: give vocabulary=8 or more"),
+        (np.full((6, 3), -1), "codes from -1 to -1"),
+        (np.ones((6, 3)), "needs sequences of codes"),
+    ],
+)
+def test_codes_outside_the_vocabulary_are_refused(x, message):
+    data = FederatedData.from_arrays(x, np.arange(6) % 4, np.arange(6) % 2, split=(0.5, 0.0, 0.5), name="text")
+    with pytest.raises(ValueError, match=message):
+        lstm(data)
+
+
+def test_pretrained_weights_are_asked_for_where_only_the_head_is_trained():
+    with pytest.raises(ValueError, match="give weights="):
+        inverted.efficientnet_lite0(Spec((32, 32, 3), 10), trained="head")
+    with pytest.raises(FileNotFoundError, match="there is no file nowhere"):
+        inverted.efficientnet_lite0(Spec((32, 32, 3), 10), weights="nowhere.safetensors")
+
+
+def test_a_variance_moved_below_zero_is_none():
+    layer = {"scale": jnp.ones(1), "shift": jnp.zeros(1)}
+    moved = [{"mean": jnp.zeros(1), "variance": jnp.array([-1.0])}]
+    assert np.isfinite(Norms("averaged", moved, None, 1e-5)(layer, jnp.ones((1, 1, 1, 1)))).all()

@@ -30,8 +30,8 @@ def visits(plan, data, key):
         return seen.at[batch.y].add(batch.weight), counts.at[j].set(jnp.asarray(batch.size, jnp.int32)), j + 1
 
     start = (jnp.zeros(data.y.shape[0]), jnp.zeros(30, jnp.int32), jnp.asarray(0))
-    seen, counts, steps = run_minibatches(plan, step, start, numbered, key)
-    return np.asarray(seen), np.asarray(counts[: int(steps)]).tolist()
+    seen, counts, steps = quickly(lambda data, key: run_minibatches(plan, step, start, data, key))(numbered, key)
+    return np.asarray(seen), np.asarray(counts)[: int(steps)].tolist()
 
 
 @pytest.mark.parametrize("epochs", [1, 3])
@@ -42,6 +42,21 @@ def test_an_epoch_uses_every_sample_exactly_once(n, batch_size, epochs):
     assert seen.tolist() == [epochs] * n + [0] * 3
     width = batch_size or n
     assert counts == ([width] * (n // width) + [n % width] * (n % width > 0)) * epochs
+
+
+@pytest.mark.parametrize(("n", "counts"), [(10, [4, 4]), (8, [4, 4]), (4, [4]), (3, [3])])
+def test_the_remainder_of_an_epoch_is_dropped_but_never_all_samples(n, counts):
+    plan = Minibatches(1, None, 4, drop_last=True)
+    seen, found = visits(plan, client(n, padded=3), jax.random.key(n))
+    assert found == counts
+    assert seen.sum() == sum(counts)
+
+
+def test_a_model_that_normalises_by_the_batch_drops_remainders_unless_told_otherwise():
+    model = mj.models.linear(mj.models.Spec((2,), 2))
+    by_batch = model._replace(normalises_by_batch=True)
+    plan = lambda model, drop_last=None: mj.local_sgd(0.1, drop_last=drop_last).plan.suiting(model).drop_last
+    assert [plan(model), plan(by_batch), plan(by_batch, False), plan(model, True)] == [False, True, False, True]
 
 
 def test_steps_draw_full_batches_of_real_samples_with_replacement():
@@ -56,7 +71,8 @@ def test_steps_draw_full_batches_of_real_samples_with_replacement():
 def test_every_epoch_and_every_step_draws_anew(plan):
     numbered = client(10)._replace(y=jnp.arange(10))
     step = lambda carry, batch: (carry[0].at[carry[1]].set(batch.y[0]), carry[1] + 1)
-    order, _ = run_minibatches(plan, step, (jnp.zeros(40, jnp.int32), jnp.asarray(0)), numbered, jax.random.key(0))
+    start = (jnp.zeros(40, jnp.int32), jnp.asarray(0))
+    order, _ = quickly(lambda key: run_minibatches(plan, step, start, numbered, key))(jax.random.key(0))
     assert len({tuple(part) for part in np.asarray(order).reshape(4, 10).tolist()}) == 4
 
 
@@ -70,7 +86,8 @@ def test_a_client_without_samples_takes_no_step():
 def test_permutations_are_uniform():
     """χ² over all 24 orders of 4 samples (23 degrees of freedom: above 49.7 once in a thousand)."""
     draws = 2400
-    orders = jax.vmap(lambda key: permutation(key, jnp.int32(4), 6))(jax.random.split(jax.random.key(0), draws))
+    drawn = quickly(jax.vmap(lambda key: permutation(key, jnp.int32(4), 6)))
+    orders = drawn(jax.random.split(jax.random.key(0), draws))
     assert (np.sort(np.asarray(orders)[:, :4], axis=1) == np.arange(4)).all()
     _, counts = np.unique(np.asarray(orders)[:, :4], axis=0, return_counts=True)
     assert len(counts) == 24
@@ -88,12 +105,16 @@ def test_what_is_drawn_does_not_depend_on_padding():
 def solved(solver, data, *, rounds=1, round=0, planned=1, weights=None, penalty=None):
     """A logistic model from zero after ``rounds`` local solves, as a weight vector (bias last)."""
     model = mj.models.linear(mj.models.Spec((data.x.shape[1],), classes=2))
-    params = jax.tree.map(jnp.zeros_like, model.init(jax.random.key(0)))
-    moments = solver.moments(params)
-    for k in range(rounds):
+    params = jax.tree.map(lambda a: np.zeros(a.shape, a.dtype), jax.eval_shape(model.init, jax.random.key(0)))
+    moments = jax.tree.map(np.asarray, solver.moments(params))
+
+    @quickly
+    def solve(params, moments, k, weights):
         view = View((), as_hyper(solver.hyper), round + k, planned)
-        task = Task(view, data, jax.random.key(k), weights, penalty)
-        params, moments, _ = solver.solve(model, task, params, moments)
+        return solver.solve(model, Task(view, data, jax.random.key(k), weights, penalty), params, moments)
+
+    for k in range(rounds):
+        params, moments, _ = solve(params, moments, k, weights)
     return vector(params)
 
 
@@ -167,14 +188,16 @@ def test_blocks_of_a_batch_add_up_to_its_gradient(n, batch_size):
     penalty = lambda params: 3.0 * sum((leaf**2).sum() for leaf in jax.tree.leaves(params))
     model = mj.models.linear(mj.models.Spec((2,), 2))
     local = mj.local_sgd(0.1, epochs=2, batch_size=batch_size, momentum=0.5)
-    view, params = View((), as_hyper(local.hyper), 0, 1), model.init(jax.random.key(1))
+    view = View((), as_hyper(local.hyper), 0, 1)
 
-    def solve(model):
-        task = Task(view, data, jax.random.key(0), weights, penalty)
+    def solve(model, key):
+        params, task = model.init(key), Task(view, data, key, weights, penalty)
         return local.solve(model, task, params, local.moments(params))
 
     close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
-    jax.tree.map(close, solve(model._replace(block=5)), solve(model))
+    jax.tree.map(
+        close, *quickly(lambda key: (solve(model._replace(block=5), key), solve(model, key)))(jax.random.key(1))
+    )
 
 
 def test_schedules_scale_the_learning_rate_by_the_progress_of_the_run():

@@ -77,6 +77,20 @@ def test_the_check_sees_a_surrogate_that_does_not():
     assert not check_best_response(rough._replace(init=lambda key: next(starts)), *samples(), points=2, steps=3).holds()
 
 
+def test_affine_potentials_have_the_conjugate_of_the_formula():
+    """f(x) = x² + x, whose map is 2x + 1, and its conjugate (y − 1)²/4, at its inverse; elsewhere less, by formula."""
+    init = lambda key: {"a": jnp.ones(()), "b": jnp.zeros(())}
+    family = Potential("affine", 1, init, lambda p, x: (p["a"] / 2 * x**2 + p["b"] * x).sum(axis=1), {})
+    y = jnp.array([[0.0], [1.0], [-3.0]])
+    play, cycle = (transport_potentials(family, np.asarray(y), loss=loss) for loss in ("max-min", "cycle"))
+    at, right, wrong = ({"a": a, "b": b} for a, b in ((2.0, 1.0), (0.5, -0.5), (0.5, 0.0)))
+    best = (y[:, 0] - 1) ** 2 / 4
+    np.testing.assert_allclose(play.public(at, right, y, {}), best, atol=1e-6)
+    np.testing.assert_allclose(play.public(at, wrong, y, {}), best - 0.25, atol=1e-6)  # at y/2 instead of (y − 1)/2
+    np.testing.assert_allclose(cycle.response(at, wrong, y, {}), np.ones(3), atol=1e-6)  # the round trip ends at y + 1
+    np.testing.assert_allclose(cycle.response(at, right, y, {}), np.zeros(3), atol=1e-6)
+
+
 def test_theta_goes_up_where_the_paper_prints_down():
     """The conjugate is a supremum: at the right inverse, MMv2's public part is largest, and its response least."""
     network = dense_icnn(2, hidden=(4, 4, 4))

@@ -8,6 +8,7 @@ from sklearn.linear_model import LogisticRegression
 
 import majorant as mj
 import zoo
+from compiling import quickly
 from majorant.tradeoffs import agreement, criteria, solve_centrally
 
 RNG = np.random.default_rng(0)
@@ -93,7 +94,7 @@ def test_rows_that_vanish_together_and_a_criterion_without_proximal_operator():
     asked = criteria.coordinate([criteria.group_lasso(), criteria.public_loss(MODEL, x, y)], step="implicit")
     (found,) = solve_centrally(MODEL, DATA, asked, [0.2])
     with jax.enable_x64(True):
-        public = jax.grad(lambda p: MODEL.losses(p, jnp.asarray(x, float), y).mean())(found.params)
+        public = quickly(jax.grad(lambda p: MODEL.losses(p, jnp.asarray(x, float), y).mean()))(found.params)
     slope, _, theta = slope_and_loss(found.params)
     total = 0.8 * slope + 0.1 * np.concatenate([public[0]["weight"], public[0]["bias"][None]])
     length = np.linalg.norm(theta, axis=1, keepdims=True)

@@ -18,6 +18,7 @@ from majorant.app.files import DamagedFile
 from majorant.app.names import parse_raw
 from majorant.app.records import Amount, Line, Record, Whole, checked
 from majorant.app.trees import MANIFEST, load_meta, load_tree, save_tree, tree_exists
+from majorant.engines.hosts import decided
 from majorant.engines.snapshots import Snapshot
 
 NETWORK = "network run"  # the kind of checkpoints that servers of network runs write
@@ -133,6 +134,11 @@ def check_settings(folder: Path, started: RunConfig, wanted: RunConfig) -> None:
             f"{folder} was started with another configuration ({all_of_them}): resume with the same settings, in"
             " config.toml too, or with more --rounds, or start a new run"
         )
+    if longer and started.epsilon is not None and not any(parse_raw(s)[0] in catalogue.NOISES for s in started.channel):
+        raise ValueError(
+            f"{folder} cannot be extended to {wanted.rounds} rounds: its noise was chosen so that {started.rounds} "
+            f"rounds spend ε = {started.epsilon:g}, and more would spend more. Start a new run"
+        )
     if longer and over_the_rounds(started):
         raise ValueError(
             f"{folder} cannot be extended to {wanted.rounds} rounds: its learning rate falls over {started.rounds}"
@@ -151,8 +157,8 @@ def over_the_rounds(config: RunConfig) -> bool:
 class Checkpoint:
     """Saves the state of a run after evaluations, at most every so many seconds, and restores it."""
 
-    def __init__(self, folder: Path, config: RunConfig, problem: Problem, seconds: float) -> None:
-        self.folder, self.place, self.seconds = folder, folder / "checkpoint", seconds
+    def __init__(self, folder: Path, config: RunConfig, problem: Problem, seconds: float, writes: bool = True) -> None:
+        self.folder, self.place, self.seconds, self.writes = folder, folder / "checkpoint", seconds, writes
         self.depends = {
             "config": to_toml(config),
             "settings": settings_digest(config),
@@ -162,15 +168,16 @@ class Checkpoint:
         self.config, self.saved, self.last = config, 0, time.monotonic()
 
     def after(self, done: int, snapshot: Callable[[], Snapshot]) -> None:
-        """Saves, where the last time is long enough ago."""
-        if time.monotonic() - self.last >= self.seconds:
+        """Saves, where the last time is long enough ago: of several processes all take part in the snapshot."""
+        if decided(time.monotonic() - self.last >= self.seconds):
             self.save(done, snapshot())
 
     def save(self, done: int, taken: Snapshot) -> None:
         """Saves the state after so many rounds, unless that is there already."""
         if self.saved < done:
             meta = self.depends | {"round": done, "counters": taken.counters}
-            save_tree(self.place, states_of(taken), meta, private=True)
+            if self.writes:
+                save_tree(self.place, states_of(taken), meta, private=True)
             self.saved, self.last = done, time.monotonic()
 
     def restore(self, like: Snapshot) -> Snapshot:

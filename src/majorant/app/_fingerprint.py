@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from majorant.app.config import RunConfig, flat
+from majorant.app.config import WHERE, RunConfig, flat
 from majorant.app.files import strict_json
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 def settings_digest(config: RunConfig) -> str:
-    """A digest of all settings, those at their defaults included."""
-    return digest([flat(config.model_dump())])
+    """A digest of all settings that make a difference, those at their defaults included."""
+    return digest([flat(config.model_dump(exclude=WHERE))])
 
 
 def data_digest(data: FederatedData, encoding: Encoding | None) -> str:

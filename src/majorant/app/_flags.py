@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-PANELS = ("Front", "Data", "Method", "Exchange", "Training")  # of the help, in this order
+PANELS = ("Front", "Data", "Method", "Exchange", "Privacy", "Training")  # of the help, in this order
 Count = Annotated[int, Field(ge=1, lt=1 << 31)]
 Texts = Annotated[tuple[str, ...], Field(strict=False)]  # files have lists
 STRICT = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from majorant.data.federated import FederatedData
     from majorant.data.tabular import Encoding
     from majorant.exchange.federation import Federation
+    from majorant.exchange.privacy import Privacy
     from majorant.models.base import Model
     from majorant.solvers import Solver
 
@@ -40,7 +41,8 @@ class Problem(NamedTuple):
     @property
     def federation(self) -> Federation:
         """The algorithm among the clients that train."""
-        return federated(self.algorithm, self.exchange, (~self.data.unseen).nonzero()[0])
+        training = (~self.data.unseen).nonzero()[0]
+        return federated(self.algorithm, self.exchange, training, self.data.train.sizes[training])
 
 
 def check_names(config: RunConfig) -> None:
@@ -71,6 +73,7 @@ def check_names(config: RunConfig) -> None:
     (catalogue.exact_solvers if exact else catalogue.optimizers).check(config.local.optimizer)
     for stage in config.channel:
         catalogue.stages.make(stage)
+    check_privacy(config)
     if config.topology is not None:
         catalogue.topologies.check(config.topology)
     if config.combine is not None:
@@ -92,6 +95,27 @@ def check_names(config: RunConfig) -> None:
         for name in OF_TABLES:
             if getattr(config, name) != RunConfig.model_fields[name].default:
                 raise ValueError(f"{name} goes with a CSV or Parquet file, not with the data set {config.data!r}")
+
+
+def check_privacy(config: RunConfig) -> None:
+    """Complains about budgets that mean nothing, and about what would spend privacy without being counted."""
+    asked = privacy_of(config)
+    if asked is not None:
+        asked.check()
+    if config.tune and config.hides:
+        raise ValueError(
+            "tune trains on the same clients many times, none of which is accounted for: choose the settings on public "
+            "data, and give them"
+        )
+
+
+def privacy_of(config: RunConfig) -> Privacy | None:
+    """The privacy that a configuration asks for."""
+    from majorant.exchange.privacy import Privacy
+
+    asked = {name: getattr(config, name) for name in ("epsilon", "delta", "amplification", "accountant")}
+    given = {name: value for name, value in asked.items() if value is not None}
+    return Privacy(rounds=config.rounds, **given) if given else None
 
 
 def check_combine(combine: str, topology: str | None) -> None:
@@ -163,11 +187,35 @@ def local_solver(local: LocalConfig, lr: float | None = None) -> Solver:
     }
     lr = (lr or USUAL_RATE) if local.lr is None else local.lr
     check_range("lr", lr, above=0)
+    if local.sample_noise is not None:
+        return private_solver(local, lr)
     if parse(local.optimizer)[0] in catalogue.exact_solvers:
         return catalogue.exact_solvers.make(local.optimizer)
     if parse(local.optimizer)[0] == "sgd":
         return local_sgd(lr, momentum=local.momentum, weight_decay=local.weight_decay, **plan)
     return local_optax(catalogue.optimizers.make(local.optimizer, lr), **plan)
+
+
+def private_solver(local: LocalConfig, lr: float) -> Solver:
+    """DP-SGD, with the settings that it takes; others are refused."""
+    from majorant.solvers import local_private_sgd
+
+    if local.clip is None:
+        raise ValueError(
+            "sample_noise without clip hides nothing: give --clip, the largest norm of a sample's gradient"
+        )
+    if local.optimizer != "sgd" or not local.batch_size or local.epochs is not None:
+        raise ValueError("sample_noise goes with optimizer sgd, a batch size, and --steps in place of --epochs")
+    return local_private_sgd(
+        lr,
+        noise=local.sample_noise or 0.0,
+        clip=local.clip,
+        batch_size=local.batch_size,
+        steps=local.steps or 1,
+        momentum=local.momentum,
+        weight_decay=local.weight_decay,
+        schedule=catalogue.schedules.make(local.schedule),
+    )
 
 
 def load_data(config: RunConfig) -> tuple[FederatedData, Encoding | None]:
@@ -254,14 +302,17 @@ def build_exchange(config: RunConfig, topology: str | None = None) -> dict[str, 
         "channel": chain(*stages) if stages else None,
         "exchange": exchange,
         "attack": None if config.attack is None else catalogue.attacks.make(config.attack),
+        "privacy": privacy_of(config),
     }
 
 
-def federated(algorithm: Algorithm, exchange: dict[str, Any], training: np.ndarray) -> Federation:
+def federated(
+    algorithm: Algorithm, exchange: dict[str, Any], training: np.ndarray, sizes: np.ndarray | None = None
+) -> Federation:
     """An algorithm among the clients in the slots ``training``; combinations that cannot work are refused."""
     from majorant.exchange.federation import federation
 
-    return federation(algorithm, training=training, **exchange)
+    return federation(algorithm, training=training, sizes=sizes, **exchange)
 
 
 def blank_data(spec: Any, clients: int) -> FederatedData:
@@ -275,6 +326,13 @@ def blank_data(spec: Any, clients: int) -> FederatedData:
     return FederatedData(part, part, part, np.zeros(clients, bool), names, tuple(range(spec.classes)), "blank")
 
 
+def check_devices(config: RunConfig) -> None:
+    """Complains where there are fewer devices than are wanted."""
+    from majorant.engines.mesh import devices_for
+
+    devices_for(config.devices)
+
+
 def build(config: RunConfig, data: FederatedData | None = None) -> Problem:
     """Everything that a run needs; ``data`` may be given where several runs share it."""
     with config.arithmetic():
@@ -284,9 +342,11 @@ def build(config: RunConfig, data: FederatedData | None = None) -> Problem:
 def build_problem(config: RunConfig, data: FederatedData | None) -> Problem:
     """`build`, in the precision that is switched on."""
     from majorant.engines.memory import message_shapes, refuse_too_many_runs, refuse_unequal_sizes, tiny_client
+    from majorant.engines.private_messages import refuse_unprotected
     from majorant.engines.stopping import needs_diagnostics, parse_bounds
 
     check_names(config)
+    check_devices(config)
     encoding = None
     if data is None:
         data, encoding = load_data(config)
@@ -304,6 +364,7 @@ def build_problem(config: RunConfig, data: FederatedData | None) -> Problem:
     if components > int(data.train.sizes.sum()):
         raise ValueError(f"{components} components for {data.train.sizes.sum()} training samples: use fewer")
     message_shapes(federation, tiny_client(data))  # complaints about the model come before a run exists
+    refuse_unprotected(federation, data)
     if config.until:
         against = config.objective is not None and config.reference is not False
         needs_diagnostics(parse_bounds(config.until), federation, data, optimum_known=against)

@@ -112,6 +112,12 @@ for _name, _help in {
     "identity": "everything as it is",
 }.items():
     stages.register(_name, f"majorant.exchange.channel:{_name.replace('-', '_')}", _help)
+NOISES = ("gaussian", "skellam")
+stages.register("skellam", "majorant.exchange.noise:skellam", "noise that clients draw together, before secure-sum")
+stages.register("adaptive-clip", "majorant.exchange.noise:adaptive_clip", "a length that follows a quantile of theirs")
+stages.register(
+    "gaussian", "majorant.exchange.noise:gaussian", "noise after clipping: hides clients (at=client: locally)"
+)
 
 combinations = Registry("combination")
 for _name, _help in {

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from majorant.app.config import RunConfig
 from majorant.app.signed import write_signed
 
 if TYPE_CHECKING:
+    from majorant.app.build import Problem
     from majorant.engines.run import Run
 
 METHODS = ("local", "fedavg", "fedavg+", "fedem", "pfedme", "clustered")  # where none are named
@@ -33,6 +35,19 @@ def group_values(config: RunConfig) -> tuple[str, np.ndarray] | None:
             " together_column"
         )
     return config.group_column, values
+
+
+def compile_methods(configs: Sequence[RunConfig], problems: Sequence[Problem]) -> None:
+    """Compiles all methods side by side, before the first is trained. Tuning has programs of its own."""
+    from majorant.app.execute import asked_of
+    from majorant.engines.ahead import compile_ahead
+    from majorant.engines.simulator import planned
+
+    if configs[0].tune or len(configs) < 2:
+        return
+    each = [asked_of(*pair) for pair in zip(configs, problems, strict=True)]
+    with configs[0].arithmetic():
+        compile_ahead([functools.partial(planned, **asked) for asked in each], problems[0].data)
 
 
 def write_verdict(

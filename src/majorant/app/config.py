@@ -22,6 +22,7 @@ from majorant.app._kinds import fit, shortened
 from majorant.app.names import format_name, parse, parse_raw
 from majorant.app.table_settings import TableSettings
 
+WHERE = {"devices"}  # settings that change no numbers: a run goes on with others
 Kind = TypeVar("Kind", bound=TableSettings)
 
 
@@ -53,6 +54,10 @@ class LocalConfig(BaseModel):
     keep_moments: bool = Field(True, description="whether momentum stays with the client between rounds")
     clip: Annotated[float | None, Flag("Training")] = Field(
         None, description="largest norm of a minibatch's gradient; longer ones are shortened"
+    )
+
+    sample_noise: Annotated[float | None, Flag("Privacy")] = Field(
+        None, description="noise multiplier of DP-SGD, which hides single samples: goes with --clip and --steps"
     )
 
     @field_validator("batch_size", mode="before")
@@ -113,6 +118,19 @@ class RunConfig(TableSettings):
     attack: Annotated[str | None, Flag("Exchange")] = Field(
         None, description="what a share of hostile clients sends, to see what a run bears: sign-flip:0.2, alie:0.2"
     )
+    epsilon: Annotated[float | None, Flag("Privacy")] = Field(
+        None,
+        description="budget of privacy loss: noise is added that keeps to it, and training stops before it is passed",
+    )
+    delta: Annotated[float | None, Flag("Privacy", default="1e-5")] = Field(
+        None, description="probability that the promise of privacy fails: less than one over the number of clients"
+    )
+    amplification: Annotated[bool | None, Flag("Privacy", default="where a theorem holds")] = Field(
+        None, description="claim that drawing clients at random hides them further, or claim none"
+    )
+    accountant: Annotated[Literal["pld", "rdp"] | None, Flag("Privacy", default="the tighter one")] = Field(
+        None, description="how privacy loss is added up: privacy loss distributions or Rényi divergences"
+    )
     diagnostics: Annotated[bool | None, Flag("Training", default="where there is an objective")] = Field(
         None, description="measure convergence at every evaluation"
     )
@@ -130,6 +148,9 @@ class RunConfig(TableSettings):
     )
     memory_budget: int | None = Field(
         None, ge=1, lt=1 << 63, description="bytes within which clients must fit, else they are streamed"
+    )
+    devices: Annotated[Count | None, Flag("Training", default="1")] = Field(
+        None, description="over how many GPUs, or other devices, clients and runs are dealt"
     )
     local: LocalConfig = LocalConfig()
 
@@ -180,6 +201,14 @@ class RunConfig(TableSettings):
         """Whether convergence is measured at every evaluation."""
         return self.objective is not None if self.diagnostics is None else self.diagnostics
 
+    @property
+    def hides(self) -> bool:
+        """Whether clients are hidden by noise."""
+        noisy = self.local.sample_noise is not None or any(
+            parse_raw(stage)[0] in catalogue.NOISES for stage in self.channel
+        )
+        return noisy or any(value is not None for value in (self.epsilon, self.delta, self.amplification))
+
     def arithmetic(self) -> contextlib.AbstractContextManager[Any]:
         """Double precision for the time of a ``with`` block, where this configuration asks for it."""
         import jax
@@ -187,8 +216,8 @@ class RunConfig(TableSettings):
         return jax.enable_x64(True) if self.precision == "double" else contextlib.nullcontext()
 
     def differences(self, other: RunConfig) -> list[str]:
-        """The settings in which two configurations differ, in words."""
-        mine, theirs = flat(self.model_dump()), flat(other.model_dump())
+        """The settings in which two configurations differ, in words; where they run makes no difference."""
+        mine, theirs = flat(self.model_dump(exclude=WHERE)), flat(other.model_dump(exclude=WHERE))
         return [f"{k}: {mine[k]!r} against {theirs[k]!r}" for k in mine if mine[k] != theirs[k]]
 
 

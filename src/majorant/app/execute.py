@@ -24,6 +24,7 @@ from majorant.app.signed import write_signed
 from majorant.app.trackers import check_trackers, tracking
 from majorant.app.trees import save_tree, tree_exists
 from majorant.app.tuning import chosen_hyper
+from majorant.engines.hosts import follows, place_to_write
 from majorant.engines.options import Evaluation, Resources
 from majorant.engines.run import Run
 from majorant.engines.simulator import simulate
@@ -48,29 +49,35 @@ def run_in_folder(
 
     A problem that is given has its ``optimum``, where there is one. ``track`` names trackers of other projects that are
     told of every evaluation (`trackers`), and ``on_tuning`` of the rounds of tuning, as `majorant.tune` tells them. A
-    failure before the first checkpoint leaves no folder behind; a later one leaves a run that can be resumed.
+    failure before the first checkpoint leaves no folder behind; a later one leaves a run that can be resumed. Of many
+    processes the first writes, and all read the checkpoint that a run goes on from.
     """
     check_trackers(track)
-    check_folder(folder, resume=resume)
+    if not follows():
+        check_folder(folder, resume=resume)
     if resume:
         check_settings(folder, started_with(folder), config)
     if problem is None:
         problem = build(config)
         problem = problem._replace(optimum=find_optimum(config, problem.data))
     keep = lambda: tree_exists(folder / "checkpoint")
-    with config.arithmetic(), working_in(folder, keep, resume=resume):
-        checkpoint = Checkpoint(folder, config, problem, checkpoint_seconds)
-        hyper = chosen_hyper(config, problem, folder, on_tuning) if config.tune else None
-        with tracking(track, config, folder) as told:
+    with (
+        config.arithmetic(),
+        place_to_write(folder) as place,
+        working_in(place, keep, resume=resume and place == folder),
+    ):
+        checkpoint = Checkpoint(folder, config, problem, checkpoint_seconds, writes=not follows())
+        hyper = chosen_hyper(config, problem, folder, place, on_tuning) if config.tune else None
+        with tracking(() if follows() else track, config, place) as told:
 
             def tell(records: list[dict[str, Any]]) -> None:
                 told(records)
                 if on_evaluation is not None:
                     on_evaluation(records)
 
-            run = train(config, problem, folder, checkpoint, hyper, go_on=resume and keep(), on_evaluation=tell)
+            run = train(config, problem, place, checkpoint, hyper, go_on=resume and keep(), on_evaluation=tell)
         run.encoding, run.origin = problem.encoding, model_meta(config, problem.data, problem.encoding, config.seed)
-        write_results(run, config, problem, folder)
+        write_results(run, config, problem, place)
     return run
 
 
@@ -104,27 +111,33 @@ def train(
         atomic_write_text(folder / "config.toml", to_toml(config))
         (folder / "summary.json").unlink(missing_ok=True)
         log.unlink(missing_ok=True)
-    run = simulate(
-        problem.algorithm,
-        splits_of(config, problem.data),
-        rounds=config.rounds,
-        seed=config.seed,
-        seeds=config.seeds,
-        hyper=hyper,
+    run = simulate(**asked_of(config, problem, hyper, evaluated), resume=restored if go_on else None)
+    checkpoint.save(run.rounds, run.last)
+    return run
+
+
+def asked_of(
+    config: RunConfig, problem: Problem, hyper: dict[str, Any] | None = None, report: Callable[..., None] | None = None
+) -> dict[str, Any]:
+    """What `simulate` is asked to do for a configuration."""
+    return {
+        "algorithm": problem.algorithm,
+        "data": splits_of(config, problem.data),
+        "rounds": config.rounds,
+        "seed": config.seed,
+        "seeds": config.seeds,
+        "hyper": hyper,
         **problem.exchange,
-        evaluation=Evaluation(
+        "evaluation": Evaluation(
             every=config.evaluate_every,
             diagnostics=config.measures,
             until=config.until,
             optimum=problem.optimum,
             patience=config.patience,
-            report=evaluated,
+            report=report,
         ),
-        resources=Resources(clients=config.clients, memory_budget=config.memory_budget),
-        resume=restored if go_on else None,
-    )
-    checkpoint.save(run.rounds, run.last)
-    return run
+        "resources": Resources(config.clients, config.memory_budget, devices=config.devices),
+    }
 
 
 def write_results(run: Run, config: RunConfig, problem: Problem, folder: Path) -> None:

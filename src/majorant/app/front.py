@@ -12,7 +12,15 @@ import jax
 import numpy as np
 
 from majorant.app import catalogue
-from majorant.app.build import build_algorithm, build_exchange, federated, load_data, local_solver, safe_rate
+from majorant.app.build import (
+    build_algorithm,
+    build_exchange,
+    check_devices,
+    federated,
+    load_data,
+    local_solver,
+    safe_rate,
+)
 from majorant.app.config import to_toml
 from majorant.app.files import atomic_write_text
 from majorant.app.folders import working_in
@@ -55,6 +63,7 @@ def build_front(config: FrontConfig) -> FrontProblem:
     from majorant.tradeoffs.criteria import coordinate
     from majorant.tradeoffs.front import scalarized, step_for
 
+    check_devices(config)
     with config.arithmetic():
         data, encoding = load_data(config)
         model = catalogue.models.make(config.model, data)
@@ -94,6 +103,7 @@ def find_and_save(
     config: FrontConfig, problem: FrontProblem, folder: Path, on_progress: Callable[[int, int], None] | None
 ) -> FrontRecord:
     """Trains, measures, and writes models and numbers, in the precision that is switched on."""
+    from majorant.engines.options import Resources
     from majorant.tradeoffs.choice import held_out
     from majorant.tradeoffs.front import DivergedWarning, pareto_front
 
@@ -112,6 +122,7 @@ def find_and_save(
             scale=config.scale,
             seed=config.seed,
             participation=problem.participation,
+            resources=Resources(devices=config.devices),
             on_progress=on_progress,
             local=problem.local,
             **config.method,

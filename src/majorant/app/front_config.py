@@ -14,7 +14,8 @@ from majorant.app.config import LocalConfig, RunConfig, read_settings, validated
 from majorant.math.room import refuse_too_large
 
 NOT_FOR_FRONTS = ("objective", "until", "patience", "tune", "grid", "halving", "folds", "seeds", "channel", "topology",
-                  "scaling", "diagnostics", "reference", "evaluate_every", "clients", "memory_budget")  # fmt: skip
+                  "scaling", "epsilon", "delta", "amplification", "accountant", "diagnostics", "reference",
+                  "evaluate_every", "clients", "memory_budget")  # fmt: skip
 Numbers = Annotated[tuple[float, ...], Field(strict=False)]  # files have lists
 OF_SUMS = ("step", "agents")  # settings of one scalarization only
 OF_CHEBYSHEV = ("mirror_rate", "memory", "output", "criteria_lr")
@@ -132,6 +133,8 @@ def check_front(config: FrontConfig) -> None:
     odd = [name for name in NOT_FOR_FRONTS if getattr(config, name) != RunConfig.model_fields[name].default]
     if odd:
         raise ValueError(f"{odd[0]} does not go with a front: leave it out")
+    if config.local.sample_noise is not None:
+        raise ValueError("sample_noise does not go with a front: its points train on the same samples, uncounted")
     foreign = OF_SUMS if config.scalarization == "chebyshev" else OF_CHEBYSHEV
     odd = [name for name in foreign if getattr(config, name) != FrontConfig.model_fields[name].default]
     if odd:

@@ -67,6 +67,22 @@ class Network(Record):
     symmetric: bool | None = None
 
 
+class Promise(Record):
+    """What noise guarantees for a run."""
+
+    epsilon: Amount
+    delta: Share
+    noise_multiplier: Amount
+    protects: str
+    unit: str = "client"
+    sampling: str = ""
+    accountant: str = ""
+    noise_at: str = ""
+    clip: Amount | None = None
+    budget: Amount | None = None
+    not_covered: list[str] = []
+
+
 class Summary(Record):
     """``summary.json``."""
 
@@ -88,6 +104,7 @@ class Summary(Record):
     unseen_accuracy: Scores = {}
     unseen_rmse: Scores = {}
     network: Network | None = None
+    privacy: Promise | None = None
 
     @model_validator(mode="after")
     def nodes_are_clients(self) -> Summary:

@@ -99,7 +99,9 @@ def federation_of(config: RunConfig, meta: ModelMeta) -> Federation:
     """The method of a saved model among clients whose number alone is known."""
     _, algorithm = build_algorithm(config, Spec(tuple(meta.spec[0]), meta.spec[1]), meta.clients)
     # A saved model is used without its network: newcomers need to know how many nodes there are, no more.
-    return federated(algorithm, build_exchange(config, "ring"), np.arange(meta.nodes or meta.clients))
+    # Its channel, with what it promised, is no part of a model.
+    exchange = build_exchange(config, "ring") | {"channel": None, "privacy": None}
+    return federated(algorithm, exchange, np.arange(meta.nodes or meta.clients))
 
 
 def server_shape(federation: Federation) -> Any:

@@ -71,19 +71,20 @@ def tune_config(config: RunConfig, problem: Problem, report: Callable[[int, int,
         seeds=config.seeds,
         halving=config.halving,
         folds=0 if config.folds is None and split_is_told(config) else config.folds,
-        resources=Resources(clients=config.clients, memory_budget=config.memory_budget),
+        resources=Resources(config.clients, config.memory_budget, devices=config.devices),
         report=report,
         **problem.exchange,
     )
 
 
 def chosen_hyper(
-    config: RunConfig, problem: Problem, folder: Path, report: Callable[[int, int, int], None] | None
+    config: RunConfig, problem: Problem, folder: Path, written: Path, report: Callable[[int, int, int], None] | None
 ) -> dict[str, Any]:
-    """What ``tuning.json`` says, or what tuning finds: it writes the file."""
+    """What ``tuning.json`` says, or what tuning finds: it writes the file, into the folder ``written``."""
     place = folder / "tuning.json"
     if place.is_file():  # a run that is resumed
         return dict(checked(TuningRecord, read_signed(place), place).best)
+    place = written / "tuning.json"
     splits = splits_of(config, problem.data)
     if not isinstance(splits, list):
         found = tune_config(config, problem, report)

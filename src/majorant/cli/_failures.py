@@ -93,8 +93,9 @@ def complaint(error: Exception) -> str | None:
         return f"this does not fit into memory{detail}: give fewer clients, samples or seeds, or a smaller model"
     if isinstance(error, RuntimeError):
         from majorant.engines.divergence import Diverged
+        from majorant.engines.hosts import HostLost
 
-        return str(error) if isinstance(error, Diverged) else None
+        return str(error) if isinstance(error, Diverged | HostLost) else None
     if isinstance(error, ImportError):
         return str(error) if error.name is None else None  # a missing extra, or a broken installation
     return str(error) if isinstance(error, ValueError) and not isinstance(error, ValidationError) else None

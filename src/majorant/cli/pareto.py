@@ -15,6 +15,7 @@ from majorant.app.front_config import NOT_FOR_FRONTS, FrontConfig, make_front_co
 from majorant.app.table_settings import check_table
 from majorant.cli._failures import at_work_in
 from majorant.cli._front_table import facts, show_front
+from majorant.cli._hosts import with_hosts
 from majorant.cli.options import Config, DryRun, Figures, Json, Out, with_settings
 from majorant.cli.terminal import check_figures, errors, print_json, say, tell_where, warn
 
@@ -28,6 +29,7 @@ Folder = Annotated[Path, typer.Argument(help="The folder of a front: runs/last."
 
 
 @pareto.callback()
+@with_hosts
 @with_settings(FrontConfig, without=NOT_FOR_FRONTS)
 def sweep(
     context: typer.Context,

@@ -242,6 +242,8 @@ def note_of(lines: list[dict[str, Any]]) -> str:
         note = f"{part} objective {mean(lambda line: line[f'{part}_objective']['mean']):.6g}"
     if "suboptimality" in lines[0]:
         note += f", F − F* {mean(lambda line: line['suboptimality']):.1e}"
+    if "epsilon" in lines[0]:
+        note += f", ε {lines[0]['epsilon']:.3g}"
     whose = lines[0].get("rejected_client")
     such = f" (such as {neutral(whose)}'s)" if whose is not None else ""
     return note + (f", {lines[0]['rejected']} updates rejected{such}" if lines[0]["rejected"] else "")
@@ -250,7 +252,7 @@ def note_of(lines: list[dict[str, Any]]) -> str:
 @contextmanager
 def progress(labels: list[str], rounds: int, *, quiet: bool) -> Iterator[Bars]:
     """A bar per method, for the time of a ``with`` block."""
-    if quiet:
+    if quiet or console.quiet:
         yield Bars()
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn

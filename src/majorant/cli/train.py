@@ -15,6 +15,7 @@ from majorant.app.catalogue import needs_no_labels
 from majorant.app.config import RunConfig, load_config, make_config, to_toml, validated
 from majorant.app.table_settings import check_table
 from majorant.cli._failures import DIVERGED, at_work_in
+from majorant.cli._hosts import with_hosts
 from majorant.cli.options import Config, DryRun, Figures, Json, Out, Track, method_names, with_settings
 from majorant.cli.terminal import (
     check_figures,
@@ -33,6 +34,7 @@ from majorant.cli.terminal import (
 )
 
 
+@with_hosts
 @with_settings(RunConfig)
 def run(
     settings: dict[str, Any],
@@ -60,6 +62,7 @@ def run(
     from majorant.app.folders import check_folder, new_folder, point_last_at
     from majorant.app.signed import read_signed
     from majorant.app.trackers import check_trackers
+    from majorant.engines.hosts import follows
 
     check_figures(figures)
     check_trackers(track or ())
@@ -79,6 +82,8 @@ def run(
         }
         result = run_in_folder(wanted, folder, problem=problem, resume=resume is not None, **told)
         bars.finish(0, result.rounds)
+    if follows():
+        return
     point_last_at(folder)
     report = write_pages([folder], folder, figures)
     if as_json:
@@ -88,6 +93,7 @@ def run(
     tell_where(folder, report)
 
 
+@with_hosts
 @with_settings(RunConfig)
 def tune(
     settings: dict[str, Any],
@@ -126,6 +132,7 @@ def tune(
     say(f"what was tried is in {folder / 'tuning.json'}", wrap=False)
 
 
+@with_hosts
 @with_settings(RunConfig)
 def compare(
     settings: dict[str, Any],
@@ -148,8 +155,8 @@ def compare(
     check_comparable(algorithms or [])
     if not dry_run:
         check_table(settings, config, algorithms or ())
-    from majorant.app.build import build, check_names, load_data
-    from majorant.app.comparing import METHODS, group_values, write_verdict
+    from majorant.app.build import build, check_devices, check_names, load_data
+    from majorant.app.comparing import METHODS, compile_methods, group_values, write_verdict
 
     algorithms = algorithms or list(METHODS)
     wanted = [resolve(settings | {"algorithm": name}, config, None) for name in algorithms]
@@ -162,11 +169,13 @@ def compare(
     from majorant.app.signed import read_signed
     from majorant.app.trackers import check_trackers
     from majorant.engines.divergence import Diverged
+    from majorant.engines.hosts import follows
 
     check_figures(figures)
     check_trackers(track or ())
     if out is not None:
         check_folder(out)
+    check_devices(wanted[0])
     groups = group_values(wanted[0])
     shared, encoding = load_data(wanted[0])
     problems = [build(each, shared)._replace(encoding=encoding) for each in wanted]
@@ -181,6 +190,8 @@ def compare(
         working_in(folder, kept),
         progress(algorithms, wanted[0].rounds, quiet=as_json) as bars,
     ):
+        problems = [problem._replace(optimum=optimum) for problem in problems]
+        compile_methods(wanted, problems)
         for i, (each, problem) in enumerate(zip(wanted, problems, strict=True)):
             told: Any = {
                 "on_evaluation": functools.partial(bars.advance, i),
@@ -188,7 +199,7 @@ def compare(
                 "track": track or (),
             }
             try:
-                result = run_in_folder(each, folder / names[i], problem=problem._replace(optimum=optimum), **told)
+                result = run_in_folder(each, folder / names[i], problem=problem, **told)
             except Diverged as error:
                 warn(str(error))
                 result = None
@@ -198,6 +209,8 @@ def compare(
             raise Diverged("every method diverged: lower the learning rate, for example --lr 0.01")
         folders = dict(zip(algorithms, names, strict=True))
         record = write_verdict(folder, runs, folders, groups)
+    if follows():
+        return
     point_last_at(folder)
     finished = [name for name, result in runs.items() if result is not None]
     report = write_pages([folder / folders[name] for name in finished], folder, figures, labels=finished)

@@ -1,6 +1,8 @@
 """The core: a federated algorithm is a record of pure functions, and a round is the same few calls for all of them."""
 
+from majorant.core import collectives as collectives
 from majorant.core.keys import (
+    CHANNEL_STREAM,
     EVALUATION_STREAM,
     LINKS_STREAM,
     PARTICIPATION_STREAM,
@@ -17,6 +19,7 @@ from majorant.core.record import (
     Deployment,
     Diagnostics,
     Lens,
+    SampleNoise,
     ServerSide,
     Setup,
     Traits,
@@ -31,6 +34,7 @@ from majorant.core.trees import (
     as_hyper,
     blocks,
     blockwise,
+    blockwise_parts,
     magnitude,
     masked_mean,
     select,
@@ -40,6 +44,7 @@ from majorant.core.trees import (
 
 __all__ = [
     "BLOCK_VALUES",
+    "CHANNEL_STREAM",
     "EVALUATION_STREAM",
     "LINKS_STREAM",
     "PARTICIPATION_STREAM",
@@ -52,6 +57,7 @@ __all__ = [
     "Diagnostics",
     "Key",
     "Lens",
+    "SampleNoise",
     "Server",
     "ServerSide",
     "Setup",
@@ -65,6 +71,7 @@ __all__ = [
     "as_hyper",
     "blocks",
     "blockwise",
+    "blockwise_parts",
     "broadcast_value",
     "client_key",
     "leaf_travels",

@@ -15,6 +15,7 @@ SERVER_STREAM = 0xFFFF_FFFF  # ids never get this far
 PARTICIPATION_STREAM = 0xFFFF_FFFE
 EVALUATION_STREAM = 0xFFFF_FFFD
 LINKS_STREAM = 0xFFFF_FFFC
+CHANNEL_STREAM = 0xFFFF_FFFB  # the channel's part at the server: noise on the sum
 
 
 def round_key(run_key: Key, round: jax.Array | int) -> Key:

@@ -48,6 +48,7 @@ class Server(NamedTuple):
     round: jax.Array | int = 0  # rounds finished
     rounds: jax.Array | int = 1  # rounds planned, for schedules
     terms: Terms = Terms()
+    channel: Tree = ()  # what the channel's stages keep at the server
 
 
 class View(NamedTuple):
@@ -60,6 +61,7 @@ class View(NamedTuple):
     shared: Tree = ()  # what all clients are told beside the value: coins drawn for all, counters
     terms: Terms = Terms()
     travels: Tree = True  # a prefix of the value: False for the parts that clients have already
+    channel: Tree = ()  # what the channel's stages tell clients: set by engines
 
     @property
     def progress(self) -> jax.Array:

@@ -88,6 +88,15 @@ class Setup(NamedTuple):
     late: Callable[[Server, Answer, jax.Array], Server] | None = None  # with one newcomer's answer, and its slot
 
 
+class SampleNoise(NamedTuple):
+    """Noise by which a local solver hides single samples, in every step on a Poisson sample of them."""
+
+    multiplier: float  # of its standard deviation over the largest norm of a sample's gradient
+    clip: float
+    batch_size: int  # samples that are expected in a step
+    steps: int  # in a round
+
+
 class Traits(NamedTuple):
     """What engines and exchanges must know of a method."""
 
@@ -99,6 +108,7 @@ class Traits(NamedTuple):
     uneven_rounds: bool = False  # how long a round takes is drawn at random, for each run on its own
     check_hyper: Callable[[dict[str, float]], None] = lambda hyper: None  # refuses hyperparameter values before a run
     check_channel: Callable[[str, bool, float, bool], None] | None = None  # (name, unbiased, ω, remembers), likewise
+    sample_noise: SampleNoise | None = None  # uploads depend on samples through this alone
 
 
 class Diagnostics(NamedTuple):

@@ -1,4 +1,4 @@
-"""Where rounds run: on one device, resident or streamed."""
+"""Where rounds run: resident or streamed, on one device or a mesh of them."""
 
 from majorant.engines.options import Evaluation, Resources
 from majorant.engines.simulator import simulate

@@ -21,6 +21,7 @@ from majorant.core import (
     Uploads,
     View,
     blockwise,
+    blockwise_parts,
     client_key,
     masked_mean,
     round_key,
@@ -64,17 +65,19 @@ def score_model(
 ) -> dict[str, jax.Array]:
     """Mean losses and scores of a client's model on its own samples, and its mixture weights where it has some."""
     deployment = federation.algorithm.deployment
+    parts = {"train": train, "validation": validation, "test": test}
+    parts = {name: data for name, data in parts.items() if data.y.shape[0] > 0}  # the data may have no such part
     scores = {}
-    for part, data in {"train": train, "validation": validation, "test": test}.items():
-        if data.y.shape[0] == 0:  # the data has no such part
-            continue
-        if deployment.losses is not None:
-            each = functools.partial(deployment.losses, model)
-            loss = score = masked_mean(blockwise(each, data.x, data.y, size=data.size), data)
-        else:
-            predictions = blockwise(lambda x: deployment.predict(model, x), data.x, size=data.size)
-            loss, score = client_scores(predictions, data, classes)
-        scores[f"{part}_loss"], scores[f"{part}_score"] = loss, score
+    if deployment.losses is not None:
+        each = functools.partial(deployment.losses, model)
+        for part, data in parts.items():
+            loss = masked_mean(blockwise(each, data.x, data.y, size=data.size), data)
+            scores[f"{part}_loss"] = scores[f"{part}_score"] = loss
+    else:
+        given = [data.x for data in parts.values()], [data.size for data in parts.values()]
+        predictions = blockwise_parts(lambda x: deployment.predict(model, x), *given)
+        for (part, data), predicted in zip(parts.items(), predictions, strict=True):
+            scores[f"{part}_loss"], scores[f"{part}_score"] = client_scores(predicted, data, classes)
     if deployment.mixture is not None:
         scores["pi"] = deployment.mixture(model)
     return scores
@@ -93,6 +96,8 @@ def evaluate_clients(
 ) -> dict[str, jax.Array]:
     """The scores of every client of a bucket, ``(clients,)`` each."""
     view, key = released_view(federation, server, run_key)
+    if unseen:
+        view = federation.exchange.everybody(view)
     one = lambda state, train, validation, test: evaluate_client(
         federation, classes, view, key, state, train, validation, test, unseen
     )

@@ -18,9 +18,10 @@ from majorant.engines.population import Bucket
 from majorant.exchange.federation import Federation
 from majorant.math.room import machine_memory, refuse_too_large
 
-BUSY_BYTES = 1 << 30  # of matrix products' results, in single precision: about what keeps a large GPU busy
+BUSY_BYTES = 3 << 29  # of matrix products' results, in single precision, made while a step's kernels are launched
 USUAL_BATCH = 128  # samples of a client that go through a model at once
 KEPT_TIMES = 6  # how often a training step holds each product: normalised, activated, and the gradients of these
+MORE_PER_SAMPLE = 8  # times what one sample takes: more than a further one can add
 CACHE_BYTES = 4 << 20  # a chunk's samples on a CPU: about what its cache holds
 HISTORY_BYTES = 4096  # of a run, at least: its settings, counters and lines
 LARGE_MODEL = 20_000  # parameters above which, on a CPU, one client at a time fills the machine
@@ -32,7 +33,7 @@ def chunk_size(budget: int) -> int:
 
 
 def clients_that_saturate(algorithm: Algorithm, data: FederatedData, runs: int) -> int | None:
-    """How many clients side by side keep a GPU busy, by the matrix products of a batch; None on CPUs."""
+    """How many clients' steps take a GPU as long as launching a step's kernels, by the matrix products of a batch."""
     if jax.default_backend() == "cpu":
         return None
     return max(1, BUSY_BYTES // bytes_of_products(algorithm, data, runs))
@@ -84,6 +85,9 @@ def most_side_by_side(algorithm: Algorithm, data: FederatedData, budget: int, ru
     one = shapes_of(tiny_client(data))
     two = one._replace(x=longer(one.x), y=longer(one.y))
     first = values_of_a_prediction(algorithm, one)
+    enough = budget // 4 // max(1, 4 * runs * MORE_PER_SAMPLE * first * rows)
+    if enough >= data.clients:  # small models of few samples: tracing once tells
+        return int(enough)
     each = values_of_a_prediction(algorithm, two) - first  # what a further sample adds: parameters are there once
     return int(max(1, budget // 4 // max(1, 4 * runs * (first + each * (rows - 1)))))
 
@@ -140,8 +144,9 @@ def produced(jaxpr: Any, only: tuple[str, ...] = ()) -> Iterator[int]:
 
 
 def fewer(bucket: Bucket, share: float) -> int:
-    """How many clients run side by side when about ``share`` of the bucket's take part."""
-    expected = share * bucket.real + (share * (1 - share) * bucket.real) ** 0.5
+    """How many clients run side by side on a device when about ``share`` of the bucket's take part."""
+    here = len(bucket.real) / bucket.devices
+    expected = share * here + (share * (1 - share) * here) ** 0.5
     return int(np.clip(round(expected), 1, bucket.chunk))
 
 
@@ -232,11 +237,12 @@ def traced_message(federation: Federation, one: ClientData, precision: Any) -> t
     """`message_shapes` for a client of this shape, in this precision."""
     from majorant.engines import rounds
 
+    federation = federation._replace(exchange=federation.exchange.whole)
     algorithm = federation.algorithm
 
     def message(data: ClientData, key: jax.Array) -> Any:
         server = rounds.start_server(federation, 1, key, {}, jnp.int32(1))
-        view = federation.exchange.broadcast(algorithm, server, key)
+        view = rounds.sent_view(federation, server, key)
         seen = federation.exchange.seen(algorithm, view, data.slot)
         held, _ = rounds.start_client(federation, view, key, data)
         return rounds.as_sent(federation, algorithm.client.update(seen, held.state, data, key)[0]), seen, held
@@ -258,12 +264,13 @@ def refuse_too_large_stack(federation: Federation, clients: int, padded: ClientD
     from majorant.engines import rounds
 
     upload, *_ = message_shapes(federation, jax.tree.map(lambda a: a[0], padded))
-    nothing = lambda: jax.tree.map(lambda a: jnp.zeros((clients, *a.shape), a.dtype), (upload.value, upload.weight))
+    slots = clients if federation.exchange.network is None else federation.exchange.network.nodes
+    nothing = lambda: jax.tree.map(lambda a: jnp.zeros((slots, *a.shape), a.dtype), (upload.value, upload.weight))
 
     def whole(key: jax.Array) -> Any:
         server = rounds.start_server(federation, clients, key, {}, jnp.int32(1))
         view = federation.exchange.broadcast(federation.algorithm, server, key)
-        uploads, everyone = Uploads(*nothing()), jnp.ones(clients, bool)
+        uploads, everyone = Uploads(*nothing()), jnp.ones(slots, bool)
         received = (uploads, everyone)
         if federation.hostile is not None:
             received = rounds.attacked(federation, view, key, uploads, everyone)[:2]
@@ -306,9 +313,9 @@ def rounds_that_count(federation: Federation, clients: int) -> int:
     return max(1, min(1 << 20, (1 << 31) // (most + 1)))
 
 
-def default_budget() -> int:
-    """Half of the memory of the device, or of the machine."""
-    stats = jax.devices()[0].memory_stats() if jax.default_backend() != "cpu" else None
+def default_budget(devices: int = 1) -> int:
+    """Half of the memory of each device; processors share their machine's."""
+    stats = jax.local_devices()[0].memory_stats() if jax.default_backend() != "cpu" else None
     if stats and "bytes_limit" in stats:
         return int(stats["bytes_limit"]) // 2
-    return machine_memory() // 2
+    return machine_memory() // 2 // max(1, devices // jax.process_count())

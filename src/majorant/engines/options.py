@@ -47,6 +47,9 @@ class Resources(NamedTuple):
     under ``state_folder``. ``side_by_side`` is how many clients run side by side at most (None: what is fastest, and
     fits by what the compiled program says it takes). ``extra_padding`` adds rows to every client's samples, which
     changes nothing.
+
+    ``devices`` is over how many devices the clients, or the runs, are dealt (None: one; of several processes all, see
+    `majorant.engines.mesh`); a ``memory_budget`` is then what each of them has.
     """
 
     clients: str = "auto"
@@ -54,9 +57,11 @@ class Resources(NamedTuple):
     state_folder: Path | None = None
     extra_padding: int = 0
     side_by_side: int | None = None
+    devices: int | None = None
 
     def check(self) -> None:
         """Refuses numbers that are no sizes."""
         check_whole("memory_budget", self.memory_budget, optional=True)
         check_whole("extra_padding", self.extra_padding, least=0)
         check_whole("side_by_side", self.side_by_side, optional=True)
+        check_whole("devices", self.devices, optional=True)

@@ -22,14 +22,29 @@ LEAST_SAVED = 1 << 30  # … and this many numbers over all rounds, about a seco
 
 
 class Bucket(NamedTuple):
-    """Clients of similar size: ids past the ``real`` first are −1, fillers of the last chunk without samples."""
+    """Clients of similar size. Those of id −1 are fillers of a device's last chunk, without samples."""
 
-    ids: np.ndarray  # (clients,) index of each client in the federated data
+    ids: np.ndarray  # (devices × rows,) index of each client in the federated data; one device's after the other's
     length: int  # rows to which training samples are padded
     validation_length: int  # 0 where the data has no validation part
     test_length: int
-    chunk: int  # how many clients run side by side
-    real: int
+    chunk: int  # how many clients run side by side on a device
+    devices: int = 1  # over which the clients are dealt
+
+    @property
+    def real(self) -> np.ndarray:
+        """The rows of clients, without the fillers."""
+        return np.flatnonzero(self.ids >= 0)
+
+    @property
+    def rows(self) -> int:
+        """The rows of each device."""
+        return len(self.ids) // self.devices
+
+    def pieces(self) -> np.ndarray:
+        """The rows that run at the same time, a chunk of each device's: ``(chunks, devices × chunk)``."""
+        rows = np.arange(len(self.ids)).reshape(self.devices, -1, self.chunk)
+        return rows.swapaxes(0, 1).reshape(-1, self.devices * self.chunk)
 
     def train(self, data: FederatedData, rows: np.ndarray | slice = slice(None)) -> ClientData:
         """The training samples of some of the bucket's clients, ``(clients, length, ...)``."""
@@ -89,8 +104,8 @@ def bucket_edges(
 def best_chunk(sizes: np.ndarray, saturating: int, most: int) -> int:
     """How many clients, sorted by size, run side by side so that a bucket takes the least time.
 
-    A chunk takes as many steps as its longest client, and a step as long as its clients or, where they are fewer than
-    keep the device busy, as long as those would. Of equally fast chunks the largest.
+    A chunk takes as many steps as its longest client. A step takes time for each client and, however few they are, as
+    long as ``saturating`` ones more (its kernels are launched one by one). Of equally fast chunks the largest.
 
     >>> best_chunk(np.array([8, 8, 8, 8]), saturating=2, most=4)
     4
@@ -103,7 +118,7 @@ def best_chunk(sizes: np.ndarray, saturating: int, most: int) -> int:
         if chunk > most:
             continue
         longest = ordered[np.minimum(np.arange(chunk - 1, chunk * chunks, chunk), len(ordered) - 1)]
-        best = min(best, (float(longest.sum()) * max(chunk, saturating), -chunk))
+        best = min(best, (float(longest.sum()) * (chunk + saturating), -chunk))
     return max(1, -best[1])
 
 
@@ -134,10 +149,14 @@ def build_buckets(
     extra_padding: int = 0,
     saturating: int | None = None,
     rounds: int = 1,
+    devices: int = 1,
+    homes: np.ndarray | None = None,
 ) -> list[Bucket]:
     """Buckets over the given clients; a chunk holds about ``chunk_bytes`` of training samples and ``most`` clients.
 
-    ``rounds`` is how often all clients are gone through: what a bucket saves is saved in each.
+    ``rounds`` is how often all clients are gone through: what a bucket saves is saved in each. Over several devices
+    clients are dealt by work, or each goes to its home (``homes[client]``), where it has one.
+
     ``saturating`` clients side by side keep the device busy, where that is known: if there are more, they are one
     bucket (a large model takes long to compile for each), whose chunks end with their longest client.
     ``extra_padding`` rows are added to every client: they change nothing, and a test says so.
@@ -148,7 +167,8 @@ def build_buckets(
     order = np.argsort(sizes, kind="stable")
     buckets, begin = [], 0
     least = LEAST_SAVED / rounds / max(1, int(np.prod(data.train.x.shape[1:])))
-    large = saturating is not None and saturating < len(clients)
+    large = saturating is not None and devices * saturating < len(clients)
+    loads = np.zeros(devices)
     for end in [len(clients)] if large else bucket_edges(sizes, least=least):
         members = clients[order[begin:end]]  # by size: those that run side by side take about as many steps
         begin = end
@@ -157,26 +177,64 @@ def build_buckets(
         validated = len(data.validation.y) > 0  # in some client, of this bucket or another
         validation_length = max(1, int(data.validation.sizes[members].max())) + extra_padding if validated else 0
         per_client = max(1, length * int(np.prod(data.train.x.shape[1:])) * data.train.x.itemsize)
-        chunk = (
-            1 if one_at_a_time else int(np.clip(chunk_bytes // per_client, 1, min(len(members), most or len(members))))
-        )
+        hands = deal(members, data.train.sizes[members], loads, None if homes is None else homes[members])
+        rows = max(map(len, hands))
+        chunk = 1 if one_at_a_time else int(np.clip(chunk_bytes // per_client, 1, min(rows, most or rows)))
         if large and not one_at_a_time:
-            chunk = best_chunk(data.train.sizes[members], saturating or 1, chunk)
-        chunks = -(-len(members) // chunk)
-        chunk = -(-len(members) // chunks)  # even chunks, fewer fillers
-        ids = np.concatenate([members, np.full(chunks * chunk - len(members), -1)])
-        buckets.append(Bucket(ids, length, validation_length, test_length, chunk, len(members)))
+            chunk = best_chunk(data.train.sizes[max(hands, key=len)], saturating or 1, chunk)
+        chunks = -(-rows // chunk)
+        chunk = -(-rows // chunks)  # even chunks, fewer fillers
+        ids = np.full((devices, chunks * chunk), -1)
+        for row, hand in zip(ids, hands, strict=True):
+            row[: len(hand)] = hand
+        buckets.append(Bucket(ids.ravel(), length, validation_length, test_length, chunk, devices))
     return buckets
 
 
+def deal(members: np.ndarray, sizes: np.ndarray, loads: np.ndarray, homes: np.ndarray | None) -> list[np.ndarray]:
+    """Clients, sorted by size, for each device, as many for each and about as many samples; adds these to ``loads``.
+
+    The largest go first, one to each device and then one to each in the opposite order; those that are left over, the
+    smallest, go to the devices with the least. Chunks of the same number have clients of about the same size then, so
+    that no device waits for another. Clients that have homes go there.
+
+    >>> loads = np.zeros(2)
+    >>> [hand.tolist() for hand in deal(np.arange(5), np.array([1, 1, 2, 3, 3]), loads, None)], loads
+    ([[0, 1, 4], [2, 3]], array([5., 5.]))
+    """
+    devices = len(loads)
+    if homes is None:
+        turns = np.arange(len(members))[::-1]  # the largest has turn 0
+        lap, seat = np.divmod(turns, devices)
+        seat = np.where(lap % 2 == 0, seat, devices - 1 - seat)
+        homes = np.argsort(loads, kind="stable")[seat]
+        left = turns >= len(members) // devices * devices
+        so_far = loads + np.bincount(homes[~left], sizes[~left], devices)
+        homes[left] = np.argsort(so_far, kind="stable")[: left.sum()][::-1]
+    loads += np.bincount(homes, sizes, devices)
+    return [members[homes == device] for device in range(devices)]
+
+
+def neighbourhoods(sizes: np.ndarray, devices: int) -> np.ndarray:
+    """A device for each node of a network, in contiguous pieces, as neighbours often have close numbers; half of what
+    is balanced is the number of nodes, which are mixed, and half that of their samples.
+
+    >>> neighbourhoods(np.array([4, 1, 1, 1, 1, 4]), 2).tolist()
+    [0, 0, 0, 1, 1, 1]
+    """
+    work = 1 + sizes / max(1.0, float(sizes.mean()))
+    middle = np.cumsum(work) - work / 2
+    return np.minimum((devices * middle / work.sum()).astype(np.int64), devices - 1)
+
+
 def padded_bytes(data: FederatedData, buckets: list[Bucket]) -> int:
-    """The memory that all buckets' samples take when they are stacked."""
+    """The memory that all buckets' samples take when they are stacked, on all devices together."""
     sample = int(np.prod(data.train.x.shape[1:])) * data.train.x.itemsize + data.train.y.itemsize
     return sum(len(b.ids) * (b.length + b.validation_length + b.test_length) for b in buckets) * sample
 
 
 def in_order(buckets: list[Bucket], scores: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     """The scores of all buckets, ``(runs, clients)``, in the order of the clients' ids."""
-    order = np.argsort(np.concatenate([b.ids[: b.real] for b in buckets]))
-    together = lambda name: np.concatenate([s[name][:, : b.real] for b, s in zip(buckets, scores, strict=True)], axis=1)
+    order = np.argsort(np.concatenate([b.ids[b.real] for b in buckets]))
+    together = lambda name: np.concatenate([s[name][:, b.real] for b, s in zip(buckets, scores, strict=True)], axis=1)
     return {name: together(name)[:, order] for name in scores[0]}

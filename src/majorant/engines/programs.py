@@ -20,8 +20,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 
 from majorant.core import Server, Tree, View
+from majorant.core.collectives import CLIENTS, Axis
 from majorant.core.compilation import compiled, staged
 
 
@@ -39,6 +41,12 @@ class Layout(NamedTuple):
     diagnostics: bool = False  # whether convergence is measured at evaluations
     replicated: bool = False  # every run has a data set of its own
     in_turn: bool = False  # runs go one after the other
+    mesh: Mesh | None = None  # of devices, where there are several; the other numbers are then those of one device
+
+    @property
+    def axis(self) -> Axis:
+        """The axis over which clients are dealt, where there is one."""
+        return None if self.mesh is None else CLIENTS
 
 
 class Program:
@@ -47,6 +55,7 @@ class Program:
     def __init__(self, function: Callable, **options: Any) -> None:
         self.function, self.jitted = function, staged(function, **options)
         self.compiled: dict[Any, Any] = {}
+        self.ahead = 0.0  # seconds of compiling that no run has been charged with yet
 
     def __call__(self, seconds: dict[str, float], *args: Any) -> Any:
         if signature(args) not in self.compiled:
@@ -60,6 +69,11 @@ class Program:
         if signature(args) not in self.compiled:
             with nothing_collected():
                 self.compiled[signature(args)] = compiled(self.jitted.lower(*args), QUICK_COMPILATION)
+
+    def settled(self) -> float:
+        """The seconds that were spent on it before its run began (`ahead`), once."""
+        spent, self.ahead = self.ahead, 0.0
+        return spent
 
     def temporary_bytes(self) -> int:
         """The most that any of its compiled forms takes beside its arguments and results, where XLA says."""

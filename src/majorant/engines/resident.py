@@ -10,14 +10,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from majorant.core import Key, Server, tree_bytes
+from majorant.core import Key, Server, Tree, collectives, tree_bytes
+from majorant.core.collectives import CLIENTS
 from majorant.data.federated import FederatedData
 from majorant.engines import evaluation, rounds
 from majorant.engines.memory import message_shapes
+from majorant.engines.mesh import CLIENT, HELD, RUN, SAME, dealt, fetch, program, put, put_parts, server_spec
 from majorant.engines.population import Bucket
 from majorant.engines.programs import RUNS, SEEDS, Layout, Program, compile_together, over_runs
 from majorant.engines.rounds import BucketData, Held, State
 from majorant.exchange.federation import Federation
+from majorant.exchange.gossip import Peers
 
 
 class Programs(NamedTuple):
@@ -42,7 +45,8 @@ def programs(federation: Federation, layout: Layout) -> Programs:
             for b, chunk in zip(data, layout.chunks, strict=True)
         ]
         clients, answers = zip(*started, strict=True)
-        server = rounds.finish_start(federation, server, answers, [b.train.slot for b in data], layout.clients)
+        slots = [b.train.slot for b in data]
+        server = rounds.finish_start(federation, server, answers, slots, layout.clients, layout.axis)
         return State(server, clients)
 
     def one_round(state: State, tally: rounds.Tally, key: Key, data: tuple[BucketData, ...]) -> Any:
@@ -62,10 +66,10 @@ def programs(federation: Federation, layout: Layout) -> Programs:
             for b, clients, chunk in zip(data, state.clients, layout.pass_chunks, strict=True)
         ]
         sums, clients, sent = zip(*passes, strict=True)
-        stack = rounds.stack_by_slot(sent, [b.train.slot for b in data], layout.clients) if stacks else None
-        server, tally = rounds.end_round(
-            federation, state.server, view, key_of_round, rounds.add_sums(list(sums)), stack, tally
-        )
+        slots = [b.train.slot for b in data]
+        stack = federation.exchange.stacked(sent, slots, layout.clients, layout.axis) if stacks else None
+        total = rounds.of_all_devices(rounds.add_sums(list(sums)), layout.axis)
+        server, tally = rounds.end_round(federation, state.server, view, key_of_round, total, stack, tally)
         return State(server, clients), tally
 
     def block(state: State, key: Key, count: jax.Array, data: tuple[BucketData, ...]) -> Any:
@@ -90,14 +94,19 @@ def programs(federation: Federation, layout: Layout) -> Programs:
             evaluation.measure_clients(federation, state.server, key, clients.state, b.train, b.real, chunk=chunk)
             for clients, b, chunk in zip(state.clients, data, layout.chunks, strict=True)
         ]
-        return evaluation.conclude(federation, state.server, jax.tree.map(lambda *a: sum(a[1:], a[0]), *parts))
+        sums = collectives.total(jax.tree.map(lambda *a: sum(a[1:], a[0]), *parts), layout.axis)
+        return evaluation.conclude(federation, state.server, sums)
 
     samples = RUNS if layout.replicated else None
+    data, whole = HELD if layout.replicated else CLIENT, State(server_spec(federation), HELD)  # type: ignore[arg-type]
+    over = lambda function, *axes: over_runs(function, layout, *axes)
     return Programs(
-        start=Program(over_runs(start, layout, SEEDS, RUNS, None, samples)),
-        block=Program(over_runs(block, layout, RUNS, SEEDS, None, samples), donate_argnums=0),
-        evaluate=Program(over_runs(evaluate, layout, RUNS, SEEDS, samples, samples)),
-        diagnose=Program(over_runs(diagnose, layout, RUNS, SEEDS, samples)),
+        start=program(over(start, SEEDS, RUNS, None, samples), layout, (RUN, RUN, SAME, data), whole),
+        block=program(
+            over(block, RUNS, SEEDS, None, samples), layout, (whole, RUN, SAME, data), (whole, RUN), donate_argnums=0
+        ),
+        evaluate=program(over(evaluate, RUNS, SEEDS, samples, samples), layout, (whole, RUN, data, data), HELD),
+        diagnose=program(over(diagnose, RUNS, SEEDS, samples), layout, (whole, RUN, data), RUN),
     )
 
 
@@ -114,9 +123,10 @@ class Resident:
         keys: jax.Array,
         seconds: dict[str, float],
     ) -> None:
-        self.programs = programs(federation, layout)
-        self.layout, self.buckets, self.keys, self.seconds = layout, buckets, keys, seconds
-        place = functools.partial(on_device, data, replicated=layout.replicated)
+        self.programs, self.federation = programs(federation, layout), federation
+        self.layout, self.buckets, self.seconds = layout, buckets, seconds
+        self.keys = put(keys, layout.mesh, RUN)
+        place = functools.partial(on_device, data, layout=layout)
         self.data, self.unseen = place(buckets), place(unseen)
         self.state: State | None = None
 
@@ -130,6 +140,7 @@ class Resident:
             lambda: self.programs.evaluate.prepare(state, self.keys, self.data, self.unseen),
             lambda: self.programs.start.prepare(self.keys, hyper, number, self.data),
         )
+        self.seconds["compile"] += self.programs.block.settled()
         return max(program.temporary_bytes() for program in (self.programs.block, self.programs.evaluate))
 
     def start(self, hyper: dict[str, jax.Array], planned: int) -> None:
@@ -138,52 +149,96 @@ class Resident:
         self.state = self.programs.start(self.seconds, self.keys, hyper, jnp.int32(planned), self.data)
 
     def resident_bytes(self) -> int:
-        """The bytes of all samples on the device."""
-        return tree_bytes((self.data, self.unseen))
+        """The bytes of all samples on a device."""
+        share = 1 if self.layout.mesh is None else self.layout.mesh.shape[CLIENTS]
+        return tree_bytes((self.data, self.unseen)) // share
 
     def block(self, count: int) -> rounds.Tally:
         """``count`` more rounds."""
         self.state, tally = self.programs.block(self.seconds, self.state, self.keys, jnp.int32(count), self.data)
-        return jax.block_until_ready(tally)
+        return fetch(tally)
 
     def evaluate(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """Scores of the clients that train and of the unseen ones, a dictionary of ``(runs, clients)`` per bucket."""
         scores = self.programs.evaluate(self.seconds, self.state, self.keys, self.data, self.unseen)
-        return jax.tree.map(np.asarray, scores)
+        return fetch(scores)
 
     def diagnose(self) -> dict[str, Any]:
         """Scalars about the server and about convergence, ``(runs,)`` each."""
-        return jax.tree.map(np.asarray, self.programs.diagnose(self.seconds, self.state, self.keys, self.data))
+        return fetch(self.programs.diagnose(self.seconds, self.state, self.keys, self.data))
 
     @property
     def server(self) -> Server:
         """The server's state, ``(runs, ...)``."""
         assert self.state is not None
-        return self.state.server
+        return server_of(self.state.server, self.federation, self.layout)
+
+    @property
+    def round(self) -> int:
+        """The rounds that have been made."""
+        assert self.state is not None
+        return int(fetch(self.state.server.round)[0])
 
     @property
     def clients(self) -> tuple[Held, ...]:
         """What is on the clients of each bucket, ``(runs, clients, ...)``."""
         assert self.state is not None
-        return self.state.clients
+        return self.state.clients if self.layout.mesh is None else fetch(self.state.clients)
+
+    def client(self, bucket: int, row: int) -> Tree:
+        """The state of one client, ``(runs, ...)``."""
+        assert self.state is not None
+        return fetch(jax.tree.map(lambda a: a[:, row], self.state.clients[bucket].state))
 
     def restore(self, server: Server, clients: tuple[Held, ...]) -> None:
         """Resumes from a saved state."""
-        self.state = jax.tree.map(jnp.array, State(server, clients))
+        if self.layout.mesh is None:
+            self.state = jax.tree.map(jnp.array, State(server, clients))
+            return
+        rows = rows_of(server, self.federation)
+        self.state = put(State(rows, clients), self.layout.mesh, State(server_spec(self.federation), HELD))  # type: ignore[arg-type]
 
 
-def on_device(data: Sequence[FederatedData], buckets: list[Bucket], *, replicated: bool) -> tuple[BucketData, ...]:
-    """All buckets' samples as device arrays; ``replicated``: ``(runs, ...)``, with a data set for each run."""
+def server_of(server: Server, federation: Federation, layout: Layout) -> Server:
+    """The server, or the peers in their order, as arrays that this process has."""
+    if layout.mesh is None:
+        return server
+    whole = fetch(server)
+    if not isinstance(federation.exchange, Peers) or not dealt(federation):
+        return whole
+    value, state = jax.tree.map(federation.exchange.places.into_nodes, (whole.value, whole.state))
+    return whole._replace(value=value, state=state)
+
+
+def rows_of(server: Server, federation: Federation) -> Server:
+    """The other way round: a server as the devices hold it."""
+    if not isinstance(federation.exchange, Peers) or not dealt(federation):
+        return server
+    value, state = jax.tree.map(federation.exchange.places.into_rows, (server.value, server.state))
+    return server._replace(value=value, state=state)
+
+
+def on_device(data: Sequence[FederatedData], buckets: list[Bucket], *, layout: Layout) -> tuple[BucketData, ...]:
+    """All buckets' samples as device arrays; replicated: ``(runs, ...)``, with a data set for each run."""
     found = []
     for bucket, position in zip(buckets, positions(buckets), strict=True):
-        places: Any = (position, bucket.ids >= 0)
-        each = [BucketData(bucket.train(one), bucket.validation(one), bucket.test(one), *places) for one in data]
-        stacked = jax.tree.map(lambda *parts: np.stack(parts), *each) if replicated else each[0]
-        found.append(jax.device_put(stacked))  # `jnp.asarray` would compile a program for every shape
+
+        def make(runs: slice, rows: slice, bucket: Bucket = bucket, position: np.ndarray = position) -> BucketData:
+            places: Any = (position[rows], bucket.ids[rows] >= 0)
+            sets = data[runs] if layout.replicated else data
+            parts = lambda one: (bucket.train(one, rows), bucket.validation(one, rows), bucket.test(one, rows))
+            each = [BucketData(*parts(one), *places) for one in sets]
+            return jax.tree.map(lambda *parts: np.stack(parts), *each) if layout.replicated else each[0]
+
+        if layout.mesh is None:
+            found.append(jax.device_put(make(slice(None), slice(None))))  # `jnp.asarray` would compile for every shape
+        else:
+            spec = HELD if layout.replicated else CLIENT
+            found.append(put_parts(make, layout.mesh, spec, len(data), len(bucket.ids)))
     return tuple(found)
 
 
 def positions(buckets: list[Bucket]) -> list[np.ndarray]:
     """Each client's place among all clients of the buckets in the order of their ids (0 for fillers)."""
-    ids = np.sort(np.concatenate([b.ids[: b.real] for b in buckets])) if buckets else np.zeros(0, int)
+    ids = np.sort(np.concatenate([b.ids[b.real] for b in buckets])) if buckets else np.zeros(0, int)
     return [np.where(b.ids >= 0, np.searchsorted(ids, b.ids), 0).astype(np.int32) for b in buckets]

@@ -14,9 +14,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from majorant.core import (
+    CHANNEL_STREAM,
     LINKS_STREAM,
     PARTICIPATION_STREAM,
     SERVER_STREAM,
@@ -30,18 +32,22 @@ from majorant.core import (
     View,
     all_finite,
     client_key,
+    collectives,
     leaf_travels,
     magnitude,
     round_key,
     select,
     stream_key,
 )
+from majorant.core.collectives import Axis
+from majorant.core.trees import stack_rows
 from majorant.engines.extremes import Largest, larger, largest_allowed, largest_of
 from majorant.engines.memory import message_shapes
 from majorant.engines.programs import side_by_side
-from majorant.exchange._stage import arrives, decoded, encoded, numbers_of
+from majorant.exchange._stage import numbers_of, payload_shape, received, send
 from majorant.exchange.attack import ATTACK_STREAM, Hostile, Seen
 from majorant.exchange.federation import Federation
+from majorant.exchange.gossip import Peers
 from majorant.exchange.secure_sum import Masked, open_sum, seal
 
 
@@ -138,6 +144,7 @@ class Leaving(NamedTuple):
     """A client's part of a round as its message leaves it."""
 
     upload: Upload  # as it arrives, if it does
+    added: Tree  # what is added up of it: the value, a payload or masked numbers
     message: Tree  # what travels of its value, where a channel makes something else of it; else ()
     delivered: Held  # what the client holds once the message has arrived
     sound: jax.Array  # whether all of it is finite, and not too large
@@ -155,28 +162,30 @@ def client_part(federation: Federation, seen: View, own: Key, held: Held, data: 
     if hostile is not None and hostile.attack.delay:
         memory, late = held.memory
         upload, late = delayed(hostile, upload, late, data.slot)
-    travels, message, arrived = leaf_travels(upload.value, upload.travels), (), jnp.asarray(True)
+    travels, arrived = leaf_travels(upload.value, upload.travels), jnp.asarray(True)
+    added: Any = upload.value
+    message: Any = ()
     most, size = largest_allowed(), magnitude(upload.value)
     sound = size <= most  # False for NaN; before the channel, which may turn what is not finite into what is
     if secures(federation, upload):
         travels = jnp.ones_like(travels)
         origin, largest = algorithm.client.origin(seen), seen.terms.largest_weight
         moved, back = displacement(upload.value, origin)
-        message, moved, fits, memory, arrived = seal(channel, own, moved, upload.weight, largest, memory)
-        upload = upload._replace(value=jax.tree.map(jnp.add, origin, back(moved)))
+        added, moved, fits, memory, arrived = seal(channel, own, moved, upload.weight, largest, memory)
+        message, upload = added, upload._replace(value=jax.tree.map(jnp.add, origin, back(moved)))
         sound &= fits
     elif channel is not None and numbers_of(upload.value):
         if channel.remembers:  # what was left out earlier may lie in any part
             travels = jnp.ones_like(travels)
-        origin = algorithm.client.origin(seen)
-        message, memory = encoded(channel, own, upload.value, origin, memory)
-        value, arrived = decoded(channel, message, origin), arrives(channel, own)
-        upload, size = upload._replace(value=value), magnitude(value)
+        sent = send(channel, own, upload.value, algorithm.client.origin(seen), memory, seen.channel)
+        message, upload, memory = sent.message, upload._replace(value=sent.value), sent.memory
+        added, arrived = sent.value if sent.payload is None else sent.payload, sent.arrived
+        size = jnp.maximum(magnitude(sent.value), magnitude(added))
     if hostile is not None and hostile.attack.delay:
         memory = memory, late
     delivered = Held(algorithm.client.delivered(seen, state, upload), memory)
     sound &= (size <= most) & (jnp.abs(upload.weight) <= most) & all_finite(delivered)
-    return Leaving(upload, message, delivered, sound, travels, size, arrived)
+    return Leaving(upload, added, message, delivered, sound, travels, size, arrived)
 
 
 def guarded_update(
@@ -189,17 +198,16 @@ def guarded_update(
     """
     data = data._replace(size=jnp.where(active, data.size, 0))
     seen = federation.exchange.seen(federation.algorithm, view, data.slot)
-    upload, message, updated, sound, travels, size, arrived = client_part(
+    upload, added, _, updated, sound, travels, size, arrived = client_part(
         federation, seen, client_key(key, data.id), held, data
     )
     counts = active & sound & arrived
     weight = jnp.where(counts, upload.weight, 0)
-    sent_value = message if isinstance(message, Masked) else upload.value
-    value = jax.tree.map(lambda v: jnp.where(counts, v, 0), sent_value)
+    value = jax.tree.map(lambda v: jnp.where(counts, v, 0), added)
     info = jax.tree.map(lambda v: jnp.where(counts, v, 0), upload.info)
     size, slot = jnp.where(counts, size, 0), jnp.asarray(data.slot, jnp.int32)
-    sent = Sent(Upload(value, weight, info), counts, active & ~sound, travels * active, size, slot)
-    return sent, select(counts, updated, held)
+    part = Sent(Upload(value, weight, info), counts, active & ~sound, travels * active, size, slot)
+    return part, select(counts, updated, held)
 
 
 def add_up(sent: Sent, active: jax.Array, keep_value: bool) -> Sums:
@@ -256,7 +264,8 @@ def bucket_pass(
         return step(clients, data, active)
     piece = lambda t, rows: jax.tree.map(lambda a: a[rows], t)
     first = jnp.arange(chunk)
-    nothing = functools.partial(empty_sent, federation, message_shapes(federation, piece(data, 0))[0])
+    upload = message_shapes(federation, piece(data, 0))[0]
+    nothing = lambda rows: empty_sent(upload, rows, federation)
     stacks, nobody = federation.stacks, jnp.zeros(1, bool)
     zeros = add_up(nothing(1), nobody, not stacks)
     if everyone:
@@ -286,13 +295,15 @@ def bucket_pass(
     return jax.lax.while_loop(lambda s: s[0] * chunk < total, gathered, start)[1:]
 
 
-def empty_sent(federation: Federation, upload: Upload, rows: int) -> Sent:
-    """What some absent clients send, from the shapes of an upload."""
+def empty_sent(upload: Upload, rows: int, federation: Federation | None = None) -> Sent:
+    """What some absent clients send, from the shapes of an upload; of a federation, as it travels there."""
     zeros = lambda tree: jax.tree.map(lambda s: jnp.zeros((rows, *s.shape), s.dtype), tree)
     nobody, leaves = jnp.zeros(rows, bool), len(jax.tree.leaves(upload.value))
-    if secures(federation, upload):
+    if federation is not None and secures(federation, upload):
         words = jax.ShapeDtypeStruct((numbers_of(upload.value),), federation.channel.secure[0].dtype)
         upload = upload._replace(value=Masked(words, jax.ShapeDtypeStruct((), jnp.uint32)))
+    elif federation is not None and federation.adds_payloads and numbers_of(upload.value):
+        upload = upload._replace(value=payload_shape(federation.channel, upload.value))
     value, weight, info = zeros(upload[:3])
     size, slot = jnp.zeros(rows, jnp.result_type(float)), jnp.full(rows, -1, jnp.int32)
     return Sent(Upload(value, weight, info), nobody, nobody, jnp.zeros((rows, leaves), jnp.int32), size, slot)
@@ -305,7 +316,12 @@ def secures(federation: Federation, upload: Upload) -> bool:
 
 
 def as_sent(federation: Federation, upload: Upload) -> Upload:
-    """An upload without scalars for the log where it goes into a secure sum: they would be seen one by one."""
+    """An upload without scalars for the log where it goes into a secure sum: they would be seen one by one.
+
+    Where noise hides clients, all count the same.
+    """
+    if federation.hides:
+        upload = upload._replace(weight=jnp.ones_like(upload.weight))
     return upload._replace(info={}) if secures(federation, upload) else upload
 
 
@@ -353,12 +369,13 @@ def forged(
     federation: Federation, view: View, key: Key, uploads: Uploads, heard: jax.Array, hostile: Hostile
 ) -> tuple[Uploads, jax.Array, jax.Array]:
     """Uploads side by side with those that hostile clients put in the place of their own."""
-    attack, clients = hostile.attack, heard.shape[0]
-    mask = jnp.asarray(hostile.mask(clients))
+    attack, peers = hostile.attack, federation.exchange
+    slots = peers.slots if isinstance(peers, Peers) else np.arange(heard.shape[0])  # of the rows
+    mask = jnp.asarray(np.isin(slots, hostile.slots))
     if attack.forge is None or not jax.tree.leaves(uploads.value):
         return uploads, heard, jnp.asarray(0)
     algorithm, exchange = federation.algorithm, federation.exchange
-    origin = jax.vmap(lambda slot: algorithm.client.origin(exchange.seen(algorithm, view, slot)))(jnp.arange(clients))
+    origin = jax.vmap(lambda slot: algorithm.client.origin(exchange.seen(algorithm, view, slot)))(jnp.asarray(slots))
     moved = jax.tree.map(jnp.subtract, uploads.value, origin)
     sent = attack.forge(stream_key(key, ATTACK_STREAM), Seen(moved, heard & ~mask, heard & mask))
     value = jax.tree.map(lambda o, f: (o + f).astype(o.dtype), origin, sent)
@@ -379,7 +396,15 @@ def displacement(value: Tree, origin: Tree) -> tuple[jax.Array, Callable[[jax.Ar
 def begin_round(federation: Federation, server: Server, run_key: Key) -> tuple[View, Key]:
     """The view that clients are sent in the next round, and the round's key."""
     key = round_key(run_key, server.round + 1)
-    return federation.exchange.broadcast(federation.algorithm, server, stream_key(key, SERVER_STREAM)), key
+    return sent_view(federation, server, stream_key(key, SERVER_STREAM)), key
+
+
+def sent_view(federation: Federation, server: Server, key: Key) -> View:
+    """All that clients are sent in a round."""
+    view = federation.exchange.broadcast(federation.algorithm, server, key)
+    if not federation.adds_payloads:
+        return view
+    return view._replace(channel=federation.channel.server.told(server.channel))
 
 
 def who_takes_part(federation: Federation, server: Server, run_key: Key, clients: int) -> jax.Array:
@@ -393,21 +418,30 @@ def end_round(
     federation: Federation, server: Server, view: View, key: Key, sums: Sums, stack: Any, tally: Tally
 ) -> tuple[Server, Tally]:
     """The server's step on what arrived; a round without a usable upload counts all the same."""
-    received: Any = (Uploads(sums.value, sums.weight), None) if stack is None else stack
-    uploads, heard = received
-    enough = jnp.asarray(True)
-    if isinstance(sums.value, Masked):
+    heard: Any = None
+    news, enough = server.channel, jnp.asarray(True)
+    seen = federation.exchange.seen(federation.algorithm, view, jnp.int32(0))  # all are sent as much
+    if stack is not None:
+        uploads, heard = stack
+    elif isinstance(sums.value, Masked):
         uploads, enough = opened(federation, view, sums)
+    elif federation.adds_payloads and numbers_of(sums.value):
+        weight = jnp.asarray(federation.expected, sums.weight.dtype) if federation.expected else sums.weight
+        origin, own = federation.algorithm.client.origin(seen), stream_key(key, CHANNEL_STREAM)
+        value, news = received(federation.channel, own, sums.value, origin, weight, news)
+        uploads = Uploads(value, weight)
+    else:
+        uploads = Uploads(sums.value, sums.weight)
     if federation.hostile is not None:
         uploads, heard, refused = attacked(federation, view, key, uploads, heard)
         sums = sums._replace(rejected=sums.rejected + refused)
     links = stream_key(key, LINKS_STREAM)
     barren = (sums.participants > 0) & (sums.rejected == sums.participants)
     moved, messages = federation.exchange.finish(federation.algorithm, server, view, uploads, heard, barren, links)
-    finite = all_finite((moved.value, moved.state)) | ~all_finite((server.value, server.state))
+    everywhere = federation.exchange.everywhere
+    finite = everywhere(all_finite((moved.value, moved.state))) | ~everywhere(all_finite((server.value, server.state)))
     new = select(finite, moved, server)
     rejected = jnp.where(finite, sums.rejected, sums.participants)
-    seen = federation.exchange.seen(federation.algorithm, view, jnp.int32(0))  # all are sent as much
     down = leaf_travels(seen.value, seen.travels)
     if messages is None:
         messages, up, down = sums.participants, sums.travelled, down * sums.participants
@@ -426,7 +460,7 @@ def end_round(
         (tally.up + up).astype(jnp.int32),
         (tally.down + down).astype(jnp.int32),
     )
-    return new._replace(round=server.round + 1, rounds=server.rounds, terms=server.terms), tally
+    return new._replace(round=server.round + 1, rounds=server.rounds, terms=server.terms, channel=news), tally
 
 
 def add_sums(parts: list[Sums]) -> Sums:
@@ -436,16 +470,14 @@ def add_sums(parts: list[Sums]) -> Sums:
     return total._replace(offender=offender, largest=functools.reduce(larger, (part.largest for part in parts)))
 
 
-def stack_by_slot(parts: Sequence[Any], slots: Sequence[jax.Array], clients: int) -> Any:
-    """What is kept of each client of all buckets, side by side by slot (fillers, with slot −1, are dropped)."""
-    target = jnp.concatenate(slots)
-    target = jnp.where(target < 0, clients, target)
-
-    def place(*leaves: jax.Array) -> jax.Array:
-        whole = jnp.concatenate(leaves)
-        return jnp.zeros((clients, *whole.shape[1:]), whole.dtype).at[target].set(whole, mode="drop")
-
-    return jax.tree.map(place, *parts)
+def of_all_devices(sums: Sums, axis: Axis) -> Sums:
+    """The sums of all devices together."""
+    if axis is None:
+        return sums
+    added = collectives.total(sums._replace(offender=(), largest=()), axis)  # type: ignore[arg-type]
+    each = collectives.of_each(sums.largest, axis)
+    largest = [jax.tree.map(lambda a, k=k: a[k], each) for k in range(each.first.shape[0])]
+    return added._replace(offender=collectives.highest(sums.offender, axis), largest=functools.reduce(larger, largest))
 
 
 def empty_tally(shapes: tuple[Upload, View, Tree]) -> Tally:
@@ -466,7 +498,11 @@ def start_server(
     server = federation.exchange.start(federation.algorithm, stream_key(round_key(run_key, 0), SERVER_STREAM))
     values = {name: hyper.get(name, value) for name, value in server.hyper.items()}
     return server._replace(
-        hyper=values, round=jnp.zeros((), jnp.int32), rounds=planned, terms=federation.terms(training)
+        hyper=values,
+        round=jnp.zeros((), jnp.int32),
+        rounds=planned,
+        terms=federation.terms(training),
+        channel=federation.channel.server.news() if federation.adds_payloads else (),
     )
 
 
@@ -486,7 +522,7 @@ def first_held(federation: Federation, seen: View, own: Key, data: ClientData) -
         memory = memory, jax.tree.map(again, algorithm.client.origin(seen))
     answer = federation.exchange.ask(algorithm, seen, state, data, own)
     if channel is not None and channel.secure is not None:
-        weight = algorithm.client.update(seen, state, data, own)[0].weight
+        weight = as_sent(federation, algorithm.client.update(seen, state, data, own)[0]).weight
         plain = Answer((), jnp.zeros(())) if answer is None else answer
         answer = plain._replace(largest=(plain.largest, jnp.asarray(weight, jnp.result_type(float))))
     return Held(state, memory), answer
@@ -507,6 +543,8 @@ def start_clients(
     usable = real & jax.vmap(all_finite)(answers)
     mask = lambda a, other=0: jnp.where(usable.reshape((-1,) + (1,) * (a.ndim - 1)), a, other)
     largest = jax.tree.map(lambda a: mask(a, -jnp.inf).max(axis=0), answers.largest)
+    if federation.hides:  # how many samples each has would be told otherwise
+        answers = answers._replace(weight=jnp.ones_like(answers.weight))
     value, weight = jax.tree.map(mask, (answers.value, answers.weight))
     if federation.algorithm.traits.reads == "each":
         return clients, Answer(value, weight, largest)
@@ -515,17 +553,23 @@ def start_clients(
 
 
 def finish_start(
-    federation: Federation, server: Server, answers: Sequence[Any], slots: Sequence[jax.Array], clients: int
+    federation: Federation,
+    server: Server,
+    answers: Sequence[Any],
+    slots: Sequence[jax.Array],
+    clients: int,
+    axis: Axis = None,
 ) -> Server:
-    """The server after the set-up question, where there is one, from the answers of all buckets."""
+    """The server after the set-up question, where there is one, from the answers of all buckets and devices."""
     if not answers or answers[0] is None:
         return server
     largest = jax.tree.map(lambda *parts: functools.reduce(jnp.maximum, parts), *(a.largest for a in answers))
     parts = [(a.value, a.weight) for a in answers]
     if federation.algorithm.traits.reads == "each":
-        value, weight = stack_by_slot(parts, slots, clients)
+        value, weight = stack_rows(parts, slots, clients)
     else:
         value, weight = jax.tree.map(lambda *leaves: sum(leaves[1:], leaves[0]), *parts)
+    (value, weight), largest = collectives.total((value, weight), axis), collectives.highest(largest, axis)
     if federation.channel is not None and federation.channel.secure is not None:
         largest, heaviest = largest
         server = server._replace(terms=server.terms._replace(largest_weight=heaviest))

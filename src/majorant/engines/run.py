@@ -113,6 +113,8 @@ class Summary(dict):
             lines.append(
                 f"  rejected         {self['rejected']} updates" + (f", such as those of {such}" if such else "")
             )
+        if "privacy" in self:
+            lines += [f"  {'privacy':16s} {line}" for line in promised(self["privacy"])]
         if "attack" in self:
             lines.append(
                 f"  under attack     {self['attack']['name']} by {len(self['attack']['hostile'])} clients; "
@@ -158,6 +160,19 @@ def work(summary: dict[str, Any]) -> str:
     w, beta = summary["gradients"]["w"], summary["gradients"]["beta"]
     steps = f", in {summary['iterations']:,.0f} iterations" if "iterations" in summary else ""
     return f"{w:,.0f} gradients in w, {beta:,.0f} in β{steps}"
+
+
+def promised(privacy: Mapping[str, Any]) -> list[str]:
+    """The guarantee of a run in words."""
+    drawn = {"server": "at the server", "client": "at every client", "together": "by all clients together"}
+    noise = f"noise {privacy['noise_multiplier']:g} × {privacy['clip']:.3g}, drawn {drawn[privacy['noise_at']]}"
+    whole = (
+        f"; all {privacy['runs']} runs together ε = {privacy['epsilon_of_all_runs']:.3g}" if "runs" in privacy else ""
+    )
+    return [
+        f"ε = {privacy['epsilon']:.3g} at δ = {privacy['delta']:g} for a {privacy['unit']}, {noise}{whole}",
+        f"protects {privacy['protects']}",
+    ]
 
 
 def between(score: dict[str, float], metric: str) -> str:
@@ -324,6 +339,8 @@ class Run:
             found["attack"] = self.federation.hostile.told(self.data.names)
         found["seconds"] = dict(self.seconds)
         found["communication"] = dict(self.communication[0])
+        if self.federation.guarantee is not None:
+            found["privacy"] = self.federation.guarantee.record(self.rounds, len(self))
         if isinstance(self.federation.exchange, Peers):
             told = ("nodes", "links", "spectral_gap", "contraction", "period", "symmetric")
             found["network"] = {name: getattr(self.federation.exchange.facts, name) for name in told}
@@ -345,7 +362,8 @@ class Run:
         features, seed = self.data.spec.features, self.settings[0]["seed"]
         scale, clients = self.data.target_scale, self.data.clients
         more = (scale, self.encoding, {"clients": clients, "seed": seed} | dict(self.origin))
-        return Trained(self.federation, self.server, seed, self.data.classes, features, clients, *more)
+        server = self.server._replace(channel=())  # is told to clients that train
+        return Trained(self.federation, server, seed, self.data.classes, features, clients, *more)
 
     def model(self, client: int | str) -> PersonalModel:
         """The model of one of the data's clients, by index or name."""

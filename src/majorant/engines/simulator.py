@@ -22,6 +22,7 @@ from majorant.data.federated import FederatedData
 from majorant.engines.divergence import Diverged, OutlierWarning, Unopened, remedy
 from majorant.engines.evaluation import probe_client
 from majorant.engines.extremes import Largest, larger, largest_allowed
+from majorant.engines.hosts import decided, explained_loss, least
 from majorant.engines.memory import (
     bill_of,
     chunk_size,
@@ -37,9 +38,12 @@ from majorant.engines.memory import (
     runs_in_turn,
     runs_one_at_a_time,
 )
+from majorant.engines.mesh import devices_for, of_owners, rectangle, shares_of_runs
 from majorant.engines.options import Evaluation, Resources
 from majorant.engines.patience import best_line, check_validation, kept, out_of_patience
-from majorant.engines.population import build_buckets, in_order, padded_bytes
+from majorant.engines.poisoning import poisoned
+from majorant.engines.population import build_buckets, in_order, neighbourhoods, padded_bytes
+from majorant.engines.private_messages import refuse_unprotected
 from majorant.engines.programs import RUNS, SEEDS, Layout, Program, enable_compilation_cache, over_runs
 from majorant.engines.replicas import data_sets, refuse_too_many
 from majorant.engines.resident import Resident
@@ -52,8 +56,9 @@ from majorant.engines.streamed import Streamed
 from majorant.exchange._stage import Stage
 from majorant.exchange.attack import Attack
 from majorant.exchange.federation import Federation, federation
-from majorant.exchange.gossip import Gossip
+from majorant.exchange.gossip import Gossip, Peers
 from majorant.exchange.participation import Participation
+from majorant.exchange.privacy import Privacy
 from majorant.exchange.star import Star
 from majorant.math.checks import check_whole
 from majorant.metrics.scores import metric_name
@@ -74,8 +79,10 @@ def simulate(
     channel: Stage | None = None,
     exchange: Star | Gossip | None = None,
     attack: Attack | None = None,
+    privacy: Privacy | None = None,
     evaluation: Evaluation = Evaluation(),  # noqa: B008 - a plain record
     resources: Resources = Resources(),  # noqa: B008
+    devices: int | None = None,
     resume: Snapshot | Callable[[Snapshot], Snapshot] | None = None,
 ) -> Run:
     """Trains an algorithm on federated data for a number of rounds and evaluates every client's own model.
@@ -86,8 +93,10 @@ def simulate(
     on the i-th, with a seed of its own (see `replicas`). ``participation`` says who takes part in a round, ``channel``
     what becomes of an upload on its way (`majorant.channel`), and ``exchange`` who combines: a server, or peers
     (`majorant.gossip`). ``attack`` makes some clients hostile (`majorant.exchange.attack`); scores are then those of
-    the others. ``evaluation`` says when models are evaluated, what is measured and when a run stops,
-    ``resources`` how much memory it may take. A run that is resumed from a snapshot ends as if never interrupted.
+    the others. ``privacy`` is a budget that the channel's noise keeps to (`majorant.Privacy`). ``evaluation`` says when
+    models are evaluated, what is measured and when a run stops, ``resources`` how much memory it may take. ``devices``
+    is over how many devices clients, or runs, are dealt (it is the one of ``resources``). A run that is resumed from a
+    snapshot ends as if never interrupted.
 
     >>> import majorant as mj
     >>> data = mj.data.synthetic_mixture(clients=10, dimension=5, seed=0)
@@ -98,16 +107,52 @@ def simulate(
     >>> mj.simulate(mj.local(mj.models.linear(data)), data, rounds=20, evaluation=stop).rounds
     2
     """
+    exchanged: dict[str, Any] = {"participation": participation, "channel": channel, "exchange": exchange}
+    several: dict[str, Any] = {"seed": seed, "seeds": seeds, "hyper": hyper, "grid": grid}
+    resources = resources if devices is None else resources._replace(devices=devices)
+    ran: dict[str, Any] = {"evaluation": evaluation, "resources": resources}
+    simulation = planned(algorithm, data, rounds, attack=attack, privacy=privacy, **exchanged, **several, **ran)
+    with explained_loss():
+        if resume is None:
+            simulation.start()
+        else:
+            simulation.restore(resume)
+        simulation.train(evaluation.rounds(rounds), evaluation.report)
+        result = simulation.result()
+    if simulation.outlier is not None:
+        warnings.warn(simulation.remedy(), OutlierWarning, stacklevel=2)
+    return result
+
+
+def planned(
+    algorithm: Algorithm,
+    data: FederatedData | Sequence[FederatedData],
+    rounds: int,
+    *,
+    seed: int = 0,
+    seeds: int | Sequence[int] | None = None,
+    hyper: Mapping[str, float | Sequence[float]] | None = None,
+    grid: Mapping[str, Sequence[float]] | None = None,
+    attack: Attack | None = None,
+    privacy: Privacy | None = None,
+    evaluation: Evaluation = Evaluation(),  # noqa: B008 - a plain record
+    resources: Resources = Resources(),  # noqa: B008
+    **exchanged: Any,
+) -> Simulation:
+    """What a call of `simulate` will run, before anything is compiled; what cannot run is refused."""
     check_whole("rounds", rounds)
     resources.check()
-    every = evaluation.rounds(rounds)
+    devices_for(resources.devices)
+    evaluation.rounds(rounds)
     found = data_sets(algorithm, data, seeds, grid, resources.state_folder)
     refuse_unequal_sizes(algorithm, found[0])
     training = np.flatnonzero(~found[0].unseen)
-    exchanged: dict[str, Any] = {"participation": participation, "channel": channel, "exchange": exchange}
-    together = federation(algorithm, training=training, attack=attack, **exchanged)
+    privacy = privacy if privacy is None or privacy.rounds else privacy._replace(rounds=rounds)
+    exchanged |= {"attack": attack, "privacy": privacy, "sizes": found[0].train.sizes[training]}
+    together = federation(algorithm, training=training, **exchanged)
+    refuse_unprotected(together, found[0])
     if together.hostile is not None:
-        found = [together.hostile.poisoned(one) for one in found]
+        found = [poisoned(together.hostile, one) for one in found]
     seeds = len(found) if seeds is None and not isinstance(data, FederatedData) else seeds
     target = Target(parse_bounds(evaluation.until), evaluation.optimum)
     known = evaluation.optimum is not None
@@ -116,15 +161,7 @@ def simulate(
     settings = run_settings(algorithm, seed, seeds, hyper, grid)
     if evaluation.patience is not None:
         check_validation(found[0], "patience")
-    simulation = Simulation(together, found, settings, rounds, resources, diagnostics, target, evaluation.patience)
-    if resume is None:
-        simulation.start()
-    else:
-        simulation.restore(resume)
-    simulation.train(every, evaluation.report)
-    if simulation.outlier is not None:
-        warnings.warn(simulation.remedy(), OutlierWarning, stacklevel=2)
-    return simulation.result()
+    return Simulation(together, found, settings, rounds, resources, diagnostics, target, evaluation.patience)
 
 
 class Simulation:
@@ -154,23 +191,38 @@ class Simulation:
         self.communication = [{"rounds": 0, "bytes_up": 0, "bytes_down": 0} for _ in settings]
         self.outlier: Largest | None = None  # what one client has sent that no other comes near
         self.resources, self.diagnostics, self.given = resources, diagnostics, given
-        self.budget = resources.memory_budget or default_budget()
-        self.lay_out(resources.side_by_side or most_side_by_side(algorithm, data, self.budget, len(settings)))
+        self.devices = devices_for(resources.devices)
+        self.budget = resources.memory_budget or least(default_budget(len(self.devices)))
+        self.seeds = distinct_seeds([s["seed"] for s in settings])
+        shares = shares_of_runs(len(self.devices), len(settings), self.seeds)
+        for self.share in shares:  # of the runs, on a device
+            most = most_side_by_side(algorithm, data, self.budget, len(settings) // self.share)
+            self.lay_out(resources.side_by_side or most)
+            if isinstance(self.engine, Resident):
+                break
 
     def lay_out(self, most: int) -> None:
         """Buckets of clients, of which at most so many run side by side, and the engine that runs them."""
         federation, data, settings, resources = self.federation, self.data, self.settings, self.resources
         algorithm, given, budget = self.algorithm, self.given, self.budget
         training = np.flatnonzero(~data.unseen)
+        across = len(self.devices) // self.share  # the devices that divide the clients
+        runs = len(settings) // self.share
         layout: dict[str, Any] = {
+            "devices": across,
             "chunk_bytes": chunk_size(budget),
             "most": most,
             "one_at_a_time": runs_one_at_a_time(algorithm, resources.clients),
             "extra_padding": resources.extra_padding,
-            "saturating": clients_that_saturate(algorithm, data, len(settings)),
+            "saturating": clients_that_saturate(algorithm, data, runs),
             "rounds": self.rounds,
         }
-        self.buckets = build_buckets(data, training, **layout)
+        mesh, homes = rectangle(self.devices, self.share), None
+        if mesh is not None and isinstance(federation.exchange, Peers) and federation.can_be_dealt:
+            homes = np.zeros(data.clients, np.int64)
+            homes[training] = neighbourhoods(data.train.sizes[training], across)
+            federation = federation._replace(exchange=federation.exchange.dealt(homes[training], across))
+        self.buckets = build_buckets(data, training, homes=homes, **layout)
         self.unseen = build_buckets(data, np.flatnonzero(data.unseen), **layout)
         share = federation.participation.probability(len(training))
         everyone = share == 1
@@ -182,44 +234,51 @@ class Simulation:
             clients=data.clients,
             classes=len(data.classes),
             everyone=everyone,
-            seeds=distinct_seeds([s["seed"] for s in settings]),
+            seeds=min(runs, self.seeds),
             diagnostics=self.diagnostics,
             replicated=len(given) > 1,
             in_turn=runs_in_turn(algorithm),
+            mesh=mesh,
         )
         first = jax.tree.map(lambda a: a[0], self.buckets[0].train(data, np.array([0])))
         self.bill = bill_of(federation, first)
         if federation.exchange.network is not None:
             for bill in self.communication:
                 bill["bytes_per_link"] = self.bill.down_rest
-        refuse_too_large_stack(
-            federation, data.clients, self.buckets[0].train(data, np.array([0])), len(settings), budget
-        )
-        needed = len(given) * padded_bytes(data, self.buckets + self.unseen)
-        needed += 2 * len(settings) * len(training) * self.bill.state
-        refuse_too_many(given, needed, budget)
-        keys = jax.vmap(jax.random.key)(jnp.asarray([s["seed"] for s in settings], jnp.uint32))
+        one = self.buckets[0].train(data, np.array([0]))
+        refuse_too_large_stack(self.federation, data.clients, one, runs, budget)
+        sets = len(given) // self.share if len(given) > 1 else 1
+        needed = sets * padded_bytes(data, self.buckets + self.unseen) // across
+        needed += 2 * runs * len(training) * self.bill.state // across
+        if self.share == 1:
+            refuse_too_many(given, needed, budget)
+        self.keys = jax.vmap(jax.random.key)(jnp.asarray([s["seed"] for s in settings], jnp.uint32))
         fits = needed <= budget and resources.state_folder is None
         samples: Any = given if fits else data
-        arguments = (federation, self.layout, samples, self.buckets, self.unseen, keys, self.seconds)
+        arguments = (federation, self.layout, samples, self.buckets, self.unseen, self.keys, self.seconds)
         self.engine: Resident | Streamed = (
             Resident(*arguments) if fits else Streamed(*arguments, resources.state_folder)
         )
 
-    def start(self) -> None:
-        """The state before round 1, evaluated."""
+    def given_hyper(self) -> dict[str, jax.Array]:
+        """The hyperparameters that are not the algorithm's own, ``(runs,)`` each."""
         own = jax.eval_shape(self.algorithm.server.init, jax.random.key(0)).hyper
         names = sorted({name for s in self.settings for name in s["hyper"]})
-        values = {n: jnp.asarray([s["hyper"][n] for s in self.settings], own[n].dtype) for n in names}
+        return {n: jnp.asarray([s["hyper"][n] for s in self.settings], own[n].dtype) for n in names}
+
+    def start(self) -> None:
+        """The state before round 1, evaluated."""
+        values = self.given_hyper()
         self.prepare(values)
         with explained_shortage(max(self.layout.chunks)):
             self.engine.start(values, self.rounds)
-        if self.algorithm.setup is not None and not all_finite((self.engine.server.value, self.engine.server.state)):
+        server = self.engine.server
+        if self.algorithm.setup is not None and not all_finite((server.value, server.state)):
             raise ValueError(
                 f"{self.federation.name} cannot start: clients' answers before round 1 are not finite when added up. "
                 "Check the scale of the features"
             )
-        lost = [name for name, value in self.engine.server.hyper.items() if np.isnan(value).any()]
+        lost = [name for name, value in server.hyper.items() if np.isnan(value).any()]
         if lost:
             raise ValueError(
                 f"{self.federation.name} found no value for {', '.join(lost)}: the clients' constants give none. An "
@@ -231,7 +290,7 @@ class Simulation:
         """Compiles; with fewer clients side by side where a program says that it would take more than there is."""
         while isinstance(self.engine, Resident) and jax.default_backend() != "cpu":
             whole = self.resources.memory_budget or 2 * self.budget  # the usual budget is half of the memory
-            states = 2 * len(self.settings) * self.layout.training * self.bill.state
+            states = 2 * len(self.settings) * self.layout.training * self.bill.state // len(self.devices)
             room = int(0.9 * whole) - self.engine.resident_bytes() - states
             most = fitting_chunk(max(self.layout.chunks), self.engine.prepare(hyper, self.rounds), room)
             if most is None:
@@ -240,9 +299,9 @@ class Simulation:
 
     def train(self, every: int, report: Callable | None) -> None:
         """Blocks of rounds, each followed by an evaluation, until the target is reached or the rounds are done."""
-        done = self.done
-        while done < self.rounds and not self.target.reached(self.history) and not self.waited_enough:
-            count = min(every - done % every, self.rounds - done)
+        done, last = self.done, self.affordable
+        while done < last and not decided(self.target.reached(self.history) or self.waited_enough):
+            count = min(every - done % every, last - done)
             with explained_shortage(max(self.layout.chunks)):
                 tally = self.timed("train", functools.partial(self.block, count))
             done += count
@@ -252,6 +311,12 @@ class Simulation:
             self.keep_best()
             if report is not None:
                 report([lines[-1] for lines in self.history], self.snapshot)
+
+    @property
+    def affordable(self) -> int:
+        """The rounds that can be made within the budget of privacy, where there is one."""
+        guarantee = self.federation.guarantee
+        return self.rounds if guarantee is None else guarantee.allowed(self.rounds)
 
     @property
     def waited_enough(self) -> bool:
@@ -315,6 +380,8 @@ class Simulation:
                 weight = max(float(tally.weight[run]), 1e-30)
                 line |= {name: float(total[run]) / weight for name, total in tally.info.items()}
             line |= {name: float(values[run]) for name, values in noticed.items()}
+            if self.federation.guarantee is not None:
+                line["epsilon"] = self.federation.guarantee.epsilon(done)
             lines.append(line | self.scores[run].summary(self.metric))
 
     def evaluate(self) -> list[Scores]:
@@ -341,7 +408,7 @@ class Simulation:
     @property
     def done(self) -> int:
         """The rounds that have been made."""
-        return int(np.asarray(self.engine.server.round)[0])
+        return self.engine.round
 
     def sampled(self) -> np.ndarray:
         """A few of the clients that train and have samples, other ones at every evaluation."""
@@ -359,10 +426,11 @@ class Simulation:
         sets = self.data_sets if self.layout.replicated else [self.data]
         each = [jax.tree.map(lambda a: a[0], padded.train(one, np.array([row]))) for one in sets]
         data = jax.tree.map(lambda *parts: np.stack(parts), *each) if self.layout.replicated else each[0]
-        client = jax.tree.map(lambda a: a[:, row], self.engine.clients[bucket].state)
-        program = probing(self.federation, self.layout)
+        program = probing(self.federation, self.layout._replace(mesh=None, seeds=self.seeds))
         engine = self.engine
-        return jax.tree.map(np.asarray, program(self.seconds, engine.server, engine.keys, client, data))
+        client, keys = engine.client(bucket, row), self.keys
+        found = jax.tree.map(np.asarray, program(self.seconds, engine.server, keys, client, data))
+        return of_owners(found, self.layout.mesh, row // self.buckets[bucket].rows)
 
     def stop_if_unopened(self, done: int, tally: Tally | None) -> None:
         """A secure sum of too few clients is not opened, and those who sent something cannot take it back."""
@@ -452,6 +520,9 @@ class Simulation:
         reason = self.target.reason(self.history)
         if reason is None and self.waited_enough:
             reason = f"{self.patience} evaluations without a better one"
+        guarantee = self.federation.guarantee
+        if reason is None and guarantee is not None and made == self.affordable < self.rounds:
+            reason = f"the budget of privacy, ε = {guarantee.budget:g} at δ = {guarantee.delta:g}"
         if self.patience is not None and self.best:
             self.put(self.best["server"], Held(self.best["clients"], self.best["memory"]))
             self.scores = self.timed("evaluate", self.evaluate)

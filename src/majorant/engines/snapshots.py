@@ -31,10 +31,10 @@ def states_of(snapshot: Snapshot) -> dict[str, Tree]:
 
 def in_order_of_ids(clients: Sequence[Held], buckets: list[Bucket]) -> Held:
     """What the buckets hold of clients, ``(runs, clients, ...)``."""
-    order = np.argsort(np.concatenate([b.ids[: b.real] for b in buckets]))
+    order = np.argsort(np.concatenate([b.ids[b.real] for b in buckets]))
 
     def gather(*leaves: Any) -> np.ndarray:
-        rows = [np.asarray(leaf)[:, : b.real] for leaf, b in zip(leaves, buckets, strict=True)]
+        rows = [np.asarray(leaf)[:, b.real] for leaf, b in zip(leaves, buckets, strict=True)]
         longest = np.max([r.shape[2:] for r in rows], axis=0)  # states of single samples are as long as the bucket
         short = lambda r: [(0, 0), (0, 0), *((0, int(m) - n) for m, n in zip(longest, r.shape[2:], strict=True))]
         return np.concatenate([np.pad(r, short(r)) for r in rows], axis=1)[:, order]

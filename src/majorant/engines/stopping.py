@@ -126,7 +126,7 @@ def needs_diagnostics(
     """Whether the bounds name what only diagnostics measure; names that will not be in the history are refused."""
     algorithm = federation.algorithm
     metric = metric_name(algorithm, len(data.classes))
-    plain = set(ALWAYS) | scores_of(data, metric)
+    plain = set(ALWAYS) | scores_of(data, metric) | ({"epsilon"} if federation.guarantee is not None else set())
     wanted = {part for b in bounds for part in MADE_OF.get(b.name, [b.name])}
     if wanted <= plain and not optimum_known:
         return False

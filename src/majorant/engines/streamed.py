@@ -17,14 +17,27 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental import multihost_utils
 
-from majorant.core import Answer, ClientData, Key, Server, Tree, View
+from majorant.core import Answer, ClientData, Key, Server, Tree, View, collectives
 from majorant.data.federated import FederatedData
 from majorant.engines import evaluation, rounds
 from majorant.engines.memory import message_shapes
+from majorant.engines.mesh import (
+    CLIENT,
+    HELD,
+    RUN,
+    SAME,
+    fetch,
+    program,
+    put,
+    put_parts,
+    server_spec,
+    view_spec,
+)
 from majorant.engines.population import Bucket
 from majorant.engines.programs import RUNS, SEEDS, Layout, Program, over_runs
-from majorant.engines.resident import positions
+from majorant.engines.resident import positions, rows_of, server_of
 from majorant.engines.rounds import BucketData, Held
 from majorant.exchange.federation import Federation
 
@@ -47,22 +60,29 @@ class Programs(NamedTuple):
 @functools.lru_cache(maxsize=32)
 def programs(federation: Federation, layout: Layout) -> Programs:
     """Builds the programs of a federation and remembers them."""
+    axis, each = layout.axis, federation.algorithm.traits.reads == "each"
 
     def start_clients(server: Server, key: Key, b: BucketData) -> Any:
-        return rounds.start_clients(federation, server, key, b.train, b.real, b.real.shape[0])
+        clients, answers = rounds.start_clients(federation, server, key, b.train, b.real, b.real.shape[0])
+        if answers is None:
+            return clients, None, None
+        own = tuple(answers[:2])
+        return clients, own if each else collectives.total(own, axis), collectives.highest(answers.largest, axis)
 
-    def finish_start(server: Server, answers: Any, slots: Any) -> Server:
-        return rounds.finish_start(federation, server, answers, slots, layout.clients)
+    def finish_start(server: Server, own: Any, largest: Any, slots: Any) -> Server:
+        answers = [Answer(value, weight, most) for (value, weight), most in zip(own, largest, strict=True)]
+        return rounds.finish_start(federation, server, answers, slots, layout.clients, axis if each else None)
 
     def begin(server: Server, key: Key) -> Any:
         view, key_of_round = rounds.begin_round(federation, server, key)
         return view, key_of_round, rounds.who_takes_part(federation, server, key, layout.training)
 
     def clients(view: View, key: Key, clients: Held, data: ClientData, active: jax.Array) -> Any:
-        return rounds.chunk_pass(federation, view, key, clients, data, active)
+        sums, clients, sent = rounds.chunk_pass(federation, view, key, clients, data, active)
+        return rounds.of_all_devices(sums, axis), clients, sent
 
     def end(server: Server, view: View, key: Key, sums: rounds.Sums, sent: Any, slots: Any, tally: rounds.Tally) -> Any:
-        stack = rounds.stack_by_slot(sent, slots, layout.clients) if sent else None
+        stack = federation.exchange.stacked(sent, slots, layout.clients, axis) if sent else None
         return rounds.end_round(federation, server, view, key, sums, stack, tally)
 
     def evaluate(server: Server, key: Key, clients: Held, b: BucketData) -> Any:
@@ -77,25 +97,41 @@ def programs(federation: Federation, layout: Layout) -> Programs:
 
     def measure(server: Server, key: Key, clients: Held, b: BucketData) -> Any:
         chunk = b.real.shape[0]
-        return evaluation.measure_clients(federation, server, key, clients.state, b.train, b.real, chunk=chunk)
+        sums = evaluation.measure_clients(federation, server, key, clients.state, b.train, b.real, chunk=chunk)
+        return collectives.total(sums, axis)
 
+    def made(function: Any, axes: tuple[str | None, ...], ins: tuple[Any, ...], outs: Any) -> Program:
+        return program(over_runs(function, layout, *axes), layout, ins, outs)
+
+    server, view = server_spec(federation), view_spec(federation)
+    answer = HELD if each else RUN
     start_server = functools.partial(rounds.start_server, federation, layout.training)
+    conclude = functools.partial(evaluation.conclude, federation)
     return Programs(
-        start_server=Program(over_runs(start_server, layout, SEEDS, RUNS, None)),
-        start_clients=Program(over_runs(start_clients, layout, RUNS, SEEDS, None)),
-        finish_start=Program(over_runs(finish_start, layout, RUNS, RUNS, None)),
-        begin=Program(over_runs(begin, layout, RUNS, SEEDS)),
-        clients=Program(over_runs(clients, layout, RUNS, SEEDS, RUNS, None, RUNS)),
-        end=Program(over_runs(end, layout, RUNS, RUNS, SEEDS, RUNS, RUNS, None, RUNS)),
-        evaluate=Program(over_runs(evaluate, layout, RUNS, SEEDS, RUNS, None)),
-        evaluate_unseen=Program(over_runs(evaluate_unseen, layout, RUNS, SEEDS, None)),
-        measure=Program(over_runs(measure, layout, RUNS, SEEDS, RUNS, None)),
-        conclude=Program(over_runs(functools.partial(evaluation.conclude, federation), layout, RUNS, RUNS)),
+        start_server=made(start_server, (SEEDS, RUNS, None), (RUN, RUN, SAME), server),
+        start_clients=made(start_clients, (RUNS, SEEDS, None), (server, RUN, CLIENT), (HELD, answer, RUN)),
+        finish_start=made(finish_start, (RUNS, RUNS, RUNS, None), (server, answer, RUN, CLIENT), server),
+        begin=made(begin, (RUNS, SEEDS), (server, RUN), (view, RUN, RUN)),
+        clients=made(clients, (RUNS, SEEDS, RUNS, None, RUNS), (view, RUN, HELD, CLIENT, HELD), (RUN, HELD, HELD)),
+        end=made(
+            end,
+            (RUNS, RUNS, SEEDS, RUNS, RUNS, None, RUNS),
+            (server, view, RUN, RUN, HELD, CLIENT, RUN),
+            (server, RUN),
+        ),
+        evaluate=made(evaluate, (RUNS, SEEDS, RUNS, None), (server, RUN, HELD, CLIENT), HELD),
+        evaluate_unseen=made(evaluate_unseen, (RUNS, SEEDS, None), (server, RUN, CLIENT), HELD),
+        measure=made(measure, (RUNS, SEEDS, RUNS, None), (server, RUN, HELD, CLIENT), RUN),
+        conclude=made(conclude, (RUNS, RUNS), (server, RUN), RUN),
     )
 
 
 class Streamed:
-    """Runs rounds chunk by chunk; private states are NumPy arrays, or memory-mapped files under ``state_folder``."""
+    """Runs rounds chunk by chunk; private states are NumPy arrays, or memory-mapped files under ``state_folder``.
+
+    On a mesh a chunk has clients of every device. Of several processes each has samples and states of the clients of
+    its own devices.
+    """
 
     def __init__(
         self,
@@ -109,75 +145,105 @@ class Streamed:
         state_folder: Path | None = None,
         first_id: int | None = None,
     ) -> None:
-        self.federation, self.layout, self.data, self.keys, self.seconds = federation, layout, data, keys, seconds
-        self.programs = programs(federation, layout)
+        self.federation, self.layout, self.data, self.seconds = federation, layout, data, seconds
+        self.programs, self.keys = programs(federation, layout), put(keys, layout.mesh, RUN)
         self.buckets, self.unseen, self.positions = buckets, unseen, positions(buckets)
         self.state_folder, self.first_id = state_folder, first_id
-        self.server: Any = None
-        self.clients: tuple[Tree, ...] = ()
+        self.now: Any = None  # the server, as the devices hold it
+        self.states: tuple[Tree, ...] = ()  # of the clients of this process
+
+    @property
+    def server(self) -> Server:
+        """The server's state, ``(runs, ...)``."""
+        return server_of(self.now, self.federation, self.layout)
+
+    @property
+    def round(self) -> int:
+        """The rounds that have been made."""
+        return int(fetch(self.now.round)[0])
+
+    @property
+    def clients(self) -> tuple[Tree, ...]:
+        """What is on the clients of each bucket, ``(runs, clients, ...)``."""
+        return self.states if self.layout.mesh is None else jax.tree.map(of_all_processes, self.states)
+
+    def client(self, bucket: int, row: int) -> Tree:
+        """The state of one client, ``(runs, ...)``."""
+        mine = own_rows(self.buckets[bucket], self.layout)
+        here = row - mine.start if mine.start <= row < mine.stop else 0
+        owner = row // (mine.stop - mine.start)  # of processes with as many rows each
+        states = jax.tree.map(lambda a: a[:, here : here + 1], self.states[bucket].state)
+        return jax.tree.map(lambda a: of_all_processes(a)[:, owner if jax.process_count() > 1 else 0], states)
 
     def start(self, hyper: dict[str, jax.Array], planned: int) -> None:
         """The state before round 1."""
-        self.server = self.programs.start_server(self.seconds, self.keys, hyper, jnp.int32(planned))
+        self.now = self.programs.start_server(self.seconds, self.keys, hyper, jnp.int32(planned))
         states, answers, slots = [], [], []
         for number, bucket in enumerate(self.buckets):
             whole = None
-            for rows in chunks_of(bucket):
+            for rows in bucket.pieces():
                 chunk = self.chunk(bucket, rows)
-                part, answer = self.programs.start_clients(self.seconds, self.server, self.keys, chunk)
-                answers.append(answer)
+                part, own, largest = self.programs.start_clients(self.seconds, self.now, self.keys, chunk)
+                answers.append(own and (own, largest))
                 slots.append(chunk.train.slot)
-                whole = self.allocate(number, len(bucket.ids), part) if whole is None else whole
-                write(whole, rows, part)
+                whole = self.allocate(number, bucket, part) if whole is None else whole
+                self.write(bucket, whole, rows, np.ones(len(rows), bool), part)
             states.append(whole)
-        self.clients = tuple(states)
+        self.states = tuple(states)
         if answers[0] is not None:
             together = answers if self.federation.algorithm.traits.reads == "each" else [functools.reduce(add, answers)]
-            self.server = self.programs.finish_start(self.seconds, self.server, together, slots[: len(together)])
+            own, largest = map(list, zip(*together, strict=True))
+            self.now = self.programs.finish_start(self.seconds, self.now, own, largest, slots[: len(together)])
 
     def block(self, count: int) -> rounds.Tally:
         """``count`` more rounds."""
         tally = None
         stacks = self.federation.stacks
         for _ in range(count):
-            view, key, active = self.programs.begin(self.seconds, self.server, self.keys)
+            view, key, active = self.programs.begin(self.seconds, self.now, self.keys)
             total: Any = None
             uploads, slots = [], []
-            for bucket, states, rows, inside in self.pieces(np.asarray(active)):
-                train = bucket.train(self.data, rows)
-                part = jax.tree.map(lambda a, rows=rows: a[:, rows], states)
+            for bucket, states, rows, inside in self.pieces(fetch(active)):
+                train = self.samples(bucket.train, rows)
+                part = self.read(bucket, states, rows)
                 sums, part, sent = self.programs.clients(self.seconds, view, key, part, train, inside)
-                real = int(inside.any(axis=0).sum())
-                write(states, rows[:real], part)
+                taking_part = np.asarray(inside.any(axis=0))
+                self.write(bucket, states, rows, taking_part, part)
                 total = sums if total is None else rounds.add_sums([total, sums])
                 if stacks:
                     uploads.append(sent)
-                    slots.append(np.where(np.arange(len(rows)) < real, bucket.ids[rows], -1))
+                    slots.append(np.where(taking_part, bucket.ids[rows], -1).astype(np.int32))
             tally = self.no_tally(total) if tally is None else tally
-            self.server, tally = self.programs.end(self.seconds, self.server, view, key, total, uploads, slots, tally)
-        return jax.block_until_ready(tally)
+            self.now, tally = self.programs.end(self.seconds, self.now, view, key, total, uploads, slots, tally)
+        return fetch(tally)
 
     def pieces(self, active: np.ndarray) -> Iterator[tuple[Bucket, Tree, np.ndarray, np.ndarray]]:
-        """The chunks of a round from who is active, ``(runs, training clients)``: rows of a bucket, the active first.
+        """The chunks of a round from who is active, ``(runs, training clients)``: rows of a bucket, a chunk of each
+        device's active clients. All devices have as many chunks; those that have fewer clients fill up.
 
         A round in which nobody takes part has one chunk of absent clients.
         """
         nobody = True
-        for bucket, states, position in zip(self.buckets, self.clients, self.positions, strict=True):
+        for bucket, states, position in zip(self.buckets, self.states, self.positions, strict=True):
             here = active[:, position] & (bucket.ids >= 0)
-            taking_part = np.flatnonzero(here.any(axis=0))
-            for begin in range(0, len(taking_part), bucket.chunk):
+            each = [np.flatnonzero(part) for part in here.any(axis=0).reshape(bucket.devices, -1)]
+            for begin in range(0, max(map(len, each)), bucket.chunk):
                 nobody = False
-                rows = taking_part[begin : begin + bucket.chunk]
-                real = len(rows)
-                rows = np.concatenate([rows, np.zeros(bucket.chunk - real, rows.dtype)])
-                yield bucket, states, rows, here[:, rows] & (np.arange(bucket.chunk) < real)
+                rows = np.repeat(np.arange(bucket.devices)[:, None], bucket.chunk, axis=1) * bucket.rows
+                inside = np.zeros(rows.shape, bool)
+                for device, taking_part in enumerate(each):
+                    some = taking_part[begin : begin + bucket.chunk]
+                    rows[device, : len(some)] += some
+                    inside[device, : len(some)] = True
+                yield bucket, states, rows.ravel(), here[:, rows.ravel()] & inside.ravel()
         if nobody:
-            bucket, rows = self.buckets[0], np.zeros(self.buckets[0].chunk, int)
-            yield bucket, self.clients[0], rows, np.zeros((len(active), bucket.chunk), bool)
+            bucket = self.buckets[0]
+            rows = bucket.pieces()[0]
+            yield bucket, self.states[0], rows, np.zeros((len(active), len(rows)), bool)
 
     def no_tally(self, sums: rounds.Sums) -> rounds.Tally:
         """A tally of nothing, with the fields of the given sums."""
+        sums = fetch(sums)
         zero = jnp.zeros_like(sums.participants)
         info = jax.tree.map(jnp.zeros_like, sums.info)
         one = jax.tree.map(lambda a: a[0], self.buckets[0].train(self.data, np.array([0])))
@@ -190,62 +256,115 @@ class Streamed:
     def evaluate(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """Scores of the clients that train and of the unseen ones, a dictionary of ``(runs, clients)`` per bucket."""
         seen, new = [], []
-        join = lambda parts: {k: np.concatenate([p[k] for p in parts], axis=1) for k in parts[0]}
-        for bucket, states in zip(self.buckets, self.clients, strict=True):
+        back = lambda bucket: np.argsort(bucket.pieces().ravel())
+        join = lambda bucket, parts: {
+            k: np.concatenate([p[k] for p in parts], axis=1)[:, back(bucket)] for k in parts[0]
+        }
+        for bucket, states in zip(self.buckets, self.states, strict=True):
             parts = []
-            for rows in chunks_of(bucket):
-                part = jax.tree.map(lambda a, rows=rows: a[:, rows], states)
-                scores = self.programs.evaluate(self.seconds, self.server, self.keys, part, self.chunk(bucket, rows))
-                parts.append(jax.tree.map(np.asarray, scores))
-            seen.append(join(parts))
+            for rows in bucket.pieces():
+                part = self.read(bucket, states, rows)
+                scores = self.programs.evaluate(self.seconds, self.now, self.keys, part, self.chunk(bucket, rows))
+                parts.append(fetch(scores))
+            seen.append(join(bucket, parts))
         for bucket in self.unseen:
             parts = []
-            for rows in chunks_of(bucket):
-                scores = self.programs.evaluate_unseen(self.seconds, self.server, self.keys, self.chunk(bucket, rows))
-                parts.append(jax.tree.map(np.asarray, scores))
-            new.append(join(parts))
+            for rows in bucket.pieces():
+                scores = self.programs.evaluate_unseen(self.seconds, self.now, self.keys, self.chunk(bucket, rows))
+                parts.append(fetch(scores))
+            new.append(join(bucket, parts))
         return seen, new
 
     def diagnose(self) -> dict[str, Any]:
         """Scalars about the server and about convergence, ``(runs,)`` each."""
         total = None
         if self.layout.diagnostics and self.federation.algorithm.diagnostics.measure is not None:
-            for bucket, states in zip(self.buckets, self.clients, strict=True):
-                for rows in chunks_of(bucket):
-                    part = jax.tree.map(lambda a, rows=rows: a[:, rows], states)
-                    sums = self.programs.measure(self.seconds, self.server, self.keys, part, self.chunk(bucket, rows))
+            for bucket, states in zip(self.buckets, self.states, strict=True):
+                for rows in bucket.pieces():
+                    part = self.read(bucket, states, rows)
+                    sums = self.programs.measure(self.seconds, self.now, self.keys, part, self.chunk(bucket, rows))
                     total = sums if total is None else jax.tree.map(jnp.add, total, sums)
-        return jax.tree.map(np.asarray, self.programs.conclude(self.seconds, self.server, total))
+        return fetch(self.programs.conclude(self.seconds, self.now, total))
 
     def restore(self, server: Server, clients: tuple[Tree, ...]) -> None:
         """Resumes from a saved state."""
-        self.server = jax.tree.map(jnp.array, server)
-        self.clients = tuple(
-            self.allocate(i, len(b.ids), c) for i, (b, c) in enumerate(zip(self.buckets, clients, strict=True))
-        )
-        for bucket, states, saved in zip(self.buckets, self.clients, clients, strict=True):
-            write(states, np.arange(len(bucket.ids)), saved)
+        mesh, spec = self.layout.mesh, server_spec(self.federation)
+        rows = server if mesh is None else rows_of(server, self.federation)
+        self.now = jax.tree.map(jnp.array, rows) if mesh is None else put(rows, mesh, spec)
+        self.states = tuple(self.allocate(i, b, c) for i, (b, c) in enumerate(zip(self.buckets, clients, strict=True)))
+        for bucket, states, saved in zip(self.buckets, self.states, clients, strict=True):
+            mine = own_rows(bucket, self.layout)
+            jax.tree.map(lambda whole, a, mine=mine: np.copyto(whole, np.asarray(a)[:, mine]), states, saved)
 
     def chunk(self, bucket: Bucket, rows: np.ndarray) -> BucketData:
         """The samples of a chunk of clients."""
-        parts: Any = [part(self.data, rows) for part in (bucket.train, bucket.validation, bucket.test)]
-        if self.first_id is not None:  # newcomers: ids after all others, and no slots
-            parts = [part._replace(id=part.id + self.first_id, slot=np.full_like(part.slot, -1)) for part in parts]
-        places: Any = (np.zeros(len(rows), np.int32), bucket.ids[rows] >= 0)
-        return BucketData(*parts, *places)
 
-    def allocate(self, number: int, clients: int, part: Tree) -> Tree:
-        """Host arrays for the states of a bucket's clients, shaped after one chunk's."""
+        def some(rows: np.ndarray) -> BucketData:
+            parts: Any = [part(self.data, rows) for part in (bucket.train, bucket.validation, bucket.test)]
+            if self.first_id is not None:  # newcomers: ids after all others, and no slots
+                parts = [part._replace(id=part.id + self.first_id, slot=np.full_like(part.slot, -1)) for part in parts]
+            places: Any = (np.zeros(len(rows), np.int32), bucket.ids[rows] >= 0)
+            return BucketData(*parts, *places)
+
+        return self.of_rows(some, rows)
+
+    def samples(self, part: Any, rows: np.ndarray) -> ClientData:
+        """One part of the samples of a chunk of clients."""
+        return self.of_rows(lambda rows: part(self.data, rows), rows)
+
+    def read(self, bucket: Bucket, states: Tree, rows: np.ndarray) -> Tree:
+        """The states of a chunk of clients."""
+        first = own_rows(bucket, self.layout).start
+        return self.of_rows(lambda rows: jax.tree.map(lambda a: a[:, rows - first], states), rows, HELD)
+
+    def of_rows(self, make: Any, rows: np.ndarray, spec: Any = CLIENT) -> Tree:
+        """What a function makes of rows, on the devices; a process makes that of its own rows."""
+        if self.layout.mesh is None:
+            return make(rows)
+        return put_parts(lambda _, part: make(rows[part]), self.layout.mesh, spec, len(self.keys), len(rows))
+
+    def write(self, bucket: Bucket, states: Tree, rows: np.ndarray, real: np.ndarray, part: Tree) -> None:
+        """Puts a chunk's states, of rows that are real, in their places in the memory of this process."""
+        first = own_rows(bucket, self.layout).start
+
+        def put(whole: np.ndarray, piece: jax.Array) -> None:
+            for shard in piece.addressable_shards:
+                here = shard.index[1]
+                kept = real[here]
+                whole[:, rows[here][kept] - first] = np.asarray(shard.data)[:, kept]
+
+        jax.tree.map(put, states, part)
+
+    def allocate(self, number: int, bucket: Bucket, part: Tree) -> Tree:
+        """Host arrays for the states of a bucket's clients that are on this process, shaped after one chunk's."""
+        mine = own_rows(bucket, self.layout)
         leaves, structure = jax.tree.flatten(part)
         arrays = []
         for index, leaf in enumerate(leaves):
-            shape = (leaf.shape[0], clients, *leaf.shape[2:])
+            shape = (leaf.shape[0], mine.stop - mine.start, *leaf.shape[2:])
             if self.state_folder is None:
                 arrays.append(np.empty(shape, leaf.dtype))
             else:
-                path = self.state_folder / f"bucket{number}-leaf{index}.bin"
+                path = self.state_folder / f"process{jax.process_index()}-bucket{number}-leaf{index}.bin"
                 arrays.append(array_in_file(path, shape, leaf.dtype))
         return jax.tree.unflatten(structure, arrays)
+
+
+def own_rows(bucket: Bucket, layout: Layout) -> slice:
+    """The rows of a bucket that are on devices of this process."""
+    if layout.mesh is None:
+        return slice(0, len(bucket.ids))
+    devices = layout.mesh.devices[0]
+    mine = [k for k, device in enumerate(devices) if device.process_index == jax.process_index()]
+    return slice(mine[0] * bucket.rows, (mine[-1] + 1) * bucket.rows)
+
+
+def of_all_processes(rows: np.ndarray) -> np.ndarray:
+    """Rows ``(runs, rows, ...)`` of every process, one after the other."""
+    if jax.process_count() == 1:
+        return rows
+    each = multihost_utils.process_allgather(np.asarray(rows))
+    return np.concatenate(list(each), axis=1)
 
 
 def array_in_file(path: Path, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
@@ -268,21 +387,6 @@ def array_in_file(path: Path, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
             path.unlink()
 
 
-def add(one: Answer, two: Answer) -> Answer:
-    """The answers of two chunks of clients together."""
-    value, weight = jax.tree.map(jnp.add, one[:2], two[:2])
-    return Answer(value, weight, jax.tree.map(jnp.maximum, one.largest, two.largest))
-
-
-def chunks_of(bucket: Bucket) -> list[np.ndarray]:
-    """The rows of a bucket, chunk by chunk."""
-    return list(np.arange(len(bucket.ids)).reshape(-1, bucket.chunk))
-
-
-def write(states: Tree, rows: np.ndarray, part: Tree) -> None:
-    """Puts a chunk's states in their places in host memory; ``part`` may be longer than ``rows``."""
-
-    def put(whole: np.ndarray, piece: jax.Array) -> None:
-        whole[:, rows] = np.asarray(piece)[:, : len(rows)]
-
-    jax.tree.map(put, states, part)
+def add(one: Any, two: Any) -> Any:
+    """The answers of two chunks of clients together: sums and largest values."""
+    return jax.tree.map(jnp.add, one[0], two[0]), jax.tree.map(jnp.maximum, one[1], two[1])

@@ -93,7 +93,7 @@ def train_small(samples: Ragged, classes: int, plan: Plan) -> Trained:
     layout = Layout((count,), (count,), (), training, count, classes, everyone)
     engine = programs(Federation(algorithm, full() if everyone else uniform(plan.share)), layout)
     nothing = stacked._replace(x=stacked.x[:, :0], y=stacked.y[:, :0])
-    (places,) = positions([Bucket(np.asarray(stacked.id), rows, 0, 0, count, clients)])
+    (places,) = positions([Bucket(np.asarray(stacked.id), rows, 0, 0, count)])
     bucket = BucketData(stacked, nothing, nothing, places, np.asarray(stacked.id) >= 0)  # type: ignore[arg-type]
     data = (jax.device_put(bucket),)
     keys, seconds = jax.random.key(np.uint32(plan.seed))[None], {"compile": 0.0}

@@ -10,6 +10,10 @@ into a shorter or coarser one, the *payload*, which the next stage takes on, and
 (norms, places, seeds). It may keep a memory on the client. What a stage keeps of a vector it says itself: unbiased with
 variance ω, linear (payloads of several clients can be added before they are decoded, which secure sums need), how often
 messages arrive. Its bits are measured on what it encodes. Set-up answers and what comes down are sent as they are.
+
+Some stages have a part at the server, `ServerEnd`: it has the last word on the *sum* of what clients sent (noise that
+hides each of them), and may tell all clients a number at the beginning of a round (the length to clip to). Payloads are
+then added up as they are, and the sum is decoded.
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from majorant.core import Key, Tree
+from majorant.core import Algorithm, Key, Tree
 
 CHANNEL_STREAM = 0xC0DE
 LOSS_STREAM = 0x1057
@@ -34,6 +38,29 @@ class Encoded(NamedTuple):
 
     payload: jax.Array
     side: Any = ()  # a tuple of arrays, or of such tuples
+
+
+class Noise(NamedTuple):
+    """Noise that hides a client: its standard deviation is ``multiplier · bound``, in every entry of the sum."""
+
+    multiplier: float
+    at: str  # who draws it: the "server", or each "client" for itself, or all clients "together", each a part of it
+    bound: float = math.inf  # the largest norm of what one client adds to the sum; infinite where nothing bounds it
+
+
+class ServerEnd(NamedTuple):
+    """The part of a stage that is at the server.
+
+    ``collect(key, total, news, weight)`` makes of the sum of all payloads the sum of what they stand for, with the last
+    word on it, and the next round's news; ``weight`` is the sum of the clients' weights.
+    """
+
+    collect: Callable[[Key, jax.Array, Tree, jax.Array], tuple[jax.Array, Tree]]
+    news: Callable[[], Tree] = lambda: ()  # what the server keeps for the stage, before round 1
+    told: Callable[[Tree], Tree] = lambda news: ()  # the part of it that clients are told at the beginning of a round
+    inform: Callable[[Tree], Any] | None = (
+        None  # the stage whose clients have been told; None: they need to know nothing
+    )
 
 
 class Stage(NamedTuple):
@@ -56,7 +83,15 @@ class Stage(NamedTuple):
     remembers: bool = False  # makes up in later rounds for what it has left out
     sent: float = 1.0  # the share of the rounds in which there is a message at all
     arrives: float = 1.0  # the probability that a message arrives
+    bound: Callable[[float], float] = lambda norm: math.inf  # of the payload's norm, from that of what it is given
+    after: Callable[[float], Any] | None = None  # the stage, told the bound on what it is given
+    noise: Noise | None = None
+    server: ServerEnd | None = None
     secure: Any = None  # the last stage of a secure sum: (`SecureSum`, the stages before it)
+
+    def informed(self, told: Tree) -> Stage:
+        """The stage of clients that have been told the news of a round."""
+        return self if self.server is None or self.server.inform is None else self.server.inform(told)
 
     def apply(self, key: Key, x: jax.Array, memory: Tree = ()) -> jax.Array:
         """A vector as it arrives.
@@ -94,6 +129,11 @@ def chain(*stages: Stage) -> Stage:
     >>> chain(clip(1.0), quantized(8)).name
     'clip:1, quantized:8'
     """
+    return linked(*stages)
+
+
+def linked(*stages: Stage) -> Stage:
+    """`chain`, of stages that need not be remembered."""
     for stage in stages:
         if not isinstance(stage, Stage):
             raise ValueError(f"a channel is made of stages, such as quantized(8), got {stage!r}")
@@ -112,6 +152,8 @@ def chain(*stages: Stage) -> Stage:
                 f"{stage.name} remembers what it leaves out of single coordinates, and {stages[place - 1].name} before "
                 "it changes which these are: put it first"
             )
+    stages = bounded(stages)
+    server = ends_of(stages)
 
     def lengths(length: int) -> list[int]:
         found = [length]
@@ -164,7 +206,52 @@ def chain(*stages: Stage) -> Stage:
         remembers=any(stage.remembers for stage in stages),
         sent=math.prod(stage.sent for stage in stages),
         arrives=math.prod(stage.arrives for stage in stages),
+        bound=lambda norm: functools.reduce(lambda found, stage: stage.bound(found), stages, norm),
+        noise=next((stage.noise for stage in stages if stage.noise is not None), None),
+        server=server,
     )
+
+
+def bounded(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+    """Stages that know the bound on what they are given; noise on noise is refused."""
+    found, norm = [], math.inf
+    for stage in stages:
+        found.append(stage if stage.after is None else stage.after(norm))
+        norm = stage.bound(norm)
+    noisy = [stage.name for stage in found if stage.noise is not None]
+    if len(noisy) > 1:
+        raise ValueError(f"a channel has one stage that adds noise, not {' and '.join(noisy)}")
+    return tuple(found)
+
+
+def ends_of(stages: tuple[Stage, ...]) -> ServerEnd | None:
+    """What the server does with the sum of the payloads of a chain, where a stage has a part there."""
+    there = [stage for stage in stages if stage.server is not None]
+    if not there:
+        return None
+    apart = next((stage for stage in stages if stage.server is None and not stage.linear), None)
+    if apart is not None:
+        raise ValueError(
+            f"{there[-1].name} works on the sum of all messages, and those of {apart.name} cannot be added up before "
+            f"they are decoded: leave {apart.name} out"
+        )
+
+    def collect(key: Key, total: jax.Array, news: Tree, weight: jax.Array) -> tuple[jax.Array, Tree]:
+        told = list(news)
+        for i, stage in reversed(list(enumerate(stages))):
+            if stage.server is not None:
+                total, told[i] = stage.server.collect(jax.random.fold_in(key, i), total, told[i], weight)
+        return total, tuple(told)
+
+    def inform(news: Tree) -> Stage:
+        return linked(*(stage.informed(own) for stage, own in zip(stages, news, strict=True)))
+
+    def told(news: Tree) -> Tree:
+        ends = zip(stages, news, strict=True)
+        return tuple(() if stage.server is None else stage.server.told(own) for stage, own in ends)
+
+    news = lambda: tuple(() if stage.server is None else stage.server.news() for stage in stages)
+    return ServerEnd(collect, news, told, inform)
 
 
 def numbers_of(tree: Tree) -> int:
@@ -172,22 +259,62 @@ def numbers_of(tree: Tree) -> int:
     return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(tree))
 
 
-def encoded(channel: Stage, key: Key, value: Tree, origin: Tree, memory: Tree) -> tuple[Any, Tree]:
-    """What travels of an uploaded value, and the client's memory if it arrives."""
-    displacement, _ = ravel_pytree(jax.tree.map(lambda v, o: v - o, value, origin))
-    return channel.encode(jax.random.fold_in(key, CHANNEL_STREAM), displacement, memory)
+def numbers_sent(algorithm: Algorithm) -> int:
+    """How many numbers an upload has."""
+
+    def origin(key: Any) -> Any:
+        view = algorithm.server.broadcast(algorithm.server.init(key), key)
+        return algorithm.client.origin(algorithm.server.address(view, jnp.asarray(0)))
+
+    return numbers_of(jax.eval_shape(origin, jax.random.key(0)))
+
+
+class Delivery(NamedTuple):
+    """What becomes of a client's value on its way."""
+
+    value: Tree  # as it arrives, or as the client knows of it where the server sees the sum alone
+    memory: Tree  # of the client, if it arrives
+    arrived: jax.Array
+    payload: Any = None  # the vector that is added up, where the channel has a part at the server
+    message: Any = ()  # what travels
+
+
+def send(channel: Stage, key: Key, value: Tree, origin: Tree, memory: Tree, news: Tree = ()) -> Delivery:
+    """An uploaded value on its way through a channel, whose clients have been told the news."""
+    displacement, unravel = ravel_pytree(jax.tree.map(lambda v, o: v - o, value, origin))
+    own = jax.random.fold_in(key, CHANNEL_STREAM)
+    stage = channel.informed(news)
+    message, memory = stage.encode(own, displacement, memory)
+    moved = unravel(stage.decode(message, displacement.size))
+    value = jax.tree.map(lambda o, m: (o + m).astype(o.dtype), origin, moved)
+    arrived = jnp.asarray(True)
+    if channel.arrives < 1:
+        arrived = jax.random.bernoulli(jax.random.fold_in(own, LOSS_STREAM), channel.arrives)
+    return Delivery(value, memory, arrived, None if channel.server is None else message.payload, message)
 
 
 def decoded(channel: Stage, message: Any, origin: Tree) -> Tree:
-    """An uploaded value as it arrives, where the point that it departs from is known."""
+    """An uploaded value as it arrives, from what has travelled, where the point that it departs from is known."""
     start, unravel = ravel_pytree(origin)
     moved = unravel(channel.decode(message, start.size).astype(start.dtype))
     return jax.tree.map(lambda o, m: (o + m).astype(o.dtype), origin, moved)
 
 
-def arrives(channel: Stage, key: Key) -> jax.Array:
-    """Whether a client's message arrives, where the channel loses some."""
-    if channel.arrives == 1:
-        return jnp.asarray(True)
-    own = jax.random.fold_in(key, CHANNEL_STREAM)
-    return jax.random.bernoulli(jax.random.fold_in(own, LOSS_STREAM), channel.arrives)
+def received(
+    channel: Stage, key: Key, total: jax.Array, origin: Tree, weight: jax.Array, news: Tree
+) -> tuple[Tree, Tree]:
+    """Σ weight · value from the sum of all payloads, and the news of the next round."""
+    assert channel.server is not None
+    flat, unravel = ravel_pytree(origin)
+    moved, news = channel.server.collect(jax.random.fold_in(key, CHANNEL_STREAM), total, news, weight)
+    return unravel((weight.astype(flat.dtype) * flat + moved).astype(flat.dtype)), news
+
+
+def payload_shape(channel: Stage, value: Tree) -> jax.ShapeDtypeStruct:
+    """The shape of the vector that is added up in place of values of these shapes."""
+
+    def payload(value: Tree) -> jax.Array:
+        flat = ravel_pytree(value)[0]
+        return channel.encode(jax.random.key(0), flat, channel.memory(flat.size))[0].payload
+
+    return jax.eval_shape(payload, value)

@@ -36,8 +36,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -47,9 +46,6 @@ from jax.scipy.stats import norm
 from majorant.core import Key, Tree
 from majorant.exchange.robust import lengths, part, spread, weighted
 from majorant.math.checks import check_range, check_whole
-
-if TYPE_CHECKING:
-    from majorant.data.federated import FederatedData
 
 ATTACK_STREAM = 0xA77AC
 
@@ -101,19 +97,6 @@ class Hostile(NamedTuple):
             "hostile": [names[slot] for slot in self.slots],
             "scores_of": "honest clients",
         }
-
-    def poisoned(self, data: FederatedData) -> FederatedData:
-        """The data with the hostile clients' training labels turned around, where the attack does that."""
-        if not self.attack.flips_labels:
-            return data
-        owner = np.repeat(np.arange(data.clients), data.train.sizes)
-        theirs, y = np.isin(owner, self.slots), data.train.y
-        if data.classes:
-            turned = len(data.classes) - 1 - y
-        else:
-            mean = np.array([y[owner == t].mean() if (owner == t).any() else 0 for t in range(data.clients)])
-            turned = 2 * mean[owner] - y
-        return replace(data, train=data.train._replace(y=np.where(theirs, turned, y).astype(y.dtype)))
 
 
 def forging(

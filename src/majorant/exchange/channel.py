@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import functools
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -59,7 +60,8 @@ __all__ = [
 @functools.cache
 def identity() -> Stage:
     """Everything as it is."""
-    return Stage("identity", lambda key, x, memory: (Encoded(x), ()), plain, lambda d: 0.0, linear=True)
+    keep = lambda key, x, memory: (Encoded(x), ())
+    return Stage("identity", keep, plain, lambda d: 0.0, linear=True, bound=lambda norm: norm)
 
 
 def plain(message: Encoded, length: int) -> jax.Array:
@@ -196,12 +198,29 @@ def clip(radius: float) -> Stage:
     check_range("radius", radius, above=0)
 
     def encode(key: Key, x: jax.Array, memory: Tree) -> tuple[Encoded, Tree]:
-        largest = jnp.abs(x).max(initial=0)
-        safe = jnp.where(largest > 0, largest, 1)
-        norm = safe * jnp.linalg.norm(x / safe)
-        return Encoded(x * jnp.minimum(1, radius / jnp.maximum(norm, jnp.finfo(x.dtype).tiny))), ()
+        return Encoded(shortened(x, radius)), ()
 
-    return Stage(f"clip:{radius:g}", encode, plain, lambda d: math.inf, unbiased=False, linear=True)
+    return Stage(
+        f"clip:{radius:g}",
+        encode,
+        plain,
+        lambda d: math.inf,
+        unbiased=False,
+        linear=True,
+        bound=lambda norm: min(norm, radius),
+    )
+
+
+def shortened(x: jax.Array, radius: Any) -> jax.Array:
+    """A vector of at most a length."""
+    return x * jnp.minimum(1, radius / jnp.maximum(length_of(x), jnp.finfo(x.dtype).tiny))
+
+
+def length_of(x: jax.Array) -> jax.Array:
+    """The Euclidean norm, without overflow on its way."""
+    largest = jnp.abs(x).max(initial=0)
+    safe = jnp.where(largest > 0, largest, 1)
+    return safe * jnp.linalg.norm(x / safe)
 
 
 @functools.cache
@@ -235,6 +254,7 @@ def sometimes(probability: float, stage: Stage | None = None) -> Stage:
         omega=lambda d: inner.omega(d) + (1 + inner.omega(d)) * (1 - probability) / probability,
         widths=lambda d: ((inner.widths(d) or (None,))[0], 0, *inner.widths(d)[1:]),
         linear=False,
+        bound=lambda norm: math.inf,
         sent=probability,
     )
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from majorant.core import Algorithm, ServerSide, Terms
-from majorant.exchange._stage import Stage, numbers_of
+from majorant.exchange._stage import Stage, numbers_sent
 from majorant.exchange.attack import Attack, Hostile
 from majorant.exchange.gossip import Gossip, Peers
 from majorant.exchange.participation import Participation, full
+from majorant.exchange.privacy import Guarantee, Privacy, of_samples, protected
 from majorant.exchange.robust import part
 from majorant.exchange.secure_sum import settled
 from majorant.exchange.star import Star, star
@@ -28,6 +28,18 @@ class Federation(NamedTuple):
     channel: Stage | None = None
     exchange: Star | Peers = star()
     hostile: Hostile | None = None
+    expected: float = 0.0  # the clients that are expected in a round, where noise hides who was there; else 0
+    guarantee: Guarantee | None = None  # what noise protects, and how well
+
+    @property
+    def hides(self) -> bool:
+        """Whether noise hides clients: then all count equally."""
+        return self.channel is not None and self.channel.noise is not None
+
+    @property
+    def adds_payloads(self) -> bool:
+        """Whether messages are added up before they are decoded."""
+        return self.channel is not None and self.channel.server is not None
 
     @property
     def name(self) -> str:
@@ -40,6 +52,11 @@ class Federation(NamedTuple):
     def stacks(self) -> bool:
         """Whether uploads are needed side by side, or else their sum."""
         return self.exchange.stacks(self.algorithm) or self.hostile is not None
+
+    @property
+    def can_be_dealt(self) -> bool:
+        """Whether peers can be dealt over devices: where some are hostile or clip, all values are needed together."""
+        return isinstance(self.exchange, Peers) and self.exchange.spec.combine is None and self.hostile is None
 
     def terms(self, training: int) -> Terms:
         """What methods may depend on, as arrays. A peer that is away makes no step, and is missed by nobody."""
@@ -67,19 +84,30 @@ def federation(
     channel: Stage | None = None,
     exchange: Star | Gossip | None = None,
     attack: Attack | None = None,
+    privacy: Privacy | None = None,
+    sizes: np.ndarray | None = None,
 ) -> Federation:
-    """The federation of the clients in the slots ``training``; combinations that cannot work are refused."""
+    """The federation of the clients in the slots ``training``; combinations that cannot work are refused.
+
+    ``sizes`` are the clients' numbers of samples, which what is promised of single samples depends on.
+    """
     participation = full() if participation is None else participation
     if channel is not None and not isinstance(channel, Stage):
         raise ValueError(f"expected a channel, such as mj.channel.quantized(8) or mj.chain(...), got {channel!r}")
+    channel, guarantee = protected(algorithm, privacy, channel, participation, len(training))
+    if guarantee is None and sizes is not None:
+        guarantee = of_samples(algorithm, privacy, participation, sizes)
     bound: Star | Peers = (star() if exchange is None else exchange).bind(algorithm, training)
     channel = settled(channel, len(training))
     hostile = None if attack is None else attack.among(np.asarray(training))
-    found = Federation(algorithm, participation, channel, bound, hostile)
+    found = Federation(algorithm, participation, channel, bound, hostile, guarantee=guarantee)
     if hostile is not None:
         check_attack(found, hostile, len(training))
     if channel is not None:
         check_channel(found, channel)
+        if channel.noise is not None and channel.noise.at == "server":
+            share = participation.probability(len(training)) * channel.arrives
+            found = found._replace(expected=share * len(training))
     if channel is not None and channel.secure is not None:
         check_secure(found, channel, len(training))
     one_sided = bound.network is not None and not bound.network.symmetric
@@ -102,6 +130,15 @@ def check_channel(found: Federation, channel: Stage) -> None:
         raise ValueError(
             f"{channel.name} cannot be put between peers: they do not know the point that a neighbour's displacement "
             "departs from; use a server, or send points as they are"
+        )
+    if channel.server is not None and found.exchange.network is None and found.stacks:
+        whose = found.exchange.name if algorithm.traits.reads == "sum" else algorithm.name
+        whose = whose if found.hostile is None else found.hostile.attack.name
+        raise ValueError(
+            f"{channel.name} works on the sum of all uploads, and {whose} reads each of them: one client could move "
+            "what it makes of them by any amount. Noise at the client works: gaussian:1.0,at=client"
+            if channel.noise is not None
+            else f"{channel.name} works on the sum of all uploads, and {whose} reads each of them"
         )
     if channel.remembers and channel.unbiased and not omega < 1:
         raise ValueError(
@@ -156,13 +193,3 @@ def check_secure(found: Federation, channel: Stage, clients: int) -> None:
             f"{spec.name}: a sum of fewer than {spec.threshold} clients is not opened, and {round(expected)} of "
             f"{clients} take part in a round ({found.participation.name}): let more of them"
         )
-
-
-def numbers_sent(algorithm: Algorithm) -> int:
-    """How many numbers an upload has."""
-
-    def origin(key: Any) -> Any:
-        view = algorithm.server.broadcast(algorithm.server.init(key), key)
-        return algorithm.client.origin(algorithm.server.address(view, jnp.asarray(0)))
-
-    return numbers_of(jax.eval_shape(origin, jax.random.key(0)))

@@ -39,12 +39,16 @@ from majorant.core import (
     Tree,
     Uploads,
     View,
+    collectives,
     select,
     squared_norm,
 )
+from majorant.core.collectives import Axis
+from majorant.core.trees import stack_rows
 from majorant.exchange._combine import Combine
 from majorant.exchange.analysis import Properties, inspect, validate
 from majorant.exchange.network import Network, Topology
+from majorant.exchange.places import Crossing, Places, crossing, reach
 from majorant.exchange.robust import clip_links
 from majorant.math.checks import check_whole
 
@@ -121,37 +125,69 @@ def gossip(
 
 
 @functools.lru_cache(maxsize=64)
-def bound(spec: Gossip, slots: bytes) -> Peers:
+def bound(spec: Gossip, slots: bytes, homes: bytes | None = None, devices: int = 1) -> Peers:
     """The same object for the same clients, because compiled programs are remembered by it."""
-    return Peers(spec, np.frombuffer(slots, np.int64))
+    dealt = None if homes is None else np.frombuffer(homes, np.int64)
+    return Peers(spec, np.frombuffer(slots, np.int64), dealt, devices)
 
 
 class Peers:
-    """Clients that gossip: node i is the client in slot ``slots[i]``, and holds a server's value and state."""
+    """Clients that gossip: node i is the client in slot ``slots[i]``, and holds a server's value and state.
 
-    def __init__(self, spec: Gossip, slots: np.ndarray) -> None:
+    On several devices node i is on device ``homes[i]``, with its client (`places`). Values with an axis of nodes have
+    one of the rows of this device then.
+    """
+
+    def __init__(self, spec: Gossip, slots: np.ndarray, homes: np.ndarray | None = None, devices: int = 1) -> None:
         self.spec, self.slots, self.count = spec, slots, len(slots)
+        self.places = Places(self.count, homes, devices)
         self.name, self.title = spec.name, spec.title
         self.network: Network = spec.topology.build(self.count)
         validate(self.network)
-        self.node = np.zeros(int(slots.max()) + 1, np.int32)  # of a slot
-        self.node[slots] = np.arange(self.count)
+        self.node = np.zeros(int(slots.max()) + 1, np.int32)  # the row of a slot's node
+        self.node[slots] = self.places.row
 
     @functools.cached_property
     def facts(self) -> Properties:
         """What the network is like."""
         return inspect(self.network)
 
+    @functools.cached_property
+    def crossing(self) -> Crossing | None:
+        """The rows that devices send each other in a round, where these are few."""
+        return crossing(self.places, self.network)
+
+    def dealt(self, homes: np.ndarray, devices: int) -> Peers:
+        """The same peers on several devices."""
+        return bound(self.spec, self.slots.tobytes(), np.asarray(homes, np.int64).tobytes(), devices)
+
+    @property
+    def whole(self) -> Peers:
+        """The same peers on one device."""
+        return self if self.places.axis is None else bound(self.spec, self.slots.tobytes())
+
     def stacks(self, algorithm: Algorithm) -> bool:
         """Uploads are mixed side by side."""
         return True
 
+    def stacked(self, parts: Any, slots: Any, clients: int, axis: Axis) -> Any:
+        """What clients sent, in the rows of their nodes (fillers, with slot −1, are dropped): of those here or, where
+        nodes are not dealt over the devices, of all."""
+        rows = [jnp.where(slot < 0, -1, jnp.asarray(self.node)[slot]) for slot in slots]
+        here = stack_rows(parts, rows, self.places.rows)
+        return here if self.places.axis is not None else collectives.total(here, axis)
+
+    def everywhere(self, flag: jax.Array) -> jax.Array:
+        """Whether something holds for the nodes of all devices."""
+        return collectives.everywhere(flag, self.places.axis)
+
     def start(self, algorithm: Algorithm, key: Key) -> Server:
         """What the nodes hold before round 1: values and states have an axis of nodes."""
         one = algorithm.server.init(key)
-        value, state = jax.tree.map(lambda a: jnp.broadcast_to(a, (self.count, *jnp.shape(a))), (one.value, one.state))
+        rows = self.places.rows
+        value, state = jax.tree.map(lambda a: jnp.broadcast_to(a, (rows, *jnp.shape(a))), (one.value, one.state))
         if self.spec.start == "own":
-            each = jax.vmap(algorithm.server.init)(jax.random.split(key, self.count))
+            each = jax.vmap(algorithm.server.init)(jax.random.split(key, self.count)[self.places.nodes])
             value, state = each.value, each.state
         return one._replace(value=value, state=state)
 
@@ -198,6 +234,10 @@ class Peers:
         node = jnp.asarray(self.node)[slot]
         return view._replace(value=row(view.value, node), shared=row(view.shared, node))
 
+    def everybody(self, view: View) -> View:
+        """The views of the nodes of all devices."""
+        return view._replace(value=self.places.everybody(view.value), shared=self.places.everybody(view.shared))
+
     def newcomer(self, algorithm: Algorithm, view: View, key: Key) -> View:
         """The mean of the points of some contacts."""
         reached = jax.random.permutation(jax.random.fold_in(key, JOINING_STREAM), self.count)[: self.spec.contacts]
@@ -215,13 +255,13 @@ class Peers:
         key: Key,
     ) -> tuple[Server, jax.Array]:
         """Every node's step on what it received, and how many messages there were."""
-        weights, sent_one = uploads.weight[self.slots], heard[self.slots]  # a node without samples talks, too
+        weights, sent_one = uploads.weight, heard  # a node without samples talks, too
         # Where links are one-sided, everybody must take part to keep the mean: a rejected upload is a step not made.
-        present = sent_one if self.network.symmetric else jnp.ones_like(sent_one)
+        present = sent_one if self.network.symmetric else self.places.real
         mean_weight = server.terms.mean_weight
         factor = weights / mean_weight if self.spec.scaling == "sizes" else jnp.ones_like(weights)
         origin = jax.vmap(algorithm.client.origin, in_axes=(STACKED,))(view)
-        own = jax.tree.map(lambda v: v[self.slots], uploads.value)
+        own = uploads.value
         if str(jax.tree.structure(origin)) != str(jax.tree.structure(own)):
             raise ValueError(
                 f"{algorithm.name} cannot gossip: what it sends is not a point like the one it starts from"
@@ -236,9 +276,9 @@ class Peers:
         mixing = self.network.draw(key, number)
         lens = algorithm.server.consensus
         held = () if lens is None else self.each(lens.get, server)
-        combine = self.spec.combine
-        used = mixing if combine is None else clip_links(mixing, (reached, held), present, combine.radius)
-        mixed, agreed = used.mix((reached, held), present)
+        combine, there = self.spec.combine, self.places.everybody(present)
+        used = mixing if combine is None else clip_links(mixing, (reached, held), there, combine.radius)
+        mixed, agreed = used.mix((reached, held), there, reach(self.places, self.crossing))
         total = self.count * mean_weight  # as if every node had been averaged: what a full round sums up to
 
         def update(one: Server, view: View, mean: Tree, agreed: Tree, present: jax.Array) -> tuple[Tree, Tree]:
@@ -250,7 +290,7 @@ class Peers:
         at = lambda value, state, *others: update(server._replace(value=value, state=state), *others)
         axes = (0, 0, STACKED, 0, 0, 0)
         value, state = jax.vmap(at, in_axes=axes)(server.value, server.state, view, mixed, agreed, present)
-        return server._replace(value=value, state=state), mixing.messages(present)
+        return server._replace(value=value, state=state), mixing.messages(there)
 
     def diagnostics(self, algorithm: Algorithm) -> Diagnostics:
         """The algorithm's own, at the mean of all nodes' points and with each client's own state.
@@ -258,21 +298,25 @@ class Peers:
         Without scaling by sizes another objective is minimised, in which every node counts the same: that one is
         measured. The log says how far nodes are from agreement.
         """
-        own, count = algorithm.diagnostics, self.count
+        own, count, places = algorithm.diagnostics, self.count, self.places
 
         def consensus(server: Server) -> dict[str, jax.Array]:
             value = server.value if algorithm.traits.points else self.each(algorithm.server.consensus.get, server)  # type: ignore[union-attr]
-            centre = mean_of(value)
-            return {"consensus_distance": squared_norm(jax.tree.map(jnp.subtract, value, centre)) / count}
+            off = jax.tree.map(jnp.subtract, value, places.mean(value))
+            off = jax.tree.map(lambda a: jnp.where(places.real.reshape((-1,) + (1,) * (a.ndim - 1)), a, 0), off)
+            return {"consensus_distance": collectives.total(squared_norm(off), places.axis) / count}
 
         if own.measure is None:
             return Diagnostics(log=consensus)
-        centre = lambda server: server._replace(value=mean_of(server.value), state=mean_of_floats(server.state))
+        floats = lambda a: places.mean(a) if jnp.issubdtype(a.dtype, jnp.inexact) else a[0]
+        centre = lambda server: server._replace(
+            value=places.mean(server.value), state=jax.tree.map(floats, server.state)
+        )
         equal = lambda data: (data.size > 0).astype(jnp.result_type(float))
         return own._replace(
             log=consensus,
             measure=lambda view, state, data, key: own.measure(  # type: ignore[misc]
-                view._replace(value=mean_of(view.value), shared=row(view.shared, 0)), state, data, key
+                view._replace(value=places.mean(view.value), shared=row(view.shared, 0)), state, data, key
             ),
             conclude=lambda server, mean: own.conclude(centre(server), mean),
             weight=own.weight if self.spec.scaling == "sizes" else equal,
@@ -287,8 +331,3 @@ def row(tree: Tree, index: Any) -> Tree:
 def mean_of(tree: Tree) -> Tree:
     """The mean over nodes of a stacked tree."""
     return jax.tree.map(lambda a: a.mean(axis=0), tree)
-
-
-def mean_of_floats(tree: Tree) -> Tree:
-    """The mean over nodes of real numbers, and the first node's of others."""
-    return jax.tree.map(lambda a: a.mean(axis=0) if jnp.issubdtype(a.dtype, jnp.inexact) else a[0], tree)

@@ -12,7 +12,7 @@ what a sparse graph needs: its cost grows with the links and nothing of size n �
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -50,14 +50,20 @@ class Dense(NamedTuple):
         rows, columns = jnp.broadcast_arrays(nodes[:, None], nodes[None, :])
         return self.keep(survives(key, rows, columns, probability))
 
-    def mix(self, tree: Tree, present: jax.Array) -> Tree:
-        """Every present node's new value; an absent one keeps its value to the last bit."""
+    def mix(self, tree: Tree, present: jax.Array, reach: Any = None) -> Tree:
+        """Every present node's new value; an absent one keeps its value to the last bit.
+
+        ``reach`` (`places.Reach`) is for nodes that are dealt over devices: the tree has the values of those here.
+        """
         weights = self.among(present).weights
 
         def mixed(x: jax.Array) -> jax.Array:  # (n, values)
-            return jnp.matmul(weights.astype(x.dtype), x, precision="highest")
+            if reach is None:
+                return jnp.matmul(weights.astype(x.dtype), x, precision="highest")
+            everybody = reach.fetch(x)[reach.find(jnp.arange(weights.shape[0]))]
+            return jnp.matmul(weights[reach.nodes].astype(x.dtype), everybody, precision="highest")
 
-        return over_leaves(mixed, tree, present)
+        return over_leaves(mixed, tree, present if reach is None else present[reach.nodes])
 
     def messages(self, present: jax.Array) -> jax.Array:
         """How many models were sent: the links, each direction on its own, that have a weight in this round."""
@@ -97,16 +103,24 @@ class Table(NamedTuple):
         rows = jnp.broadcast_to(jnp.arange(self.own.shape[0])[:, None], self.index.shape)
         return self.keep(survives(key, rows, self.index, probability))
 
-    def mix(self, tree: Tree, present: jax.Array) -> Tree:
-        """Every present node's new value; an absent one keeps its value to the last bit."""
+    def mix(self, tree: Tree, present: jax.Array, reach: Any = None) -> Tree:
+        """Every present node's new value; an absent one keeps its value to the last bit.
+
+        ``reach`` (`places.Reach`) is for nodes that are dealt over devices: the tree has the values of those here.
+        """
         places = self.index.shape[1]
+        own = slice(None) if reach is None else reach.nodes
+        index, weight, here = self.index[own], self.weight[own], present[own]
 
         def mixed(x: jax.Array) -> jax.Array:  # (n, values)
+            known = x if reach is None else reach.fetch(x)
+
             # x_i + Σ_j w_ij (x_j − x_i) needs no own weights, whose sum XLA would compute anew for every number.
             def add(k: int | jax.Array, out: jax.Array) -> jax.Array:
-                there = self.index[:, k]
-                part = jnp.where(present & present[there], self.weight[:, k], 0).astype(x.dtype)
-                return out + part[:, None] * (x.at[there].get(mode="promise_in_bounds") - x)
+                there = index[:, k]
+                part = jnp.where(here & present[there], weight[:, k], 0).astype(x.dtype)
+                where = there if reach is None else reach.find(there)
+                return out + part[:, None] * (known.at[where].get(mode="promise_in_bounds") - x)
 
             out = x
             if places > UNROLLED:
@@ -115,7 +129,7 @@ class Table(NamedTuple):
                 out = add(k, out)
             return out
 
-        return over_leaves(mixed, tree, present)
+        return over_leaves(mixed, tree, here)
 
     def messages(self, present: jax.Array) -> jax.Array:
         """How many models were sent: the links, each direction on its own, that have a weight in this round."""

@@ -35,6 +35,7 @@ class Network(NamedTuple):
     edges: np.ndarray  # (E, 2): the undirected links, for pictures; of the first `period` rounds where they vary
     random: bool = False  # whether the weights depend on the key
     exchangeable: bool = False  # whether all nodes are alike, and every pair may meet
+    closed: bool = False  # whether there are never other links than `edges`
 
 
 class Topology(NamedTuple):
@@ -96,7 +97,7 @@ def fixed(weights: sparse.csr_array, name: str, symmetric: bool = True) -> Netwo
         arrays = [jnp.asarray(part, jnp.result_type(dtype)) for part, dtype in zip(parts, dtypes, strict=True)]
         return form(*arrays)
 
-    return Network(nodes, draw, symmetric, 1, False, tidy(np.stack([i, j], axis=1)))
+    return Network(nodes, draw, symmetric, 1, False, tidy(np.stack([i, j], axis=1)), closed=True)
 
 
 def neighbour_table(
@@ -144,4 +145,5 @@ def alternating(networks: Sequence[Network]) -> Network:
         edges=tidy(np.concatenate([network.edges for network in networks])),
         random=any(network.random for network in networks),
         exchangeable=all(network.exchangeable for network in networks),
+        closed=all(network.closed for network in networks),
     )

@@ -16,18 +16,26 @@ from majorant.core import Key
 
 
 class Participation(NamedTuple):
-    """``active(key, round, clients) -> (clients,)`` booleans, and the probability that a given client is active."""
+    """``active(key, round, clients) -> (clients,)`` booleans, and the probability that a given client is active.
+
+    ``scheme`` is for accountants of privacy: "full", "poisson" (each on its own), "fixed" (a fixed number, any of the
+    same probability), "cyclic", or "other", about which no theorem says anything. A client takes part at most once in
+    ``apart`` rounds.
+    """
 
     name: str
     active: Callable[[Key, jax.Array, int], jax.Array]
     probability: Callable[[int], float]
+    scheme: str = "other"
+    apart: Callable[[int], int] = lambda clients: 1
     fixed: bool = True  # whether as many take part in every round
 
 
 @functools.cache
 def full() -> Participation:
     """Everybody, every round."""
-    return Participation("full", lambda key, round, clients: jnp.ones(clients, bool), lambda clients: 1.0)
+    everybody = lambda key, round, clients: jnp.ones(clients, bool)
+    return Participation("full", everybody, lambda clients: 1.0, "full")
 
 
 @functools.cache
@@ -43,7 +51,7 @@ def uniform(fraction: float) -> Participation:
     def active(key: Key, round: jax.Array, clients: int) -> jax.Array:
         return jnp.zeros(clients, bool).at[jax.random.permutation(key, clients)[: count(clients)]].set(True)
 
-    return Participation(f"uniform:{fraction}", active, lambda clients: count(clients) / clients)
+    return Participation(f"uniform:{fraction}", active, lambda clients: count(clients) / clients, "fixed")
 
 
 @functools.cache
@@ -51,7 +59,7 @@ def bernoulli(probability: float) -> Participation:
     """Each client on its own with the given probability; a round may be empty (most methods then wait)."""
     _check(probability)
     draw = lambda key, round, clients: jax.random.bernoulli(key, probability, (clients,))
-    return Participation(f"bernoulli:{probability}", draw, lambda clients: probability, fixed=False)
+    return Participation(f"bernoulli:{probability}", draw, lambda clients: probability, "poisson", fixed=False)
 
 
 @functools.cache
@@ -68,7 +76,7 @@ def cyclic(fraction: float) -> Participation:
     def active(key: Key, round: jax.Array, clients: int) -> jax.Array:
         return jnp.arange(clients) // count(clients) == (jnp.asarray(round) - 1) % groups(clients)
 
-    return Participation(f"cyclic:{fraction}", active, lambda clients: 1 / groups(clients))
+    return Participation(f"cyclic:{fraction}", active, lambda clients: 1 / groups(clients), "cyclic", groups)
 
 
 def _check(fraction: float) -> None:

@@ -33,9 +33,9 @@ Rules that work by coordinates take some columns of all clients at a time. All h
 References: Yin et al., *Byzantine-robust distributed learning*, ICML 2018 (median, trimmed mean); Pillutla, Kakade,
 Harchaoui, *Robust aggregation for federated learning*, IEEE TSP 2022; Blanchard et al., *Machine learning with
 adversaries*, NeurIPS 2017 (Krum); Karimireddy, He, Jaggi, *Learning from history for Byzantine robust optimization*,
-ICML 2021 (centered clipping); *Byzantine-robust learning on heterogeneous datasets via bucketing*, ICLR 2022; Sun et
-al., *Can you really backdoor federated learning?*, 2019 (norm bounding); He, Karimireddy, Jaggi, *Byzantine-robust
-decentralized learning via self-centered clipping*, 2022.
+ICML 2021 (centered clipping); Karimireddy, He, Jaggi, *Byzantine-robust learning on heterogeneous datasets via
+bucketing*, ICLR 2022; Sun et al., *Can you really backdoor federated learning?*, 2019 (norm bounding); He, Karimireddy,
+Jaggi, *Byzantine-robust decentralized learning via self-centered clipping*, 2022.
 """
 
 from __future__ import annotations

@@ -45,6 +45,8 @@ from majorant.math.checks import check_range, check_whole
 ROUNDINGS = ("stochastic", "nearest")
 SLACK = 1e-5  # by how much a number may pass the range by rounding alone: what was clipped to the range is within it
 NOISE_STREAM = 0x4015E
+COUNTED = 2.0**23  # Poisson numbers around it are drawn in single precision, which has all whole numbers up to twice it
+SURE = 12  # standard deviations that noise does not pass
 LOSS_STREAM = 0x1057
 
 
@@ -54,6 +56,32 @@ class Noise(NamedTuple):
     name: str
     add: Callable[[Key, jax.Array], jax.Array]  # (key, whole numbers of either sign) -> as many, of the same type
     most: Callable[[int], int]  # (clients) -> what the noise of all of them surely, or all but surely, adds at most
+
+
+@functools.cache
+def skellam_parts(multiplier: float, length: float, threshold: int) -> Noise:
+    """Skellam noise of which ``threshold`` clients' parts have ``multiplier`` times a client's largest length.
+
+    That is ``length`` in steps, and √d more by rounding. A part is a difference of two Poisson numbers, whose rate must
+    be one that floating-point numbers count up to.
+    """
+
+    def rate(d: int) -> float:
+        return (multiplier * (length + math.sqrt(d))) ** 2 / threshold / 2
+
+    def add(key: Key, whole: jax.Array) -> jax.Array:
+        mean = rate(whole.size)
+        if mean > COUNTED or math.sqrt(whole.size) > length:
+            raise ValueError(
+                f"noise for whole numbers up to {length:.3g} in {whole.size:,} coordinates cannot be drawn exactly: "
+                + ("give more bits" if math.sqrt(whole.size) > length else "give fewer bits, or a larger threshold")
+                + " to secure-sum"
+            )
+        up, down = (jax.random.poisson(k, mean, whole.shape) for k in jax.random.split(key))
+        return whole + (up - down).astype(whole.dtype)
+
+    most = lambda clients: math.ceil(SURE * math.sqrt(clients * 2 * rate(int(length**2))))
+    return Noise(f"skellam-part:{multiplier:g}", add, most)
 
 
 class SecureSum(NamedTuple):
@@ -72,7 +100,9 @@ class SecureSum(NamedTuple):
         """For messages."""
         more = "" if self.rounding == "stochastic" else f",rounding={self.rounding}"
         more += "" if self.threshold == 2 else f",threshold={self.threshold}"
-        return f"secure-sum:{self.range:g},bits={self.bits}{more}" + (f",{self.noise.name}" if self.noise else "")
+        return f"secure-sum:{self.range:g},bits={self.bits}{more}" + (
+            f",{self.noise.name}" if self.noise and not self.noise.name.startswith("skellam") else ""
+        )
 
     @property
     def step(self) -> float:
@@ -168,7 +198,11 @@ class SecureSum(NamedTuple):
         return self.signed(total).astype(dtype) * self.step
 
     def following(self, before: Stage | None = None) -> Stage:
-        """The stage, after others."""
+        """The stage, after others; noise that clients draw together is this stage's to add."""
+        shared = None if before is None else before.noise
+        if shared is not None and shared.at == "together" and self.noise is None and math.isfinite(shared.bound):
+            noise = skellam_parts(shared.multiplier, shared.bound / self.step, self.threshold)
+            return self._replace(noise=noise).following(before)
 
         def encode(key: Key, x: jax.Array, memory: Tree) -> tuple[Encoded, Tree]:
             if before is not None:
@@ -186,8 +220,15 @@ class SecureSum(NamedTuple):
                 f"{before.name} cannot stand before {self.name}: its messages cannot be added up before they are "
                 "decoded, and nobody may decode one client's. Secure sums have a quantization of their own, bits"
             )
+        if before.server is not None:
+            raise ValueError(
+                f"{before.name} has a part at the server, which works on sums of floating-point numbers, and those of "
+                f"{self.name} are whole: use clip, and let clients draw the noise together (skellam)"
+            )
         return own._replace(
             name=f"{before.name}, {self.name}",
+            noise=before.noise,
+            bound=before.bound,
             memory=before.memory,
             omega=before.omega,
             unbiased=before.unbiased,

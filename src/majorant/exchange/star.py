@@ -14,7 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from majorant.core import Algorithm, Answer, ClientData, Diagnostics, Key, Server, Tree, Uploads, View
+from majorant.core import Algorithm, Answer, ClientData, Diagnostics, Key, Server, Tree, Uploads, View, collectives
+from majorant.core.collectives import Axis
+from majorant.core.trees import stack_rows
 from majorant.exchange._combine import Combine, weighted_mean
 
 
@@ -47,6 +49,23 @@ class Star(NamedTuple):
     def stacks(self, algorithm: Algorithm) -> bool:
         """Whether uploads are needed side by side, or else their sum."""
         return algorithm.traits.reads == "each" or self.combine.stacks
+
+    def stacked(self, parts: Any, slots: Any, clients: int, axis: Axis) -> Any:
+        """What clients sent, side by side by slot (fillers, with slot −1, are dropped), on every device."""
+        return collectives.total(stack_rows(parts, slots, clients), axis)
+
+    @property
+    def whole(self) -> Star:
+        """The exchange on one device."""
+        return self
+
+    def everywhere(self, flag: jax.Array) -> jax.Array:
+        """Whether something holds on all devices: the server is the same on each."""
+        return flag
+
+    def everybody(self, view: View) -> View:
+        """What a client that has no slot could be sent."""
+        return view
 
     def start(self, algorithm: Algorithm, key: Key) -> Server:
         """The server before round 1."""

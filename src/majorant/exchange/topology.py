@@ -140,7 +140,7 @@ def one_peer_exponential(*, link_failure: float = 0.0) -> Topology:
             half = jnp.full(nodes, share, jnp.result_type(float))
             return Table(((jnp.arange(nodes) + jump) % nodes)[:, None], half[:, None], 1 - half)
 
-        return Network(nodes, draw, False, period, period > 1, graphs.exponential_links(nodes))
+        return Network(nodes, draw, False, period, period > 1, graphs.exponential_links(nodes), closed=True)
 
     return topology("one-peer-exponential", lay_out)
 

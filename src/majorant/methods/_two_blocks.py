@@ -31,7 +31,7 @@ from majorant.core import (
 from majorant.math.checks import check_range
 from majorant.objectives.base import Constants, Objective
 from majorant.solvers import Batch, whole
-from majorant.solvers.minibatches import take
+from majorant.solvers.minibatches import take, whole_in_a_loop
 
 LONGEST = 1 << 24  # steps without communication, at most: a bound for coins that almost never end a round
 DRAWN = 32  # samples that are drawn at once, for as many iterations: on a CPU one draw costs about as much as all
@@ -157,8 +157,8 @@ def no_counts(full: int = 0) -> Counts:
 
 def joining(objective: Objective, w: Tree, data: ClientData, key: Key, rate: Any) -> Tree:
     """β for a client that was not there at training: steps down f_m(w, ·), or the start where those fail."""
-    start = objective.init_personal(key)
-    slope = lambda beta: jax.grad(objective.value, argnums=1)(w, beta, whole(data), data.slot)
+    start, samples = objective.init_personal(key), whole_in_a_loop(data)
+    slope = lambda beta: jax.grad(objective.value, argnums=1)(w, beta, samples(), data.slot)
     step = lambda _, beta: jax.tree.map(lambda b, g: (b - rate * g).astype(b.dtype), beta, slope(beta))
     beta = jax.lax.fori_loop(0, JOINING_STEPS, step, start)
     return select(all_finite(beta), beta, start)

@@ -69,6 +69,7 @@ from majorant.methods._two_blocks import (
 )
 from majorant.objectives.base import Constants, Objective
 from majorant.solvers import whole
+from majorant.solvers.minibatches import whole_in_a_loop
 
 
 class Iterates(NamedTuple):
@@ -155,11 +156,11 @@ def acd(
         return Iterates(combine((1, x), (-1 / hyper[block], g)), z)
 
     def update(view: View, beta: Iterates, data: ClientData, key: Key) -> tuple[Upload, Iterates]:
-        hyper = view.hyper
+        hyper, samples = view.hyper, whole_in_a_loop(data)
 
         def beta_step(_: jax.Array, at: Blocks) -> Blocks:
             x = Blocks(between(hyper, at.w), between(hyper, at.beta))
-            slope = jax.grad(objective.value, argnums=1)(x.w, x.beta, whole(data), data.slot)
+            slope = jax.grad(objective.value, argnums=1)(x.w, x.beta, samples(), data.slot)
             g = jax.tree.map(lambda s: s / clients, slope)
             return Blocks(stay(hyper, at.w, x.w), descend(hyper, at.beta, x.beta, g, "smooth_beta"))
 

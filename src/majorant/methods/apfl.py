@@ -98,7 +98,7 @@ def apfl(
 
         moments = local.init(view.value)  # of the first step, where they are not kept
         begun = client if local.keep_moments else client._replace(v_moments=moments, w_moments=moments)
-        w, client = run_minibatches(local.plan, step, (view.value, begun), data, key)
+        w, client = run_minibatches(local.plan.suiting(model), step, (view.value, begun), data, key)
         kept = client if local.keep_moments else client._replace(v_moments=(), w_moments=())
         return Upload(w, data.size.astype(loss.dtype), {"loss": loss}), kept
 

@@ -26,6 +26,7 @@ from majorant.core import (
     Server,
     ServerSide,
     Setup,
+    Traits,
     Tree,
     Upload,
     Uploads,
@@ -91,7 +92,12 @@ def fedavg(
     plain = shared_model("fedavg" if server == "plain" else f"fedavg:server={server}", model, local)
     if absent != "excluded":
         return counting_absent(plain, absent)
-    return plain._replace(server=ServerSide(init, update))
+    return plain._replace(server=ServerSide(init, update), traits=hidden_samples(local))
+
+
+def hidden_samples(local: Solver) -> Traits:
+    """What is known of a method whose uploads depend on samples through its local solver alone."""
+    return Traits(sample_noise=getattr(local, "noise", None))
 
 
 def shared_model(

@@ -19,7 +19,7 @@ import jax
 from majorant.core import Algorithm, ClientData, Key, Server, Tree, View, as_hyper
 from majorant.methods.fedavg import fedavg
 from majorant.models.base import Model
-from majorant.solvers import LocalSolver, Solver, Task, local_sgd, minibatches
+from majorant.solvers import LocalSolver, Solver, Task, local_sgd
 from majorant.solvers.schedules import constant
 
 
@@ -41,7 +41,7 @@ def fedavg_plus(model: Model, *, local: Solver | None = None, tuning: Solver | N
     if tuning is not None:
         return tuned(trained, model, tuning)
     if isinstance(local, LocalSolver):
-        one_pass = minibatches(epochs=1, steps=None, batch_size=local.plan.batch_size)
+        one_pass = local.plan._replace(epochs=1, steps=None)
         local = local._replace(plan=one_pass, schedule=constant())
     return tuned(trained, model, local, prefix="")
 

@@ -45,4 +45,5 @@ def norm_names(model: Model) -> list[str]:
     """The parameters of normalisation layers, by their places in the tree."""
     leaves = jax.tree.leaves_with_path(jax.eval_shape(model.init, jax.random.key(0)))
     names = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in leaves]
-    return [n for n in names if any("norm" in part.lower() or part == "batch_stats" for part in n.split("."))]
+    named = ("batch_stats", "statistics", "scale", "shift")
+    return [n for n in names if any("norm" in part.lower() or part in named for part in n.split("."))]

@@ -245,10 +245,11 @@ def fedmm(
 
     def check_channel(name: str, unbiased: bool, omega: float, remembers: bool) -> None:
         """Refuses channels about which the theory has nothing to say."""
-        if not unbiased and not remembers:
+        if not unbiased and not remembers and alpha != 0:
             raise ValueError(
                 f"{name} is biased, and FedMM's guarantees need E Q(x) = x: use an unbiased stage such as quantized or "
-                "random_k, or one with error feedback"
+                "random_k, or one with error feedback. With clipping and noise, which hide clients, give alpha=0: "
+                "control variates would add up the noise of all rounds"
             )
         if not remembers and not math.isfinite(omega) and alpha is None:
             raise ValueError(

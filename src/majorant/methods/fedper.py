@@ -74,7 +74,7 @@ def split_model(model: Model, personal: Sequence[str], method: str) -> Split:
     """The model's parameters in a shared part and the named personal one, by default the last layer."""
     shapes = jax.eval_shape(model.init, jax.random.key(0))
     last = jax.tree_util.keystr(jax.tree.leaves_with_path(shapes)[-1][0], simple=True, separator=".")
-    layer = last.rpartition(".")[0]
+    layer = model.head or last.rpartition(".")[0]
     if not personal and all(
         jax.tree_util.keystr(path, simple=True, separator=".").startswith(f"{layer}.")
         for path, _ in jax.tree.leaves_with_path(shapes)

@@ -13,7 +13,7 @@ import optax
 
 from majorant.core import Algorithm, Tree, View
 from majorant.math.checks import check_range
-from majorant.methods.fedavg import shared_model
+from majorant.methods.fedavg import hidden_samples, shared_model
 from majorant.models.base import Model
 from majorant.solvers import Solver, local_sgd
 
@@ -30,7 +30,8 @@ def fedprox(model: Model, *, mu: float = 0.1, local: Solver | None = None) -> Al
     check_range("mu", mu, least=0)
     local = local or local_sgd()
 
-    return shared_model("fedprox", model, local, pull_to_broadcast, {"mu": mu})
+    plain = shared_model("fedprox", model, local, pull_to_broadcast, {"mu": mu})
+    return plain._replace(traits=hidden_samples(local))
 
 
 def pull_to_broadcast(theta: Tree, view: View) -> jax.Array:

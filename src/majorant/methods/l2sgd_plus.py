@@ -54,6 +54,7 @@ from majorant.core import (
 )
 from majorant.math.checks import check_range
 from majorant.methods._two_blocks import (
+    DRAWN,
     Blocks,
     Counts,
     Theory,
@@ -140,9 +141,8 @@ def l2sgd_plus(
         g = combine((1 / p, pull), (1 - 1 / p, client.psi), (1, mean))
         client = client._replace(x=combine((1, client.x), (-alpha, g)), psi=pull)
 
-        def gradient_step(i: jax.Array, state: tuple[Tree, Tree, Tree]) -> tuple[Tree, Tree, Tree]:
+        def gradient_step(row: jax.Array, state: tuple[Tree, Tree, Tree]) -> tuple[Tree, Tree, Tree]:
             x, table, mean = state
-            row = jax.random.randint(jax.random.fold_in(key, i), (), 0, size)
             x_j, y_j = jax.tree.map(lambda rows: rows[row][None], (data.x, data.y))
             fresh = jax.grad(penalty.value)(x, Batch(x_j, y_j, one_vote(data)[None], jnp.asarray(1)))
             change = jax.tree.map(lambda new, rows: new - rows[row], fresh, table)
@@ -151,7 +151,14 @@ def l2sgd_plus(
             table = jax.tree.map(lambda rows, change: rows.at[row].add(change), table, change)
             return combine((1, x), (-alpha, g)), table, combine((1, mean), (1 / size, change))
 
-        x, table, _ = repeat(view.shared, gradient_step, (client.x, client.table, mean))
+        row_of = lambda i: jax.random.randint(jax.random.fold_in(key, i), (), 0, size)
+
+        def several(number: jax.Array, state: tuple[Tree, Tree, Tree]) -> tuple[Tree, Tree, Tree]:
+            rows = jax.vmap(row_of)(number * DRAWN + jnp.arange(DRAWN))
+            steps = jnp.minimum(view.shared - number * DRAWN, DRAWN)
+            return repeat(steps, lambda i, state: gradient_step(rows[i], state), state)
+
+        x, table, _ = repeat((view.shared + DRAWN - 1) // DRAWN, several, (client.x, client.table, mean))
         return Upload(x, one_vote(data)), client._replace(x=x, table=table)
 
     def average(server: Server, view: View, uploads: Uploads) -> Server:

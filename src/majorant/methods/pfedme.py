@@ -115,7 +115,8 @@ def pfedme(
             return jax.tree.map(lambda w, t: w - rate * (w - t), w, theta), theta, moments
 
         moments = client.moments if stepping.keep_moments else stepping.init(client.theta)
-        w, theta, moments = run_minibatches(stepping.plan, step, (view.value, client.theta, moments), data, key)
+        first = (view.value, client.theta, moments)
+        w, theta, moments = run_minibatches(stepping.plan.suiting(model), step, first, data, key)
         upload = Upload(w, one_vote(data).astype(loss.dtype), {"loss": loss})
         return upload, Client(theta, moments if stepping.keep_moments else ())
 

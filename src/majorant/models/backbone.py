@@ -36,6 +36,8 @@ def frozen_backbone(model: Model, params: Any) -> Model:
         apply=lambda head, x: model.apply(whole(head), x),
         train_apply=None,
         statistics=None,
+        normalises_by_batch=False,
+        head="",
         name=f"{model.name}-head",
         convex=True,  # a linear map of fixed features
     )

@@ -62,7 +62,9 @@ class Model(NamedTuple):
     by tracing). ``block`` is for models whose
     intermediate results are much larger than their input: how many samples of a batch go through at once on a CPU, so
     that these results stay in its cache; the gradients of the blocks are added up. ``convex`` says that every sample's
-    loss is a convex function of the parameters.
+    loss is a convex function of the parameters, ``normalises_by_batch`` that training uses statistics of the batch,
+    which those of a few samples would spoil. ``head`` is the place of the last layer among the parameters
+    ("weights.dense"; "": the last one by name).
     """
 
     init: Callable[[jax.Array], Any]
@@ -74,6 +76,8 @@ class Model(NamedTuple):
     block: int | None = None
     convex: bool = False
     statistics: str | None = None
+    normalises_by_batch: bool = False
+    head: str = ""
 
     def losses(self, params: Any, x: jax.Array, y: jax.Array) -> jax.Array:
         """The loss of every sample, ``(n,)``."""

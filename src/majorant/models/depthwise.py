@@ -26,6 +26,21 @@ def _edges(length: int, size: int, stride: int, padding: Edges) -> tuple[int, in
     return _same(length, size, stride) if padding == "same" else (int(padding), int(padding))
 
 
+@jax.custom_jvp
+def apart(x: jax.Array) -> jax.Array:
+    """``x``, whose gradient is made before anything is done with it.
+
+    XLA would otherwise make the nine products of the gradient once more inside the sums of the normalisation before: in
+    MobileNet-v2 on an H200 one such kernel took a fifth of a training step.
+    """
+    return x
+
+
+@apart.defjvp
+def _apart_jvp(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
+    return primals[0], jax.lax.optimization_barrier(tangents[0])
+
+
 def depthwise_conv2d(x: jax.Array, kernel: jax.Array, *, stride: int = 1, padding: Edges = "same") -> jax.Array:
     """Convolve each channel of ``x (n, h, w, c)`` with its own kernel of ``kernel (kh, kw, c)``.
 
@@ -41,7 +56,7 @@ def depthwise_conv2d(x: jax.Array, kernel: jax.Array, *, stride: int = 1, paddin
             f"depthwise_conv2d takes x (n, h, w, c) and kernel (kh, kw, c), not {x.shape} and {kernel.shape}"
         )
     (kh, kw, _), given = kernel.shape, x.shape
-    x = padded(x, kh, stride, padding)
+    x = padded(apart(x), kh, stride, padding)
     rows, columns = (x.shape[1] - kh) // stride + 1, (x.shape[2] - kw) // stride + 1
     exact = jnp.promote_types(jnp.result_type(x, kernel), jnp.float32)
 

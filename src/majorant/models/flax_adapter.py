@@ -86,7 +86,10 @@ def from_flax(
         return outputs, jax.lax.stop_gradient(changed[STATISTICS])
 
     def model(**functions: Any) -> Model:
-        made = Model(loss=loss_for(spec, loss), spec=spec, name=name or module_name, **functions)
+        by_batch = normalisation in ("batch", "averaged")
+        made = Model(
+            loss=loss_for(spec, loss), spec=spec, name=name or module_name, normalises_by_batch=by_batch, **functions
+        )
         check_shapes(made)
         return made
 

@@ -15,30 +15,25 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from majorant.core.compilation import jit
 from majorant.math.checks import check_range
-from majorant.models.base import Draw, HasSpec, Model, Spec, spec_of
+from majorant.models.backbone import frozen_backbone
+from majorant.models.base import HasSpec, Model, Spec, spec_of
 from majorant.models.convolution import conv2d
 from majorant.models.depthwise import Edges, depthwise_conv2d, padded
-from majorant.models.dropout import check_dropout, dropout
-from majorant.models.layers import Layer, dense
+from majorant.models.dropout import check_dropout
+from majorant.models.image_network import Params, image_network
+from majorant.models.layers import Layer
 from majorant.models.losses import loss_for
-from majorant.models.normalisation import (
-    Normalisation,
-    Norms,
-    check_policy,
-    keeps_statistics,
-    norm_init,
-    statistics_init,
-)
+from majorant.models.normalisation import Normalisation, Norms, check_policy, norm_init
 from majorant.models.pixels import check_pixels, image_shape, standardised
-
-Params = dict[str, Any]
+from majorant.models.pretrained import pretrained
 
 
 class Stage(NamedTuple):
@@ -127,16 +122,28 @@ def efficientnet_lite0(
     pixels: str = "imagenet",
     width: float = 1.0,
     stem_stride: int = 2,
+    weights: str | Path | None = None,
+    trained: Literal["all", "head"] = "all",
 ) -> Model:
-    """EfficientNet-Lite0, a near relative of MobileNet-v2 whose ImageNet weights are free (see `models.pretrained`).
+    """EfficientNet-Lite0, a near relative of MobileNet-v2 whose ImageNet weights are free.
 
-    The options are those of `mobilenet_v2`.
+    ``weights`` is a safetensors file to start from (see `models.pretrained`), with which ``trained`` "head" fixes all
+    layers but the last (see `models.frozen_backbone`). Images are not enlarged: weights of 224×224 images still help at
+    32×32, and help more where the samples were enlarged before. The other options are those of `mobilenet_v2`.
 
     >>> model = efficientnet_lite0(Spec((224, 224, 3), classes=1000))
     >>> sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(model.init, jax.random.key(0))["weights"]))
     4652008
     """
-    return network(EFFICIENTNET_LITE0, problem, normalisation, dropout, pixels, width, stem_stride)
+    model = network(EFFICIENTNET_LITE0, problem, normalisation, dropout, pixels, width, stem_stride)
+    if trained not in ("all", "head"):
+        raise ValueError(f'trained is "all" or "head", not {trained!r}')
+    if weights is None:
+        if trained == "head":
+            raise ValueError('trained="head" fixes the other layers at pretrained weights: give weights=, a file')
+        return model
+    model = pretrained(model, weights)
+    return model if trained == "all" else frozen_backbone(model, model.init(jax.random.key(0)))
 
 
 def network(
@@ -149,7 +156,7 @@ def network(
     stem_stride: int,
 ) -> Model:
     """The model that a plan describes."""
-    spec, loss = spec_of(problem), loss_for(problem)
+    spec = spec_of(problem)
     check_policy(normalisation)
     check_dropout(share)
     check_range("width", width, above=0)
@@ -164,27 +171,24 @@ def network(
     blocks = blocks_of(plan, width)
     first, last = wide(plan.stem, width), wide(plan.last, max(width, 1.0))
     counts = [first, *(c for block in blocks for c in block.norms), last]
+    outputs = loss_for(spec).outputs(spec.classes)
 
     def init(key: jax.Array) -> Params:
         keys = jax.random.split(key, len(blocks) + 3)
-        params: Params = {
-            "weights": {
-                "stem": conv_norm_init(keys[0], (3, 3, shape[2], first)),
-                "blocks": [block_init(k, block) for k, block in zip(keys[3:], blocks, strict=True)],
-                "last": conv_norm_init(keys[1], (1, 1, blocks[-1].out, last)),
-                "dense": {
-                    "weight": 0.01 * jax.random.normal(keys[2], (last, loss.outputs(spec.classes))),
-                    "bias": jnp.zeros(loss.outputs(spec.classes)),
-                },
-            }
+        return {
+            "stem": conv_norm_init(keys[0], (3, 3, shape[2], first)),
+            "blocks": [block_init(k, block) for k, block in zip(keys[3:], blocks, strict=True)],
+            "last": conv_norm_init(keys[1], (1, 1, blocks[-1].out, last)),
+            "dense": {
+                "weight": 0.01 * jax.random.normal(keys[2], (last, outputs)),
+                "bias": jnp.zeros(outputs),
+            },
         }
-        if keeps_statistics(normalisation):
-            params["statistics"] = [statistics_init(c) for c in counts]
-        return params
 
-    def forward(params: Params, x: jax.Array, draw: Draw | None) -> tuple[jax.Array, Params]:
-        weights, real = params["weights"], None if draw is None else draw.real
-        rest = iter(params.get("statistics", []))
+    def features(
+        weights: Params, statistics: list[Layer], real: jax.Array | None, x: jax.Array
+    ) -> tuple[jax.Array, list[Layer]]:
+        rest = iter(statistics)
         policy, refreshed = Policy(normalisation, plan.epsilon), []
         x = standardised(x, shape, pixels)
         x = padded(x, 3, stem_stride, 1 if plan.padding is None else plan.padding)
@@ -195,20 +199,9 @@ def network(
             x, new = block_apply(layer, own, real, x, block, plan.padding, policy)
             refreshed += new
         x, new = conv_norm(weights["last"], list(rest), real, x, policy)
-        refreshed += new
-        x = x.astype(jnp.promote_types(x.dtype, jnp.float32)).mean((1, 2)).astype(x.dtype)
-        outputs = dense(weights["dense"], dropout(x, share, draw))
-        return outputs, {**params, "statistics": refreshed} if keeps_statistics(normalisation) else params
+        return x, refreshed + new
 
-    return Model(
-        init,
-        apply=lambda params, x: forward(params, x, None)[0],
-        loss=loss,
-        spec=spec,
-        name=plan.name,
-        train_apply=forward if share or normalisation != "group" else None,
-        statistics="statistics" if keeps_statistics(normalisation) else "",
-    )
+    return image_network(plan.name, spec, normalisation, init, features, counts, share)
 
 
 class Policy(NamedTuple):

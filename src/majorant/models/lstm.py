@@ -17,6 +17,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from majorant.math.checks import check_whole
 from majorant.models.base import HasSpec, Model, Spec, spec_of
@@ -49,6 +50,7 @@ def lstm(
     codes = spec.classes if vocabulary is None else vocabulary
     for name, value in {"vocabulary": codes, "embedding": embedding, "hidden": hidden, "layers": layers}.items():
         check_whole(name, value)
+    check_codes(problem, codes)
     widths = [embedding, *[hidden] * layers]
 
     def init(key: jax.Array) -> Params:
@@ -68,7 +70,22 @@ def lstm(
             sequence = run(layer, sequence)
         return dense(params["dense"], sequence[:, -1])
 
-    return Model(init, apply, loss, spec, "lstm")
+    return Model(init, apply, loss, spec, "lstm", head="dense")
+
+
+def check_codes(problem: HasSpec | Spec, vocabulary: int) -> None:
+    """Refuses data with codes that are no whole numbers below the vocabulary's size, where there is data to look at."""
+    for part in ("train", "validation", "test"):
+        x = getattr(getattr(problem, part, None), "x", None)
+        if x is None or x.size == 0:
+            continue
+        if not np.issubdtype(x.dtype, np.integer):
+            raise ValueError(f"lstm needs sequences of codes, whole numbers, but the {part} samples are {x.dtype}")
+        if x.min() < 0 or x.max() >= vocabulary:
+            raise ValueError(
+                f"the {part} samples have codes from {x.min()} to {x.max()}, which do not fit a vocabulary of "
+                f"{vocabulary}: give vocabulary={x.max() + 1} or more"
+            )
 
 
 def cell_init(key: jax.Array, channels: int, hidden: int) -> Layer:

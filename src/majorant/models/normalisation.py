@@ -6,10 +6,12 @@
   ever, so that the layer is a learned scale and shift.
 * ``"averaged"``: training normalises by the batch and refreshes running statistics, which are leaves of the parameters
   and which evaluation uses; the server averages them like weights.
-* ``"group"``: every sample by itself, over groups of channels: there are no statistics to disagree about, which
+* ``"group"``: every sample by itself, over two groups of channels: there are no statistics to disagree about, which
   federated work prefers.
 
-Mean and variance come from one pass over the values, Σx and Σx² in float32, whatever the type of the values.
+Mean and variance come from one pass over the values, Σx and Σx² in float32, whatever the type of the values. A batch
+of a few samples has statistics that say little, and steps by them are large and wrong: a network with "batch" or
+"averaged" takes none on what an epoch leaves over (`local_sgd`'s ``drop_last``).
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from majorant.models.layers import Layer
 
 Normalisation = Literal["batch", "frozen", "averaged", "group"]
 POLICIES = ("batch", "frozen", "averaged", "group")
-GROUP = 8  # channels of a group, at most
+GROUPS = 2  # as in Reddi et al., *Adaptive federated optimization*, ICLR 2021, App. C
 KEPT = 0.9  # share of a running statistic that a batch leaves
 
 
@@ -37,6 +39,11 @@ def check_policy(normalisation: str) -> None:
 def keeps_statistics(normalisation: str) -> bool:
     """Whether a policy has statistics among the parameters."""
     return normalisation in ("averaged", "frozen")
+
+
+def uses_the_batch(normalisation: str) -> bool:
+    """Whether training normalises by statistics of the batch."""
+    return normalisation in ("averaged", "batch")
 
 
 def norm_init(channels: int) -> Layer:
@@ -63,16 +70,18 @@ class Norms:
 
     def __call__(self, layer: Layer, x: jax.Array) -> jax.Array:
         """Normalises ``x (n, h, w, c)`` and applies the layer's scale and shift."""
+        # One conversion: the derivative's large parts cancel in small batches, and must be added up in float32.
+        values = x.astype(jnp.promote_types(x.dtype, jnp.float32))
         if self.policy == "group":
-            mean, variance = by_group(x)
+            mean, variance = by_group(values)
         elif self.policy == "batch" or (self.policy == "averaged" and self.real is not None):
-            mean, variance = over_batch(x, self.real)
+            mean, variance = over_batch(values, self.real)
         else:
             mean, variance = (self.given[len(self.refreshed)][name] for name in ("mean", "variance"))
+            variance = jnp.maximum(variance, 0)  # a channel's noise, or a server's optimizer, may have moved it below
         self._refresh(mean, variance)
-        exact = jnp.promote_types(x.dtype, jnp.float32)
-        scale = layer["scale"].astype(exact) * jax.lax.rsqrt(variance + self.epsilon)
-        return (x.astype(exact) * scale + (layer["shift"].astype(exact) - mean * scale)).astype(x.dtype)
+        scale = layer["scale"].astype(values.dtype) * jax.lax.rsqrt(variance + self.epsilon)
+        return (values * scale + (layer["shift"].astype(values.dtype) - mean * scale)).astype(x.dtype)
 
     def _refresh(self, mean: jax.Array, variance: jax.Array) -> None:
         if not keeps_statistics(self.policy):
@@ -86,34 +95,31 @@ class Norms:
 
 
 def over_batch(x: jax.Array, real: jax.Array | None = None) -> tuple[jax.Array, jax.Array]:
-    """Mean and variance of each channel over all positions of the samples that are real, ``(c,)``.
+    """Mean and variance of each channel over all positions of the samples that are real, ``(c,)``, in x's type.
 
     >>> mean, variance = over_batch(jnp.array([1.0, 3.0, 9.0]).reshape(3, 1, 1, 1), jnp.array([1.0, 1.0, 0.0]))
     >>> float(mean[0]), float(variance[0])
     (2.0, 1.0)
     """
-    exact = jnp.promote_types(x.dtype, jnp.float32)
     n, *positions, _ = x.shape
     axes = tuple(range(x.ndim - 1))
-    values = x.astype(exact)
     if real is None:
         count: Any = n * math.prod(positions)
-        weighed = values
+        weighed = x
     else:
-        weight = real.astype(exact)
+        weight = real.astype(x.dtype)
         count = jnp.maximum(weight.sum(), 1) * math.prod(positions)
-        weighed = values * weight.reshape(n, *(1,) * (x.ndim - 1))
+        weighed = x * weight.reshape(n, *(1,) * (x.ndim - 1))
     mean = weighed.sum(axes) / count
-    square = (weighed * values).sum(axes) / count
+    square = (weighed * x).sum(axes) / count
     return mean, jnp.maximum(square - jnp.square(mean), 0)
 
 
 def by_group(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Mean and variance of every sample over positions and groups of channels, ``(n, 1, 1, c)``."""
-    exact = jnp.promote_types(x.dtype, jnp.float32)
     n, h, w, c = x.shape
-    size = math.gcd(c, GROUP)
-    groups = x.astype(exact).reshape(n, h * w, c // size, size)
+    size = c // math.gcd(c, GROUPS)
+    groups = x.reshape(n, h * w, c // size, size)
     mean = groups.mean((1, 3))
     variance = jnp.maximum(jnp.square(groups).mean((1, 3)) - jnp.square(mean), 0)
     each = lambda a: jnp.repeat(a, size, axis=1)[:, None, None, :]

@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import functools
 import itertools
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 
 from majorant.core.compilation import jit
-from majorant.models.base import Draw, HasSpec, Model, Spec, spec_of
+from majorant.models.base import HasSpec, Model, Spec, spec_of
 from majorant.models.convolution import conv2d
 from majorant.models.depthwise import padded
+from majorant.models.image_network import Params, image_network
 from majorant.models.inverted_residuals import conv_norm_init
-from majorant.models.layers import Layer, dense, dense_init, first_max, relu
+from majorant.models.layers import Layer, dense_init, first_max, relu
 from majorant.models.losses import loss_for
-from majorant.models.normalisation import Normalisation, Norms, check_policy, keeps_statistics, statistics_init
+from majorant.models.normalisation import Normalisation, Norms, check_policy
 from majorant.models.pixels import check_pixels, image_shape, standardised
 
-Params = dict[str, Any]
 Stem = Literal["large", "small"]
 CHANNELS = (64, 128, 256, 512)
 EPSILON = 1e-5
@@ -76,7 +76,7 @@ def network(
     width: float,
 ) -> Model:
     """A residual network with so many blocks in each stage."""
-    spec, loss = spec_of(problem), loss_for(problem)
+    spec = spec_of(problem)
     check_policy(normalisation)
     if stem not in ("large", "small"):
         raise ValueError(f'stem is "large" or "small", not {stem!r}')
@@ -101,20 +101,16 @@ def network(
 
     def init(key: jax.Array) -> Params:
         keys = jax.random.split(key, len(blocks) + 2)
-        params: Params = {
-            "weights": {
-                "stem": conv_norm_init(keys[0], (size, size, shape[2], depths[0])),
-                "blocks": [block_init(k, *block) for k, block in zip(keys[2:], blocks, strict=True)],
-                "dense": dense_init(keys[1], depths[-1], loss.outputs(spec.classes)),
-            }
+        return {
+            "stem": conv_norm_init(keys[0], (size, size, shape[2], depths[0])),
+            "blocks": [block_init(k, *block) for k, block in zip(keys[2:], blocks, strict=True)],
+            "dense": dense_init(keys[1], depths[-1], loss_for(spec).outputs(spec.classes)),
         }
-        if keeps_statistics(normalisation):
-            params["statistics"] = [statistics_init(c) for c in counts]
-        return params
 
-    def forward(params: Params, x: jax.Array, draw: Draw | None) -> tuple[jax.Array, Params]:
-        weights, real = params["weights"], None if draw is None else draw.real
-        rest = iter(params.get("statistics", []))
+    def features(
+        weights: Params, statistics: list[Layer], real: jax.Array | None, x: jax.Array
+    ) -> tuple[jax.Array, list[Layer]]:
+        rest = iter(statistics)
         norms = Norms(normalisation, list(itertools.islice(rest, 1)), real, EPSILON)
         x = standardised(x, shape, pixels)
         stride = 2 if stem == "large" else 1
@@ -126,19 +122,9 @@ def network(
         for layer, (_, _, stride) in zip(weights["blocks"], blocks, strict=True):
             x, new = block_apply(layer, list(itertools.islice(rest, len(layer))), real, x, stride, normalisation)
             refreshed += new
-        x = x.astype(jnp.promote_types(x.dtype, jnp.float32)).mean((1, 2)).astype(x.dtype)
-        outputs = dense(weights["dense"], x)
-        return outputs, {**params, "statistics": refreshed} if keeps_statistics(normalisation) else params
+        return x, refreshed
 
-    return Model(
-        init,
-        apply=lambda params, x: forward(params, x, None)[0],
-        loss=loss,
-        spec=spec,
-        name=name,
-        train_apply=None if normalisation == "group" else forward,
-        statistics="statistics" if keeps_statistics(normalisation) else "",
-    )
+    return image_network(name, spec, normalisation, init, features, counts)
 
 
 def shortcut_changes(channels_in: int, channels_out: int, stride: int) -> bool:

@@ -6,6 +6,7 @@ from majorant.solvers.by_client import local_by_client
 from majorant.solvers.gradient import LocalSolver, local_optax, local_sgd, needs_steps, statistic_leaves
 from majorant.solvers.host_function import local_function
 from majorant.solvers.minibatches import Batch, Minibatches, minibatches, permutation, run_minibatches, whole
+from majorant.solvers.private_sgd import PrivateSGD, local_private_sgd
 from majorant.solvers.solver import Solved, Solver, Task
 from majorant.solvers.torch_solver import local_torch
 
@@ -13,6 +14,7 @@ __all__ = [
     "Batch",
     "LocalSolver",
     "Minibatches",
+    "PrivateSGD",
     "Solved",
     "Solver",
     "Task",
@@ -22,6 +24,7 @@ __all__ = [
     "local_least_squares",
     "local_newton",
     "local_optax",
+    "local_private_sgd",
     "local_sgd",
     "local_torch",
     "minibatches",

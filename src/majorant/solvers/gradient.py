@@ -15,7 +15,7 @@ import optax
 
 from majorant.core import Tree, blocks
 from majorant.math.checks import check_range
-from majorant.models.base import Model
+from majorant.models.base import Draw, Model
 from majorant.solvers.minibatches import Batch, Minibatches, minibatches, run_minibatches
 from majorant.solvers.schedules import Schedule, constant
 from majorant.solvers.solver import BatchLoss, Solved, Solver, Task
@@ -66,7 +66,8 @@ class LocalSolver(NamedTuple):
 
     def solve(self, model: Model, task: Task, params: Tree, moments: Tree) -> Solved:
         """Trains ``params`` on a client's (weighted) samples; the penalty is added to each minibatch's loss."""
-        return self._follow(lambda *at: self.step_on(model, task, *at), task, params, moments)
+        plan = self.plan.suiting(model)
+        return self._follow(plan, lambda *at: self.step_on(model, task, *at), task, params, moments)
 
     def minimize(self, objective: BatchLoss, task: Task, params: Tree, moments: Tree) -> Solved:
         """Goes down any ``objective(params, batch)``; samples may be a tree of arrays with a row for each."""
@@ -75,9 +76,16 @@ class LocalSolver(NamedTuple):
             loss, gradients = jax.value_and_grad(objective)(params, batch)
             return Solved(*self._descend(task, params, gradients, moments), loss)
 
-        return self._follow(step, task, params, moments)
+        return self._follow(self.plan, step, task, params, moments)
 
-    def _follow(self, step: Callable[[Tree, Tree, Batch], Solved], task: Task, params: Tree, moments: Tree) -> Solved:
+    def _follow(
+        self,
+        plan: Minibatches,
+        step: Callable[[Tree, Tree, Batch], Solved],
+        task: Task,
+        params: Tree,
+        moments: Tree,
+    ) -> Solved:
         """Steps over the client's minibatches; the moments start anew unless they are kept."""
 
         def next_step(carry: tuple[Solved, jax.Array], batch: Batch) -> tuple[Solved, jax.Array]:
@@ -90,7 +98,7 @@ class LocalSolver(NamedTuple):
             params, moments if self.keep_moments else self.init(params), jnp.zeros((), jnp.result_type(float))
         )
         first = (start, jnp.zeros_like(task.data.size))
-        solved, _ = run_minibatches(self.plan, next_step, first, task.data, task.key, task.weights)
+        solved, _ = run_minibatches(plan, next_step, first, task.data, task.key, task.weights)
         return solved if self.keep_moments else solved._replace(moments=())
 
 
@@ -144,7 +152,8 @@ def statistic_leaves(model: Model, params: Tree, x: jax.Array) -> Any:
     if model.statistics is not None:
         whole = lambda name, part: jax.tree.map(lambda _: name == model.statistics, part)
         return {name: whole(name, part) for name, part in params.items()}
-    jaxpr = jax.make_jaxpr(lambda p, x: model.train_apply(p, x)[1])(params, x[:1]).jaxpr  # type: ignore[misc]
+    draw = Draw(jax.random.key(0), jnp.ones(1))
+    jaxpr = jax.make_jaxpr(lambda p, x: model.train_apply(p, x, draw)[1])(params, x[:1]).jaxpr  # type: ignore[misc]
     leaves, structure = jax.tree.flatten(params)
     refreshed = [out is not given for out, given in zip(jaxpr.outvars, jaxpr.invars[: len(leaves)], strict=True)]
     return jax.tree.unflatten(structure, refreshed)
@@ -161,16 +170,20 @@ def local_sgd(
     schedule: Schedule = constant(),  # noqa: B008 - a record of a pure function
     keep_moments: bool = True,
     clip: float | None = None,
+    drop_last: bool | None = None,
 ) -> LocalSolver:
     """Stochastic gradient descent on the client's own samples.
 
     With gradient g, momentum μ and weight decay δ: ``m ← μ m + g + δ θ`` and ``θ ← θ − lr · schedule · m``.
     ``keep_moments`` keeps m on the client between rounds (the FedEM paper's released code does); it never travels.
     ``clip`` shortens every minibatch's gradient g, over all parameters, to at most that norm.
+    ``drop_last`` leaves out an epoch's last minibatch where it is smaller than the others; None does so for models that
+    normalise by the batch, whose statistics of a few samples would spoil the model (a client with fewer samples than a
+    batch takes them all).
     A μ or δ of 0 is left out of the program, and is then no hyperparameter of the run.
 
     >>> local_sgd(0.1, epochs=1, batch_size=128).plan
-    Minibatches(epochs=1, steps=None, batch_size=128)
+    Minibatches(epochs=1, steps=None, batch_size=128, drop_last=None)
     """
     check_range("lr", lr, above=0)
     check_range("momentum", momentum, least=0, below=1)
@@ -190,7 +203,7 @@ def local_sgd(
         | clipping(clip),
         init=lambda params: optax.tree.zeros_like(params) if momentum else (),
         step=step,
-        plan=minibatches(epochs=epochs, steps=steps, batch_size=batch_size),
+        plan=minibatches(epochs=epochs, steps=steps, batch_size=batch_size, drop_last=drop_last),
         schedule=schedule,
         keep_moments=keep_moments,
         clips=clip is not None,
@@ -206,10 +219,11 @@ def local_optax(
     schedule: Schedule = constant(),  # noqa: B008
     keep_moments: bool = True,
     clip: float | None = None,
+    drop_last: bool | None = None,
 ) -> LocalSolver:
     """Any optax optimizer on the client's own samples; its updates are multiplied by ``schedule`` and ``lr_scale``.
 
-    ``clip``: see `local_sgd`.
+    ``clip``, ``drop_last``: see `local_sgd`.
 
     >>> solver = local_optax(optax.adam(1e-3), steps=10, batch_size=32)
     >>> solver.hyper
@@ -225,7 +239,7 @@ def local_optax(
         hyper={"lr_scale": 1.0} | clipping(clip),
         init=optimizer.init,
         step=step,
-        plan=minibatches(epochs=epochs, steps=steps, batch_size=batch_size),
+        plan=minibatches(epochs=epochs, steps=steps, batch_size=batch_size, drop_last=drop_last),
         schedule=schedule,
         keep_moments=keep_moments,
         clips=clip is not None,

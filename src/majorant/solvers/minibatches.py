@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from majorant.core import ClientData, Key, Tree
 from majorant.math.checks import check_whole
-from majorant.models.base import Draw
+from majorant.models.base import Draw, Model
 
 TRAINING_STREAM = 0x5EED  # apart from the keys of rows, which are drawn from small numbers
 
@@ -52,24 +52,50 @@ def whole(data: ClientData, weights: jax.Array | None = None) -> Batch:
     return Batch(data.x, data.y, jnp.where(data.mask, weight, 0), data.size)
 
 
+FEW_FEATURES = 32
+
+
+def whole_in_a_loop(data: ClientData, weights: jax.Array | None = None) -> Callable[[], Batch]:
+    """All samples of a client as one batch, for a loop that goes over them again and again: call it in the loop's body.
+
+    Where samples have few features, they are stored feature by feature before the loop: products with so short rows
+    take three times as long on a CPU. The body's transpose costs nothing, as it becomes part of the product; but the
+    compiler must not see what it undoes, or it would put the rows in order again before the loop.
+    """
+    batch = whole(data, weights)
+    x = batch.x
+    if not isinstance(x, jax.Array) or x.ndim != 2 or x.shape[1] > FEW_FEATURES or jax.default_backend() != "cpu":
+        return lambda: batch
+    columns = x.T
+    return lambda: batch._replace(x=jax.lax.optimization_barrier(columns).T)
+
+
 class Minibatches(NamedTuple):
     """How a client goes through its samples: ``epochs`` passes or ``steps`` draws; ``batch_size`` None: all at once."""
 
     epochs: int | None
     steps: int | None
     batch_size: int | None
+    drop_last: bool | None = None  # leaves out an epoch's last batch where it is smaller; None: as the model asks
+
+    def suiting(self, model: Model) -> Minibatches:
+        """The plan for a model: one that normalises by the batch takes no step on a remainder of few samples."""
+        return self if self.drop_last is not None else self._replace(drop_last=model.normalises_by_batch)
 
 
-def minibatches(*, epochs: int | None, steps: int | None, batch_size: int | None) -> Minibatches:
+def minibatches(
+    *, epochs: int | None, steps: int | None, batch_size: int | None, drop_last: bool | None = None
+) -> Minibatches:
     """Checks the numbers: one epoch unless steps are given, positive counts."""
     if epochs is not None and steps is not None:
         raise ValueError(f"give epochs or steps, not both (got epochs={epochs}, steps={steps})")
     for name, value in {"epochs": epochs, "steps": steps, "batch_size": batch_size}.items():
         check_whole(name, value, optional=True)
-    return Minibatches(1 if epochs is None and steps is None else epochs, steps, batch_size)
+    return Minibatches(1 if epochs is None and steps is None else epochs, steps, batch_size, drop_last)
 
 
 MANY = 1 << 14
+DRAWN_AT_ONCE = 1 << 12  # rows of all steps of a round: the same numbers as step by step, in one piece
 
 
 def permutation(key: Key, size: jax.Array, length: int) -> jax.Array:
@@ -118,25 +144,31 @@ def run_minibatches(
     if length == 0:
         return carry
     if plan.batch_size is None:
-        batch = whole(data, weights)
-        count = jnp.where(data.size > 0, plan.epochs or plan.steps or 1, 0)
-        again = lambda c: (c[0] + 1, step(c[1], batch._replace(key=key, number=c[0])))
+        times = plan.epochs or plan.steps or 1
+        batch = whole_in_a_loop(data, weights) if times > 1 else lambda: whole(data, weights)
+        count = jnp.where(data.size > 0, times, 0)
+        again = lambda c: (c[0] + 1, step(c[1], batch()._replace(key=key, number=c[0])))
         return jax.lax.while_loop(lambda c: c[0] < count, again, (0, carry))[1]
     width = min(plan.batch_size, length)
     size = jnp.maximum(data.size, 1)
 
     if plan.steps is not None:
+        rows_of = lambda j: jax.random.randint(jax.random.fold_in(key, j), (width,), 0, size)
+        if plan.steps * width <= DRAWN_AT_ONCE:
+            drawn = jax.vmap(rows_of)(jnp.arange(plan.steps))
+            rows_of = lambda j: jax.lax.dynamic_index_in_dim(drawn, j, keepdims=False)
 
         def draw(state: tuple[jax.Array, Tree]) -> tuple[jax.Array, Tree]:
             j, carry = state
-            rows = jax.random.randint(jax.random.fold_in(key, j), (width,), 0, size)
-            batch = take(data, rows, weights, jnp.asarray(width))
+            batch = take(data, rows_of(j), weights, jnp.asarray(width))
             return j + 1, step(carry, batch._replace(key=key, number=j))
 
         count = jnp.where(data.size > 0, plan.steps, 0)
         return jax.lax.while_loop(lambda s: s[0] < count, draw, (jnp.asarray(0), carry))[1]
 
     per_epoch = (data.size + width - 1) // width
+    if plan.drop_last:  # a client with fewer samples than a batch takes them all
+        per_epoch = jnp.where(data.size > width, data.size // width, per_epoch)
 
     def epoch(carry: Tree, key: Key) -> Tree:
         order = permutation(key, data.size, length)

@@ -27,7 +27,7 @@ from majorant.core import Algorithm, Tree
 from majorant.core.compilation import jit
 from majorant.data.federated import FederatedData
 from majorant.engines.deployment import check_features
-from majorant.engines.options import Evaluation
+from majorant.engines.options import Evaluation, Resources
 from majorant.engines.rounds import start_server
 from majorant.engines.run import Run
 from majorant.engines.simulator import simulate
@@ -146,6 +146,7 @@ def pareto_front(
     scale: str = "loss",
     seed: int = 0,
     participation: Participation | None = None,
+    resources: Resources = Resources(),  # noqa: B008 - a plain record
     on_progress: Callable[[int, int], None] | None = None,
     **method: Any,
 ) -> Front:
@@ -167,8 +168,9 @@ def pareto_front(
     (for epochs too, by default the agents' rate times their mean number of steps). A ``reference`` point that the
     untrained model is better than in everything is refused: no gap to it is positive, and λ would turn around.
 
-    ``on_progress`` is called with the number of the program (λ = 0 alone where criteria are scaled, the sweep, the
-    refinement; from 0) and the rounds that it has made, about twenty times each.
+    ``resources`` is as in `simulate`: the λ are dealt over several devices. ``on_progress`` is called with the number
+    of the program (λ = 0 alone where criteria are scaled, the sweep, the refinement; from 0) and the rounds that it has
+    made, about twenty times each.
 
     >>> import majorant as mj
     >>> data = mj.data.synthetic_mixture(clients=5, dimension=4, seed=0)
@@ -216,6 +218,7 @@ def pareto_front(
             seeds=[seed] * len(settings),
             hyper=hyper,
             participation=participation,
+            resources=resources,
         )
         found = judge.points(*ends(run, weighed, method.get("output", "last")))
         asked = zip(found, settings, strict=True)

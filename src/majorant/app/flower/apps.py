@@ -31,7 +31,7 @@ from majorant.app.flower.silo import Rows, Silo
 from majorant.app.flower.study import Study, read_study
 from majorant.app.folders import check_folder, working_in
 from majorant.core import Algorithm
-from majorant.engines.network.wire import Refused
+from majorant.engines.remote.wire import Refused
 from majorant.models.base import Spec
 
 Make = Callable[[Spec, int], Algorithm]

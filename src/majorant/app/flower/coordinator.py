@@ -1,6 +1,6 @@
 """The server's part of a study: who is there, what they agree on, the rounds, and the run folder.
 
-The rounds are those of the simulator (`engines.network.server`), asked for by letters. A silo from which nothing usable
+The rounds are those of the simulator (`engines.remote.server`), asked for by letters. A silo from which nothing usable
 comes in time is as one that did not take part: its state is that of its last upload that arrived.
 """
 
@@ -29,12 +29,12 @@ from majorant.engines import evaluation
 from majorant.engines.divergence import Diverged, remedy
 from majorant.engines.extremes import Largest, largest_allowed
 from majorant.engines.memory import bill_of, refuse_unequal_sizes
-from majorant.engines.network.client import programs as client_programs
-from majorant.engines.network.server import Center, Round, Sending
-from majorant.engines.network.shapes import client_of, messages_of
-from majorant.engines.network.wire import Refused, decode, leaves_of
 from majorant.engines.options import Evaluation as Plan
 from majorant.engines.programs import enable_compilation_cache
+from majorant.engines.remote.client import programs as client_programs
+from majorant.engines.remote.server import Center, Round, Sending
+from majorant.engines.remote.shapes import client_of, messages_of
+from majorant.engines.remote.wire import Refused, decode, leaves_of
 from majorant.engines.rounds import Tally
 from majorant.engines.run import Run
 from majorant.engines.snapshots import Snapshot

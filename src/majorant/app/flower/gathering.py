@@ -22,8 +22,8 @@ from majorant.app.flower.silo import told
 from majorant.app.flower.study import Study
 from majorant.data.tabular.agreeing import agree
 from majorant.data.tabular.options import TableOptions
-from majorant.engines.network.server import Sending
-from majorant.engines.network.wire import Raw, Refused, encode, leaves_of
+from majorant.engines.remote.server import Sending
+from majorant.engines.remote.wire import Raw, Refused, encode, leaves_of
 
 ASK_AGAIN = 15.0  # seconds after which a node that failed is asked again
 

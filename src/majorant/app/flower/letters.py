@@ -1,7 +1,7 @@
 """Letters between a server and silos: a kind, facts that JSON can say, and arrays as bytes.
 
 What is read is checked before it is used: the kind, the facts by the record that they must be, the bytes by what the
-algorithm expects (`engines.network.wire`). Nothing is pickled, and nothing in a letter is run.
+algorithm expects (`engines.remote.wire`). Nothing is pickled, and nothing in a letter is run.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from majorant.app.files import strict_json
 from majorant.data.tabular.agreeing import TableAnswer
-from majorant.engines.network.wire import Raw, Refused
+from majorant.engines.remote.wire import Raw, Refused
 
 FACTS_LIMIT = 64 << 20  # bytes of facts: categories and classes of the widest table that we would agree on
 ARRAYS_LIMIT = 1 << 20  # arrays in a letter

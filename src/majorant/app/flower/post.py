@@ -9,7 +9,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from majorant.app.files import strict_json
 from majorant.app.flower.letters import FACTS_LIMIT, Letter, apart, described
-from majorant.engines.network.wire import Refused
+from majorant.engines.remote.wire import Refused
 
 ABOUT, ARRAYS, FORM = "letter", "arrays", "majorant.bytes"
 

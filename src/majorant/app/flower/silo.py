@@ -42,10 +42,10 @@ from majorant.data.federated import FederatedData
 from majorant.data.tabular.agreeing import answer_of
 from majorant.data.tabular.encoding import Encoding
 from majorant.engines.deployment import PersonalModel
-from majorant.engines.network.client import Own, own_samples, programs
-from majorant.engines.network.shapes import Messages, messages_of
-from majorant.engines.network.wire import Refused, decode, encode, leaves_of
 from majorant.engines.programs import enable_compilation_cache
+from majorant.engines.remote.client import Own, own_samples, programs
+from majorant.engines.remote.shapes import Messages, messages_of
+from majorant.engines.remote.wire import Refused, decode, encode, leaves_of
 from majorant.engines.rounds import Held, first_held
 from majorant.exchange.federation import Federation
 from majorant.models.base import Spec

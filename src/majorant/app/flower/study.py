@@ -111,6 +111,10 @@ class Study(NamedTuple):
                 f"{channel.name} is the arithmetic of a secure sum, and its masks are not there on a network: the "
                 "server would see each upload. Leave it out"
             )
+        if channel is not None and (channel.noise is not None or channel.server is not None):
+            raise ValueError(
+                f"{channel.name} has noise or a part at the server, which networks do not have yet: simulate"
+            )
         if flower.minimum is not None and flower.minimum > flower.clients:
             raise ValueError(f"minimum asks for {flower.minimum} answers of {flower.clients} silos: lower it")
         return self

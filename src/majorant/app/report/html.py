@@ -20,6 +20,7 @@ from majorant.app.report.labels import about, flat, title_of, told_apart
 from majorant.app.report.methods import costs_table, groups_table, headline_of, methods_table
 from majorant.app.report.mixtures import components_figure, mixture_figure
 from majorant.app.report.page import shell
+from majorant.app.report.promises import privacy_section
 from majorant.app.report.record import RunRecord
 from majorant.app.report.strips import strips_figure
 from majorant.app.report.words import metric
@@ -80,6 +81,7 @@ def page(records: Sequence[RunRecord], comparison: Comparison | None = None) -> 
         ("Progress", f'<div class="pair">{curves}</div>' if curves else ""),
         ("Mixtures", mixed),
         ("Convergence and network", other_figures(records)),
+        ("Privacy", privacy_section(records)),
         ("Traffic and time", costs_table(records)),
         ("Configuration", "".join(configuration(record) for record in records)),
     ]

@@ -33,7 +33,7 @@ from majorant.core import (
 )
 from majorant.core.compilation import jit
 from majorant.engines.extremes import largest_allowed
-from majorant.engines.network.shapes import Messages
+from majorant.engines.remote.shapes import Messages
 from majorant.engines.rounds import (
     Sent,
     Sums,
@@ -127,7 +127,7 @@ class Round:
         self.center, self.server, self.view, self.key, self.asked = center, server, view, key, asked
         self.number = int(server.round) + 1
         self.stacks = center.federation.stacks
-        nobody = empty_sent(center.federation, center.messages.upload, 1)
+        nobody = empty_sent(center.messages.upload, 1, center.federation)
         self.sums = add_up(nobody, jnp.zeros(1, bool), not self.stacks)
         self.each: dict[int, Sent] = {}
         self.heard: list[int] = []
@@ -156,7 +156,7 @@ class Round:
 
     def miss(self, slot: int, *, rejected: bool) -> None:
         """A participant from whom nothing usable came; a message that was rejected was sent, and is counted."""
-        nobody = empty_sent(self.center.federation, self.center.messages.upload, 1)
+        nobody = empty_sent(self.center.messages.upload, 1, self.center.federation)
         travelled = jnp.full_like(nobody.travelled, int(rejected))
         sent = nobody._replace(rejected=jnp.full(1, rejected), slot=jnp.full(1, slot, jnp.int32), travelled=travelled)
         self.sums = self.center.programs.add(self.sums, sent)
@@ -170,7 +170,7 @@ class Round:
         if not self.stacks:
             return None
         count = self.center.clients
-        nobody = empty_sent(self.center.federation, self.center.messages.upload, 1)
+        nobody = empty_sent(self.center.messages.upload, 1, self.center.federation)
         rows = [self.each.get(slot, nobody) for slot in range(count)]
         together = jax.tree.map(lambda *leaves: np.concatenate([np.asarray(leaf) for leaf in leaves]), *rows)
         return Uploads(together.upload.value, together.upload.weight), together.heard

@@ -1,0 +1,121 @@
+"""Runs entries of the zoo on forced CPU devices, in one process or as one of several, and saves what they end with.
+
+    python mesh_runs.py OUT --devices 8 --runs fedem/one fedem/mesh [--join HOST:PORT I N]
+
+A run is the name of an entry and a way to run it: on ``one`` device; on a ``mesh`` of all of them, or ``streamed``
+through it from files; ``many`` runs, dealt over the devices, and the same on ``many_one``; begun on all devices and
+``resumed_1``, ``resumed_2`` on so many. OUT is an npz file with the leaves of server, private states, scores and what
+was sent and measured, for every run. Process 0 writes it. Of several processes each has absurd numbers in place of the
+samples of clients that are not its own. The number of devices must be known before JAX starts: so this is a program,
+run by tests.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+parser = argparse.ArgumentParser()
+parser.add_argument("out", type=Path)
+parser.add_argument("--devices", type=int, required=True)
+parser.add_argument("--runs", nargs="+", required=True)
+parser.add_argument("--join", nargs=3)
+ROUNDS = 4
+
+
+def main() -> None:
+    """Runs, and saves."""
+    given = parser.parse_args()
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    from compiling import QUICK
+
+    quick = " ".join(f"--{name}={str(value).lower()}" for name, value in QUICK.items())
+    os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={given.devices} {quick}"
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    from majorant.engines import programs
+
+    programs.QUICK_COMPILATION = QUICK
+    if given.join:
+        from majorant.engines.hosts import join
+
+        join(given.join[0], int(given.join[1]), int(given.join[2]))
+    import jax
+    import numpy as np
+
+    found = {}
+    for run in given.runs:
+        for i, leaf in enumerate(leaves_of(*run.split("/"), several=bool(given.join))):
+            found[f"{run}/{i}"] = leaf
+    if jax.process_index() == 0:
+        np.savez(given.out, **found)
+
+
+def leaves_of(name: str, way: str, *, several: bool) -> list[Any]:
+    """What a run ends with."""
+    import jax
+    import numpy as np
+
+    import majorant as mj
+    import zoo
+
+    devices, seen = len(jax.devices()), []
+    keep = lambda records, snapshot: seen.append(snapshot())
+    options: dict[str, Any] = zoo.ZOO[name].options
+    if way.startswith("many"):
+        key, value, other = zoo.ZOO[name].hyper
+        options = options | {"hyper": None, "grid": {key: [value, other]}, "seeds": 2}
+    resources = mj.Resources(devices=None if "one" in way else devices)
+    data = only_own(name, resources) if several else zoo.problem()
+
+    def simulate(resources: Any, resume: Any = None) -> Any:
+        evaluation = mj.Evaluation(every=ROUNDS // 2, diagnostics=True, report=keep)
+        return mj.simulate(
+            zoo.algorithm(name),
+            data,
+            rounds=ROUNDS,
+            evaluation=evaluation,
+            resources=resources,
+            resume=resume,
+            **options,
+        )
+
+    with tempfile.TemporaryDirectory() as folder:
+        run = simulate(resources._replace(state_folder=Path(folder) if way == "streamed" else None))
+    if way.startswith("resumed"):
+        run = simulate(mj.Resources(devices=int(way[-1])), resume=seen[0])
+    numbers = {k: v for k, v in sorted(run.history[-1].items()) if isinstance(v, float) and k != "seconds"}
+    sent = [run.communication[0][key] for key in ("bytes_up", "bytes_down")]
+    tree = (run.snapshot.server, run.snapshot.clients, run.scores[0].values, list(numbers.values()), sent)
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
+
+
+def only_own(name: str, resources: Any) -> Any:
+    """The problem's data, with absurd numbers in place of what belongs to other processes."""
+    import numpy as np
+
+    import zoo
+    from majorant.engines.settings import run_settings
+    from majorant.engines.simulator import Simulation
+    from majorant.engines.streamed import own_rows
+    from majorant.exchange.federation import federation
+
+    data, entry = zoo.problem(), zoo.ZOO[name]
+    settings = run_settings(zoo.algorithm(name), 0, None, entry.options["hyper"], None)
+    training = np.flatnonzero(~data.unseen)
+    together = federation(zoo.algorithm(name), training=training, exchange=entry.options.get("exchange"))
+    simulation = Simulation(together, data, settings, ROUNDS, resources)
+    buckets = simulation.buckets + simulation.unseen
+    own = np.concatenate([bucket.ids[own_rows(bucket, simulation.layout)] for bucket in buckets])
+    mine = np.isin(np.repeat(np.arange(data.clients), data.train.sizes), own)
+    assert 0 < mine.sum() < len(mine)
+    part = data.train._replace(x=np.where(mine[:, None], data.train.x, np.float32(3e38)))
+    return dataclasses.replace(data, train=part, test=part)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,210 @@
+"""Privacy: what is accounted for with which participation, budgets, and what is refused before anything runs."""
+
+import math
+
+import dp_accounting as dp
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import majorant as mj
+import zoo
+from majorant.exchange import accounting, chain, federation, gaussian, skellam
+from majorant.exchange.privacy import Privacy, of_samples
+from majorant.exchange.secure_sum import secure_sum, skellam_parts
+from majorant.solvers import local_private_sgd
+
+MODEL = mj.models.linear(zoo.training())
+CLIP, CLIENTS = mj.channel.clip(1.0), 1000
+
+
+def federated(algorithm=None, clients=CLIENTS, **terms):
+    return federation(algorithm or mj.fedavg(MODEL), training=np.arange(clients), **terms)
+
+
+def asked(event, times, relation=dp.NeighboringRelation.ADD_OR_REMOVE_ONE, orders=accounting.ORDERS):
+    """What dp-accounting itself says of a composition, by Rényi divergences."""
+    counting = dp.rdp.RdpAccountant(orders, relation)
+    counting.compose(dp.SelfComposedDpEvent(event, times))
+    return counting.get_epsilon(1e-5)
+
+
+def test_every_kind_of_participation_is_the_event_that_its_theorem_is_about():
+    noise, rdp = chain(CLIP, gaussian(1.5)), Privacy(accountant="rdp")
+    spent = lambda participation: federated(channel=noise, participation=participation, privacy=rdp).guarantee.epsilon(
+        40
+    )
+    plain = dp.GaussianDpEvent(1.5)
+    assert spent(mj.participation.full()) == pytest.approx(asked(plain, 40))
+    poisson = dp.PoissonSampledDpEvent(0.1, plain)
+    assert spent(mj.participation.bernoulli(0.1)) == pytest.approx(asked(poisson, 40))
+    half = dp.SampledWithoutReplacementDpEvent(CLIENTS, 100, dp.GaussianDpEvent(0.75))  # a client can be replaced: 2C
+    fixed = asked(half, 40, dp.NeighboringRelation.REPLACE_ONE)
+    assert spent(mj.participation.uniform(0.1)) == pytest.approx(fixed)
+    assert spent(mj.participation.cyclic(0.25)) == pytest.approx(asked(plain, 10))  # its own rounds, no amplification
+    turns = federated(channel=noise, participation=mj.participation.cyclic(0.25)).guarantee
+    assert [turns.times(rounds) for rounds in (0, 1, 4, 5)] == [0, 1, 1, 2]
+
+
+def test_noise_at_clients_hides_any_two_messages_and_no_sampling_amplifies_it():
+    found = federated(
+        channel=chain(CLIP, gaussian(1.5, at="client")),
+        participation=mj.participation.bernoulli(0.1),
+        privacy=Privacy(accountant="rdp"),
+    ).guarantee
+    assert found.epsilon(40) == pytest.approx(asked(dp.GaussianDpEvent(0.75), 40))
+    assert "server included" in found.protects
+
+
+def test_loss_distributions_are_tighter_than_divergences_and_exact_without_sampling():
+    exact = dp.get_epsilon_gaussian(1.5 / math.sqrt(40), 1e-5)
+    event = accounting.Event(1.5)
+    assert accounting.epsilon(event, 40, 1e-5, "pld") == pytest.approx(exact)
+    assert exact < asked(dp.GaussianDpEvent(1.5), 40)
+    sample = accounting.Event(1.0, "poisson", 0.05)
+    pld, rdp = (accounting.epsilon(sample, 20, 1e-5, name) for name in ("pld", "rdp"))
+    assert 0.5 * rdp < pld < rdp
+
+
+def test_a_budget_solves_for_the_least_noise_that_keeps_to_it():
+    found = federated(channel=CLIP, privacy=Privacy(epsilon=4.0, rounds=50))
+    multiplier, guarantee = found.channel.noise.multiplier, found.guarantee
+    assert 3.99 < guarantee.epsilon(50) <= 4.0
+    assert guarantee.allowed(50) == 50
+    assert accounting.epsilon(accounting.Event(0.999 * multiplier), 50, 1e-5, "pld") > 4.0
+
+
+def test_training_stops_before_a_budget_is_passed():
+    noise = chain(CLIP, gaussian(5.0))
+    guarantee = federated(channel=noise, privacy=Privacy(epsilon=2.0, rounds=50)).guarantee
+    last = guarantee.allowed(50)
+    assert guarantee.epsilon(last) <= 2.0 < guarantee.epsilon(last + 1)
+    turns = federated(
+        channel=noise, participation=mj.participation.cyclic(0.5), privacy=Privacy(epsilon=2.0, rounds=50)
+    ).guarantee
+    assert turns.allowed(50) == 2 * last
+
+
+def test_several_runs_on_the_same_clients_spend_together():
+    found = federated(channel=chain(CLIP, gaussian(5.0))).guarantee
+    record = found.record(10, runs=3)
+    assert record["epsilon_of_all_runs"] == pytest.approx(found.epsilon(30))
+    assert found.epsilon(30) > record["epsilon"] == found.epsilon(10)
+
+
+REFUSED = {
+    "positive number": {"channel": CLIP, "privacy": Privacy(epsilon=0.0)},
+    "positive number, a budget of privacy loss, got nan": {"channel": CLIP, "privacy": Privacy(epsilon=math.nan)},
+    "delta must be between 0 and 1": {"channel": CLIP, "privacy": Privacy(epsilon=1.0, delta=1.0)},
+    "noise without clipping": {"channel": gaussian(1.0)},
+    "promises nothing": {"channel": CLIP, "privacy": Privacy(delta=1e-6)},
+    "amplification by sampling cannot be claimed: with participation 'cyclic:0.1'": {
+        "channel": chain(CLIP, gaussian(1.0)),
+        "participation": mj.participation.cyclic(0.1),
+        "privacy": Privacy(amplification=True),
+    },
+    "the server sees who sends": {
+        "channel": chain(CLIP, gaussian(1.0, at="client")),
+        "participation": mj.participation.bernoulli(0.1),
+        "privacy": Privacy(amplification=True),
+    },
+    "first round alone spends": {"channel": chain(CLIP, gaussian(0.5)), "privacy": Privacy(epsilon=0.1, rounds=5)},
+    "fixed number of clients is accounted for by Rényi": {
+        "channel": chain(CLIP, gaussian(1.0)),
+        "participation": mj.participation.uniform(0.1),
+        "privacy": Privacy(accountant="pld"),
+    },
+    "accountant must be": {"channel": chain(CLIP, gaussian(1.0)), "privacy": Privacy(accountant="moments")},
+    "put secure-sum after it": {"channel": chain(CLIP, skellam(1.0))},
+    "reads each": {"algorithm": mj.clustered(MODEL, clients=CLIENTS), "channel": chain(CLIP, gaussian(1.0))},
+    "between peers": {"channel": chain(CLIP, gaussian(1.0)), "exchange": mj.gossip(mj.topology.ring()), "clients": 5},
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+@pytest.mark.filterwarnings("ignore:δ = ")
+def test_what_cannot_be_promised_is_refused(words):
+    with pytest.raises(ValueError, match=words.replace("(", r"\(")):
+        federated(**REFUSED[words])
+
+
+def test_stages_that_change_lengths_cannot_stand_between_clipping_and_noise():
+    with pytest.raises(ValueError, match=r"cannot be added up before they are decoded: leave random-k:0\.5 out"):
+        chain(CLIP, mj.channel.random_k(0.5), gaussian(1.0))
+    with pytest.raises(ValueError, match="noise without clipping"):
+        federated(channel=chain(CLIP, mj.channel.random_k(0.5), gaussian(1.0, at="client")))
+    after = federated(
+        channel=chain(CLIP, gaussian(1.0, at="client"), mj.channel.quantized(8))
+    )  # noise is there already
+    assert after.guarantee.noise.bound == 1.0
+    with pytest.raises(ValueError, match="one stage that adds noise"):
+        chain(CLIP, gaussian(1.0), gaussian(2.0))
+
+
+def test_a_large_delta_is_warned_of():
+    with pytest.warns(UserWarning, match="Take less than 1/1,000"):
+        federated(channel=chain(CLIP, gaussian(1.0)), privacy=Privacy(delta=0.01))
+
+
+def weighs_by_labels():
+    """FedAvg in which clients count by their labels."""
+    plain = mj.fedavg(MODEL)
+
+    def update(view, state, data, key):
+        upload, state = plain.client.update(view, state, data, key)
+        return upload._replace(weight=data.y.sum().astype(upload.weight.dtype)), state
+
+    return plain._replace(client=plain.client._replace(update=update))
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "words"),
+    [
+        (lambda: zoo.algorithm("fedmm"), "answer depends on their samples"),
+        (weighs_by_labels, "weighs its clients by what their samples say"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:δ = ")
+def test_messages_that_no_noise_covers_are_refused(algorithm, words):
+    made = algorithm()
+    made = made._replace(traits=made.traits._replace(check_channel=None))
+    with pytest.raises(ValueError, match=words):
+        mj.simulate(made, zoo.training(), rounds=1, channel=chain(CLIP, gaussian(1.0)))
+
+
+def test_parts_of_noise_from_as_many_clients_as_a_sum_needs_make_the_whole_noise():
+    noise = skellam_parts(1.5, 1000.0, 10)
+    one = jax.vmap(lambda key: noise.add(key, jnp.zeros(25, jnp.int32)))(jax.random.split(jax.random.key(0), 4000))
+    whole = np.asarray(one).reshape(400, 10, 25).sum(axis=1)
+    assert whole.std() == pytest.approx(1.5 * (1000 + 5), rel=0.03)
+    assert abs(whole.mean()) < 0.05 * whole.std()
+    assert np.abs(whole).max() < noise.most(10)
+    with pytest.raises(ValueError, match="give fewer bits"):
+        skellam_parts(1.5, 1e6, 10).add(jax.random.key(0), jnp.zeros(25, jnp.int32))
+    with pytest.raises(ValueError, match="give more bits"):
+        skellam_parts(1.5, 4.0, 10).add(jax.random.key(0), jnp.zeros(25, jnp.int32))
+
+
+def test_noise_on_whole_numbers_is_accounted_for_by_the_lengths_that_rounding_leaves():
+    channel = chain(CLIP, skellam(4.0), secure_sum(1.0, bits=12, threshold=100))
+    found = federated(channel=channel, participation=mj.participation.bernoulli(0.5)).guarantee
+    numbers = sum(leaf.size for leaf in jax.tree.leaves(MODEL.init(jax.random.key(0))))
+    assert found.event.l2 == 2 * (2**11 + math.sqrt(numbers))
+    gaussian_alone = asked(dp.GaussianDpEvent(2.0), 30)
+    assert gaussian_alone < found.epsilon(30) < 1.01 * gaussian_alone  # many steps in the radius: hardly dearer
+    assert "no amplification" in found.sampling
+    with pytest.raises(ValueError, match="has a part at the server"):
+        chain(CLIP, gaussian(1.0), secure_sum(1.0))
+    solved = federated(channel=chain(CLIP, secure_sum(1.0, bits=12)), privacy=Privacy(epsilon=4.0, rounds=20))
+    assert solved.channel.noise.at == "together"
+    assert 3.9 < solved.guarantee.epsilon(20) <= 4.0
+
+
+def test_single_samples_are_drawn_in_every_step_of_the_smallest_client():
+    solver = local_private_sgd(noise=2.0, clip=1.0, batch_size=10, steps=3)
+    algorithm = mj.fedavg(MODEL, local=solver)
+    found = of_samples(algorithm, Privacy(accountant="rdp"), mj.participation.full(), [400, 0, 100, 250])
+    assert found.epsilon(7) == pytest.approx(asked(dp.PoissonSampledDpEvent(0.1, dp.GaussianDpEvent(2.0)), 21))
+    assert of_samples(mj.fedavg(MODEL), None, mj.participation.full(), [5]) is None
+    assert "how many samples each client has" in found.not_covered

@@ -1,0 +1,101 @@
+"""Private methods: whatever one client's data and state are, the sum of a round moves by no more than the bound."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import majorant as mj
+import zoo
+from majorant.core import ClientData
+from majorant.core.compilation import jit
+from majorant.engines import rounds
+from majorant.exchange import adaptive_clip, chain, federation, gaussian
+
+CLIENTS, ROWS, RADIUS = 4, 6, 0.005
+DATA = mj.data.synthetic_mixture(clients=CLIENTS, dimension=3, seed=0)
+MODEL = mj.models.linear(DATA)
+SURROGATE = mj.surrogates.proximal_gradient(MODEL, rho=0.2)
+METHODS = {
+    "fedavg": lambda: mj.fedavg(MODEL),
+    "fedem": lambda: mj.fedem(MODEL, components=2),
+    "pfedme": lambda: mj.pfedme(MODEL),
+    "pfedme:paper": lambda: mj.pfedme(MODEL, variant="paper"),
+    "fedmm": lambda: mj.fedmm(SURROGATE, DATA, start=SURROGATE.init(jax.random.key(0)), alpha=0),
+}
+
+
+def stacked():
+    """The clients' samples side by side."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(CLIENTS, ROWS, 3)).astype(np.float32)
+    y, places = rng.integers(0, 2, (CLIENTS, ROWS)).astype(np.int32), np.arange(CLIENTS, dtype=np.int32)
+    return ClientData(x, y, np.full(CLIENTS, ROWS, np.int32), places, places)
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.filterwarnings("ignore:δ = ")
+def test_one_client_moves_the_sum_by_no_more_than_the_bound(name):
+    channel = chain(adaptive_clip(start=RADIUS) if name == "fedem" else mj.channel.clip(RADIUS), gaussian(1.0))
+    found = federation(METHODS[name](), training=np.arange(CLIENTS), channel=channel)
+    bound = found.guarantee.noise.bound
+
+    @jit
+    def total(data, active):
+        server = rounds.start_server(found, CLIENTS, jax.random.key(0), {}, jnp.int32(1))
+        held, answers = rounds.start_clients(found, server, jax.random.key(0), data, jnp.ones(CLIENTS, bool), CLIENTS)
+        server = rounds.finish_start(found, server, [answers], [data.slot], CLIENTS)
+        view, key = rounds.begin_round(found, server, jax.random.key(0))
+        sums, *_ = rounds.bucket_pass(found, view, key, held, data, active, chunk=CLIENTS, everyone=True)
+        return sums.value, sums.weight, server
+
+    def with_first(x=None, y=None, size=ROWS):
+        data = stacked()
+        for array, rows in ((data.x, x), (data.y, y)):
+            if rows is not None:
+                array[0] = rows
+        data.size[0] = size
+        return data
+
+    everybody = np.ones(CLIENTS, bool)
+    absent = everybody & (np.arange(CLIENTS) > 0)
+    without, count, server = total(with_first(), absent)
+    assert count == CLIENTS - 1
+    worlds = {
+        "as it is": with_first(),
+        "huge": with_first(1e9),
+        "opposite": with_first(-stacked().x[0], 1 - stacked().y[0]),
+        "not a number": with_first(np.nan),
+        "one sample": with_first(size=1),
+        "none": with_first(size=0),
+    }
+    moved, sums = {}, {}
+    for world, data in worlds.items():
+        sums[world], weight, started = total(data, everybody)
+        moved[world] = float(jnp.linalg.norm(sums[world] - without))
+        assert weight <= CLIENTS  # every client counts once, however many samples it has
+        jax.tree.map(np.testing.assert_array_equal, started, server)  # nothing was sent before round 1
+    assert max(moved.values()) <= bound * (1 + 1e-4)
+    assert moved["as it is"] > 0.9 * bound  # the radius is small here: the bound is reached
+    apart = max(float(jnp.linalg.norm(a - b)) for a in sums.values() for b in sums.values())
+    assert apart <= 2 * bound * (1 + 1e-4)
+
+
+def test_without_clipping_and_with_next_to_no_noise_equal_clients_are_averaged_as_ever():
+    rows = [tuple(part[:9] for part in zoo.training().train.client(t)) for t in range(4)]
+    data, algorithm = zoo.federated(rows), mj.fedavg(zoo.model(), local=mj.local_sgd(0.1))
+    options = {"rounds": 3, "participation": mj.participation.uniform(0.5)}
+    plain = mj.simulate(algorithm, data, **options)
+    private = mj.simulate(algorithm, data, channel=chain(mj.channel.clip(1e3), gaussian(1e-9)), **options)
+    for one, two in zip(*(jax.tree.leaves(run.server.value) for run in (plain, private)), strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-5)
+    assert private.history[-1]["epsilon"] == private.summary()["privacy"]["epsilon"] > 1e6
+
+
+def test_a_round_in_which_nobody_takes_part_releases_noise_all_the_same():
+    data, algorithm = zoo.training(), mj.fedavg(zoo.model(), local=mj.local_sgd(0.1))
+    channel = chain(mj.channel.clip(1.0), gaussian(1.0))
+    run = mj.simulate(algorithm, data, rounds=1, channel=channel, participation=mj.participation.bernoulli(1e-6))
+    assert run.history[0]["participants"] == 0
+    start = algorithm.server.init(jax.random.key(0)).value
+    assert all((a != b).all() for a, b in zip(jax.tree.leaves(run.server.value), jax.tree.leaves(start), strict=True))

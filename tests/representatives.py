@@ -1,0 +1,100 @@
+"""Of properties that are tested on many instances, the instances that `make test` looks at.
+
+Each of these tests compiles programs of its own for every instance. The others of them run in `make test-all`, and
+wherever a test is asked for by its name. An instance may be left out here if what it alone has is tested elsewhere:
+every algorithm of the zoo has the rest of the protocol suite, every surrogate and estimator its own tests, every
+method a page whose code runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import zoo
+
+ENGINES = (*zoo.MECHANISMS, "fedavg:adam", "fedmm", "best_response", "scaffold", "chebyshev")  # and kinds of states
+
+LOOKED_AT: dict[str, tuple[str, ...]] = {
+    "tests/test_protocol.py::test_runs_side_by_side_are_the_single_runs": ENGINES,
+    "tests/test_protocol.py::test_one_client_at_a_time_from_files_and_with_more_padding_changes_nothing": ENGINES,
+    "tests/test_protocol.py::test_resident_clients_one_at_a_time_change_nothing": ("fedem", "clustered", "lsgd"),
+    "tests/test_protocol.py::test_a_message_that_is_lost_changes_nobody": (
+        "fedem",
+        "gossip:ring",
+        "clustered",
+        "mocha",
+        "fedmm",
+        "acd",
+    ),
+    "tests/cli/test_main.py::test_quick_experiments_run": ("fedem/j4-clusters-clusters recovered",),
+    "tests/engines/test_extremes.py::test_an_upload_too_large_to_be_added_up_is_rejected_and_its_client_named": (
+        "fedavg-1e+36-options1",
+        "fedem-3e+38-options2",
+        "pfedme-3e+38-options3",
+    ),
+    "tests/engines/test_rounds.py::test_a_deployed_model_knows_training_samples_alone": ("fedem", "lsgd"),
+    "tests/estimators/test_surrogate_estimators.py::test_scikit_learns_own_checks": (
+        "FederatedGaussianMixture",
+        "FederatedKMeans",
+        "FederatedNMF",
+    ),
+    "tests/exchange/test_channel.py::test_compressed_training_still_comes_to_the_optimum": ("top-k:0.3, quantized:8",),
+    "tests/exchange/test_gossip.py::test_equal_weights_are_the_server": (
+        "fedem",
+        "fedavg:adam",
+        "fedavg:hold",
+        "apfl:adaptive",
+        "lsgd",
+    ),
+    "tests/exchange/test_gossip.py::test_statistics_gossip_too_and_equal_weights_are_the_server": (
+        "0.3-True",
+        "None-False",
+    ),
+    "tests/exchange/test_secure_sum.py::test_a_round_of_every_linear_method_sums_up_to_the_plain_sum": (
+        *("fedavg", "fedem", "fedmm", "lsgd", "scaffold"),
+    ),
+    "tests/exchange/test_star.py::test_a_weighted_mean_of_uploads_side_by_side_is_that_of_their_sum": (
+        "fedem",
+        "fedmm",
+    ),
+    "tests/methods/test_convergence.py::test_alpha_is_small_for_an_exact_solver_and_large_for_a_lazy_one": ("fedem",),
+    "tests/methods/test_coordinate.py::test_half_of_the_clients_at_a_time_reach_the_same_minimiser": (
+        "asvrcd-replay",
+        "svrcd-rest",
+    ),
+    "tests/methods/test_lsgd.py::test_neural_networks_train": ("weight_sharing",),
+    "tests/solvers/test_black_box.py::test_methods_train_with_black_boxes": ("fedem",),
+    "tests/solvers/test_by_client.py::test_each_client_has_its_solvers_result": ("vmap",),
+    "tests/solvers/test_host_function.py::test_a_gradient_step_by_hand_is_one_of_sgd": ("fedem",),
+    "tests/surrogates/test_em.py::test_surrogate_optimization_is_fed_em": ("epochs and momentum",),
+}
+
+# Examples in docstrings that simulate a method, as its own page does in tests/test_docs.py.
+ON_PAGES = {
+    "src/majorant/methods": (
+        *("acd", "apfl", "asvrcd", "clustered", "ditto", "fedavg", "fedavg_plus", "fedbn", "fedmgda_plus", "fedmm"),
+        *("fedprox", "fedrep", "l2sgd_plus", "local", "lsgd", "mocha", "pfedme", "q_ffl", "scaffold"),
+        "surrogate_optimization",
+    ),
+    "src/majorant/tradeoffs": ("afl", "chebyshev", "weighted_sum"),
+}
+EXAMPLES = {
+    f"{folder}/{name}.py::{folder.removeprefix('src/').replace('/', '.')}.{name}.{name}"
+    for folder, names in ON_PAGES.items()
+    for name in names
+}
+
+
+def is_left_out(test: str) -> bool:
+    """Whether a test, by pytest's id, is an instance that `make test` does not look at."""
+    name, _, instance = test.partition("[")
+    return test in EXAMPLES or (name in LOOKED_AT and instance.removesuffix("]") not in LOOKED_AT[name])
+
+
+def unknown(tests: Iterable[str]) -> list[str]:
+    """Instances in the table that are none of the tests, of those whose files are among them."""
+    found = set(tests)
+    files = {test.partition("::")[0] for test in found}
+    listed = [f"{name}[{one}]" for name, some in LOOKED_AT.items() for one in some if name.partition("::")[0] in files]
+    listed += [test for test in EXAMPLES if test.partition("::")[0] in files]
+    return [test for test in listed if test not in found]
