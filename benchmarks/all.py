@@ -18,6 +18,7 @@ NAMES = (
     "transport",
     "pareto_front",
     "flower",
+    "privacy",
 )
 
 if __name__ == "__main__":

@@ -15,10 +15,13 @@ test.
 Properties that are tested on many instances are tested on some of them (`representatives`), unless all are asked for.
 """
 
+import ctypes
+import functools
 import gc
 import importlib.util
 import itertools
 import os
+import sys
 from pathlib import Path
 
 from compiling import QUICK
@@ -99,8 +102,20 @@ def few_programs():
     yield
     if next(finished) % 10 == 0 and MAPS.exists() and too_many_programs():
         jax.clear_caches()
-        gc.collect()
+        give_back()
         taken["at most"] = max(MUCH_MEMORY, memory() + MORE)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def programs_of_one_file():
+    """What the engines keep for the tests of one file is of little use to those of another."""
+    yield
+    if MAPS.exists() and memory() > MUCH_MEMORY // 2:
+        for name, module in list(sys.modules.items()):
+            for kept in vars(module).values() if name.startswith("majorant.engines.") else ():
+                if isinstance(kept, functools._lru_cache_wrapper):
+                    kept.cache_clear()
+        give_back()
 
 
 taken = {"at most": MUCH_MEMORY}
@@ -113,3 +128,11 @@ def too_many_programs() -> bool:
 def memory() -> int:
     """The bytes of this process."""
     return int(MEMORY.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def give_back() -> None:
+    """Collects garbage, and gives what is free to the operating system: the C library would keep it."""
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

@@ -51,7 +51,11 @@ LOOKED_AT: dict[str, tuple[str, ...]] = {
         "None-False",
     ),
     "tests/exchange/test_secure_sum.py::test_a_round_of_every_linear_method_sums_up_to_the_plain_sum": (
-        *("fedavg", "fedem", "fedmm", "lsgd", "scaffold"),
+        "fedavg",
+        "fedem",
+        "fedmm",
+        "lsgd",
+        "scaffold",
     ),
     "tests/exchange/test_star.py::test_a_weighted_mean_of_uploads_side_by_side_is_that_of_their_sum": (
         "fedem",

@@ -253,7 +253,13 @@ def test_one_client_at_a_time_from_files_and_with_more_padding_changes_nothing(n
 def test_streaming_clients_through_in_chunks_changes_nothing(name, tmp_path):
     row = zoo.problem().train.x[0].nbytes
     budget = 8 * 3 * max(zoo.SIZES) * row  # chunks of three clients; one of the six places is a filler
-    assert_same(simulate(name, resources=mj.Resources(memory_budget=budget, state_folder=tmp_path)), reference(name)[0])
+    resources = mj.Resources(memory_budget=budget, state_folder=tmp_path)
+    run = simulate_as_reference(name, resources=resources)
+    assert_same(run, reference(name)[0])
+    if participation(name) is not None:
+        late = at_round(LONG, run.snapshot)
+        alone = simulate_as_reference(name, rounds=LONG + 1, resume=late, resources=resources).snapshot
+        assert_equal(alone.clients, late.clients)
 
 
 @pytest.mark.parametrize("name", zoo.MECHANISMS)
@@ -315,9 +321,7 @@ def test_nobody_changes_nothing_and_two_change_themselves(name):
         with pytest.raises(ValueError, match="must see every client in every round"):
             simulate(name, **options)
         return
-    start = run_start(name)
-    clock = {name: np.full_like(start.server.round, value) for name, value in (("round", LONG), ("rounds", LONG + 2))}
-    start = start._replace(server=start.server._replace(**clock))
+    start = at_round(LONG, run_start(name), planned=LONG + 2)
     simulate(name, resume=start, **options)
     empty, two = seen
     assert empty.server.round.tolist() == [LONG + 1]
@@ -329,6 +333,24 @@ def test_nobody_changes_nothing_and_two_change_themselves(name):
     for place in (0, 0), (0, 3):
         assert moved(two.clients, start.clients, place) or not jax.tree.leaves(start.clients)
     assert moved(two.server.value, start.server.value) or not jax.tree.leaves(start.server.value)
+
+
+def at_round(number: int, snapshot: Snapshot, planned: int = LONG) -> Snapshot:
+    """The snapshot, as if that many rounds had been made."""
+    clock = {name: np.full_like(snapshot.server.round, n) for name, n in (("round", number), ("rounds", planned))}
+    return snapshot._replace(server=snapshot.server._replace(**clock))
+
+
+def four(probability: float) -> Participation:
+    """All but client 1; how many go side by side depends on the probability."""
+    there = lambda key, round, clients: jnp.arange(clients) != 1
+    return Participation(f"four by {probability}", there, lambda clients: probability)
+
+
+def test_those_who_take_part_may_be_gathered_in_chunks_that_do_not_divide_them():
+    """Three at a time or all at once, where every upload is seen by itself: who is absent overwrites nobody's."""
+    few, many = (simulate("gossip:ring", rounds=1, participation=four(p)) for p in (0.4, 1 - 1e-12))
+    assert_same(few, many)
 
 
 def moved(tree, other, place: tuple[int, ...] = ()) -> bool:

@@ -313,8 +313,8 @@ def test_what_does_not_fit_is_refused():
     ("x", "message"),
     [
         (np.full((6, 3), 7), "codes from 7 to 7, which do not fit a vocabulary of 4: give vocabulary=8 or more"),
-        (np.full((6, 3), -1), "codes from -1 to -1"),
-        (np.ones((6, 3)), "needs sequences of codes"),
+        (np.full((6, 3), -1), "codes from -1 to -1.*codes begin at 0"),
+        (np.full((6, 3), 0.5), "no whole numbers"),
     ],
 )
 def test_codes_outside_the_vocabulary_are_refused(x, message):

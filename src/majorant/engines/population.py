@@ -18,7 +18,7 @@ from majorant.data.federated import FederatedData, Ragged, concatenated_ranges
 
 MAX_BUCKETS = 4
 BUCKET_COST = 0.08  # a further bucket must save this share of the padded samples to be worth compiling …
-LEAST_SAVED = 1 << 30  # … and this many numbers over all rounds, about a second's work: compiling takes as long
+LEAST_SAVED = 5_000_000  # … and this many numbers a round: a second's work over 200 rounds, and compiling takes as long
 
 
 class Bucket(NamedTuple):
@@ -148,14 +148,13 @@ def build_buckets(
     one_at_a_time: bool = False,
     extra_padding: int = 0,
     saturating: int | None = None,
-    rounds: int = 1,
     devices: int = 1,
     homes: np.ndarray | None = None,
 ) -> list[Bucket]:
     """Buckets over the given clients; a chunk holds about ``chunk_bytes`` of training samples and ``most`` clients.
 
-    ``rounds`` is how often all clients are gone through: what a bucket saves is saved in each. Over several devices
-    clients are dealt by work, or each goes to its home (``homes[client]``), where it has one.
+    Nothing here depends on how many rounds there will be: a run that is extended goes on with the same sums. Over
+    several devices clients are dealt by work, or each goes to its home (``homes[client]``), where it has one.
 
     ``saturating`` clients side by side keep the device busy, where that is known: if there are more, they are one
     bucket (a large model takes long to compile for each), whose chunks end with their longest client.
@@ -166,7 +165,7 @@ def build_buckets(
     sizes = data.train.sizes[clients]
     order = np.argsort(sizes, kind="stable")
     buckets, begin = [], 0
-    least = LEAST_SAVED / rounds / max(1, int(np.prod(data.train.x.shape[1:])))
+    least = LEAST_SAVED / max(1, int(np.prod(data.train.x.shape[1:])))
     large = saturating is not None and devices * saturating < len(clients)
     loads = np.zeros(devices)
     for end in [len(clients)] if large else bucket_edges(sizes, least=least):

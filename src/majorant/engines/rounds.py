@@ -171,7 +171,7 @@ def client_part(federation: Federation, seen: View, own: Key, held: Held, data: 
         travels = jnp.ones_like(travels)
         origin, largest = algorithm.client.origin(seen), seen.terms.largest_weight
         moved, back = displacement(upload.value, origin)
-        added, moved, fits, memory, arrived = seal(channel, own, moved, upload.weight, largest, memory)
+        added, moved, fits, memory, arrived = seal(federation.way, own, moved, upload.weight, largest, memory)
         message, upload = added, upload._replace(value=jax.tree.map(jnp.add, origin, back(moved)))
         sound &= fits
     elif channel is not None and numbers_of(upload.value):
@@ -300,10 +300,10 @@ def empty_sent(upload: Upload, rows: int, federation: Federation | None = None) 
     zeros = lambda tree: jax.tree.map(lambda s: jnp.zeros((rows, *s.shape), s.dtype), tree)
     nobody, leaves = jnp.zeros(rows, bool), len(jax.tree.leaves(upload.value))
     if federation is not None and secures(federation, upload):
-        words = jax.ShapeDtypeStruct((numbers_of(upload.value),), federation.channel.secure[0].dtype)
+        words = jax.ShapeDtypeStruct((numbers_of(upload.value),), federation.way.secure[0].dtype)
         upload = upload._replace(value=Masked(words, jax.ShapeDtypeStruct((), jnp.uint32)))
     elif federation is not None and federation.adds_payloads and numbers_of(upload.value):
-        upload = upload._replace(value=payload_shape(federation.channel, upload.value))
+        upload = upload._replace(value=payload_shape(federation.way, upload.value))
     value, weight, info = zeros(upload[:3])
     size, slot = jnp.zeros(rows, jnp.result_type(float)), jnp.full(rows, -1, jnp.int32)
     return Sent(Upload(value, weight, info), nobody, nobody, jnp.zeros((rows, leaves), jnp.int32), size, slot)
@@ -327,7 +327,7 @@ def as_sent(federation: Federation, upload: Upload) -> Upload:
 
 def opened(federation: Federation, view: View, sums: Sums) -> tuple[Uploads, jax.Array]:
     """What a secure sum holds, and whether it can be opened: else it holds nothing."""
-    channel, algorithm = federation.channel, federation.algorithm
+    channel, algorithm = federation.way, federation.algorithm
     origin = algorithm.client.origin(federation.exchange.seen(algorithm, view, jnp.int32(0)))  # the same for all
     flat, back = ravel_pytree(origin)
     moved, weight = open_sum(channel, sums.value, view.terms.largest_weight, flat.dtype)
@@ -404,7 +404,7 @@ def sent_view(federation: Federation, server: Server, key: Key) -> View:
     view = federation.exchange.broadcast(federation.algorithm, server, key)
     if not federation.adds_payloads:
         return view
-    return view._replace(channel=federation.channel.server.told(server.channel))
+    return view._replace(channel=federation.far_end.told(server.channel))
 
 
 def who_takes_part(federation: Federation, server: Server, run_key: Key, clients: int) -> jax.Array:
@@ -428,7 +428,7 @@ def end_round(
     elif federation.adds_payloads and numbers_of(sums.value):
         weight = jnp.asarray(federation.expected, sums.weight.dtype) if federation.expected else sums.weight
         origin, own = federation.algorithm.client.origin(seen), stream_key(key, CHANNEL_STREAM)
-        value, news = received(federation.channel, own, sums.value, origin, weight, news)
+        value, news = received(federation.way, own, sums.value, origin, weight, news)
         uploads = Uploads(value, weight)
     else:
         uploads = Uploads(sums.value, sums.weight)
@@ -502,7 +502,7 @@ def start_server(
         round=jnp.zeros((), jnp.int32),
         rounds=planned,
         terms=federation.terms(training),
-        channel=federation.channel.server.news() if federation.adds_payloads else (),
+        channel=federation.far_end.news() if federation.adds_payloads else (),
     )
 
 
@@ -518,7 +518,7 @@ def first_held(federation: Federation, seen: View, own: Key, data: ClientData) -
     state = algorithm.client.init(seen, data, own)
     memory = () if channel is None else channel.memory(numbers_of(algorithm.client.origin(seen)))
     if federation.hostile is not None and federation.hostile.attack.delay:
-        again = lambda v: jnp.broadcast_to(v, (federation.hostile.attack.delay, *v.shape))  # type: ignore[union-attr]
+        again = lambda v: jnp.broadcast_to(v, (federation.hostile.attack.delay, *v.shape))
         memory = memory, jax.tree.map(again, algorithm.client.origin(seen))
     answer = federation.exchange.ask(algorithm, seen, state, data, own)
     if channel is not None and channel.secure is not None:

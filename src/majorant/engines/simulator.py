@@ -215,7 +215,6 @@ class Simulation:
             "one_at_a_time": runs_one_at_a_time(algorithm, resources.clients),
             "extra_padding": resources.extra_padding,
             "saturating": clients_that_saturate(algorithm, data, runs),
-            "rounds": self.rounds,
         }
         mesh, homes = rectangle(self.devices, self.share), None
         if mesh is not None and isinstance(federation.exchange, Peers) and federation.can_be_dealt:

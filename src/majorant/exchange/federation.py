@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from majorant.core import Algorithm, ServerSide, Terms
-from majorant.exchange._stage import Stage, numbers_sent
+from majorant.exchange._stage import ServerEnd, Stage, numbers_sent
 from majorant.exchange.attack import Attack, Hostile
 from majorant.exchange.gossip import Gossip, Peers
 from majorant.exchange.participation import Participation, full
@@ -40,6 +40,18 @@ class Federation(NamedTuple):
     def adds_payloads(self) -> bool:
         """Whether messages are added up before they are decoded."""
         return self.channel is not None and self.channel.server is not None
+
+    @property
+    def way(self) -> Stage:
+        """The channel, where it is known that there is one."""
+        assert self.channel is not None
+        return self.channel
+
+    @property
+    def far_end(self) -> ServerEnd:
+        """The channel's part at the server, where it is known that there is one."""
+        assert self.way.server is not None
+        return self.way.server
 
     @property
     def name(self) -> str:
@@ -96,7 +108,7 @@ def federation(
         raise ValueError(f"expected a channel, such as mj.channel.quantized(8) or mj.chain(...), got {channel!r}")
     channel, guarantee = protected(algorithm, privacy, channel, participation, len(training))
     if guarantee is None and sizes is not None:
-        guarantee = of_samples(algorithm, privacy, participation, sizes)
+        guarantee = of_samples(algorithm, privacy, participation, list(map(int, sizes)))
     bound: Star | Peers = (star() if exchange is None else exchange).bind(algorithm, training)
     channel = settled(channel, len(training))
     hostile = None if attack is None else attack.among(np.asarray(training))

@@ -190,7 +190,7 @@ def protected(
     if guarantee.allowed(privacy.rounds or 1) == 0:
         raise ValueError(
             f"the first round alone spends ε = {guarantee.epsilon(1):.3g} at δ = {privacy.delta:g}, and the budget is "
-            f"{privacy.epsilon:g}: add more noise than {channel.noise.multiplier:g}, or take a larger budget"
+            f"{privacy.epsilon:g}: add more noise than {guarantee.noise.multiplier:g}, or take a larger budget"
         )
     return channel, guarantee
 

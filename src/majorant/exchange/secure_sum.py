@@ -286,8 +286,8 @@ def at_size(spec: SecureSum, before: Stage | None, clients: int, double: bool) -
 class Masked(NamedTuple):
     """What a client gives to a secure sum: residues, of its numbers and of its weight."""
 
-    numbers: jax.Array
-    weight: jax.Array
+    numbers: Any  # arrays, or their shapes
+    weight: Any
 
 
 def seal(

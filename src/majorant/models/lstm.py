@@ -79,12 +79,13 @@ def check_codes(problem: HasSpec | Spec, vocabulary: int) -> None:
         x = getattr(getattr(problem, part, None), "x", None)
         if x is None or x.size == 0:
             continue
-        if not np.issubdtype(x.dtype, np.integer):
-            raise ValueError(f"lstm needs sequences of codes, whole numbers, but the {part} samples are {x.dtype}")
-        if x.min() < 0 or x.max() >= vocabulary:
+        if not (np.issubdtype(x.dtype, np.integer) or np.array_equal(x, np.floor(x))):
+            raise ValueError(f"lstm needs sequences of codes, but some of the {part} samples are no whole numbers")
+        least, most = int(x.min()), int(x.max())
+        if least < 0 or most >= vocabulary:
             raise ValueError(
-                f"the {part} samples have codes from {x.min()} to {x.max()}, which do not fit a vocabulary of "
-                f"{vocabulary}: give vocabulary={x.max() + 1} or more"
+                f"the {part} samples have codes from {least} to {most}, which do not fit a vocabulary of {vocabulary}: "
+                + (f"give vocabulary={most + 1} or more" if least >= 0 else "codes begin at 0")
             )
 
 
