@@ -26,8 +26,8 @@ test-all: $(VENV)/.installed-dev check  ## as test, on every instance of propert
 test-browser: $(VENV)/.installed-dev  ## reports in a real browser (Chromium must be installed; nothing else is needed)
 	$(BIN)/python -m pytest tests/browser
 
-test-network: $(VENV)/.installed-dev  ## every method on many devices and in several processes (minutes)
-	$(BIN)/python -m pytest tests/network
+test-network: $(VENV)/.installed-dev  ## every method on many devices and in several processes; federations on Flower (minutes)
+	$(BIN)/python -m pytest tests/network tests/real_processes
 
 coverage: $(VENV)/.installed-dev  ## which lines and branches the tests reach: a table, and pages in coverage/
 	$(BIN)/coverage erase

@@ -17,6 +17,7 @@ NAMES = (
     "fedmm",
     "transport",
     "pareto_front",
+    "flower",
     "privacy",
 )
 

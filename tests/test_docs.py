@@ -160,6 +160,9 @@ def check_command(words: list[str]) -> None:
     values = dict(context.params)
     if words[0] == "pareto":
         return check_pareto(context, values)
+    if words[0] == "flower":
+        name, *rest = [*context._protected_args, *context.args]
+        context.command.commands[name].make_context(name, rest)
     if words[0] in ("run", "compare") and not values["config"] and not values.get("resume"):
         names = values.pop("algorithms", None) or [values.get("algorithm", "local")]
         flags = given_settings(settings_of(RunConfig), values)

@@ -21,6 +21,8 @@ from majorant.app.trees import MANIFEST, load_meta, load_tree, save_tree, tree_e
 from majorant.engines.hosts import decided
 from majorant.engines.snapshots import Snapshot
 
+NETWORK = "network run"  # the kind of checkpoints that servers of network runs write
+
 
 class Logged(Line):
     """A line of the history, which goes on where it ended: nothing of what is counted may be missing."""
@@ -89,7 +91,10 @@ def read_meta(folder: Path) -> CheckpointMeta:
     if place.exists() and not (place / MANIFEST).is_file():
         words = "restore the file, or start a new run"
         raise DamagedFile(f"{place / MANIFEST} is missing, so the run cannot go on from its checkpoint: {words}")
-    return checked(CheckpointMeta, load_meta(place), place / MANIFEST)
+    meta = load_meta(place)
+    if meta.get("kind") == NETWORK:
+        raise ValueError(f"{folder} is a run on a network: go on with majorant flower up --resume {folder}")
+    return checked(CheckpointMeta, meta, place / MANIFEST)
 
 
 def started_with(folder: Path) -> RunConfig:

@@ -240,6 +240,7 @@ def make_config(values: dict[str, Any], **overrides: Any) -> RunConfig:
     """A configuration from plain values; complaints name the setting and what it should be."""
     if "criteria" in values:
         raise ValueError("these are the settings of a front, not of a run: give them to majorant pareto")
+    values = {name: value for name, value in values.items() if name != "flower"}  # of a network, which is not here
     return validated(RunConfig, values, overrides)
 
 
@@ -259,14 +260,20 @@ def validated(kind: type[Kind], values: dict[str, Any], overrides: dict[str, Any
 
 def explain(error: ValidationError, kind: type[TableSettings]) -> str:
     """pydantic's complaints in one readable sentence each."""
-    known = [*kind.model_fields, *LocalConfig.model_fields]
+    return explain_settings(error, [*kind.model_fields, *LocalConfig.model_fields])
+
+
+def explain_settings(error: ValidationError, known: list[str]) -> str:
+    """`explain`, where the settings of these names are known."""
     lines = []
     for item in error.errors():
         where = ".".join(str(part) for part in item["loc"])
         if item["type"] == "extra_forbidden":
             name = str(item["loc"][-1])
             near = (
-                [f"[local] {name}"] if name in LocalConfig.model_fields else difflib.get_close_matches(name, known, 1)
+                [f"[local] {name}"]
+                if name in LocalConfig.model_fields and name in known
+                else difflib.get_close_matches(name, known, 1)
             )
             lines.append(f"there is no setting {where!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
         elif item["type"] == "missing":

@@ -12,6 +12,7 @@ from rich.table import Table
 from majorant.cli._failures import CLOSED, Commands
 from majorant.cli._streams import adapt_streams, let_go_of_output
 from majorant.cli.check import check
+from majorant.cli.flower import flower
 from majorant.cli.keep import export, personalize, predict
 from majorant.cli.options import Figures, Json, Out
 from majorant.cli.pareto import number, pareto, write_page
@@ -34,6 +35,7 @@ app.command(rich_help_panel=TRAIN)(compare)
 app.command(rich_help_panel=TRAIN)(tune)
 app.command(rich_help_panel=TRAIN)(transport)
 app.add_typer(pareto, name="pareto", rich_help_panel=TRAIN)
+app.add_typer(flower, name="flower", rich_help_panel=TRAIN)
 app.command(rich_help_panel=KEEP)(personalize)
 app.command(rich_help_panel=KEEP)(predict)
 app.command(rich_help_panel=KEEP)(export)

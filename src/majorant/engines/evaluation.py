@@ -56,8 +56,15 @@ def evaluate_client(
     unseen: bool,
 ) -> dict[str, jax.Array]:
     """A client's scores with the model it would deploy; an unseen client first joins, with its own training samples."""
-    deployment = federation.algorithm.deployment
     model = deployed_model(federation, view, key, state, train, unseen)
+    return score_model(federation, classes, model, train, validation, test)
+
+
+def score_model(
+    federation: Federation, classes: int, model: Tree, train: ClientData, validation: ClientData, test: ClientData
+) -> dict[str, jax.Array]:
+    """Mean losses and scores of a client's model on its own samples, and its mixture weights where it has some."""
+    deployment = federation.algorithm.deployment
     parts = {"train": train, "validation": validation, "test": test}
     parts = {name: data for name, data in parts.items() if data.y.shape[0] > 0}  # the data may have no such part
     scores = {}

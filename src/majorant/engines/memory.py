@@ -197,12 +197,13 @@ class Bill(NamedTuple):
         return round(float(np.dot(np.asarray(counts, np.float64), self.down))) + int(messages) * self.down_rest
 
 
-def bill_of(federation: Federation, data: FederatedData, bucket: Bucket) -> Bill:
-    """What messages cost. All of a view is counted; of an upload what the channel makes of its value, and the rest.
+def bill_of(federation: Federation, one: ClientData) -> Bill:
+    """What messages of a client like this one cost.
 
-    Peers send points (and what they agree on beside them), and what one sends is what another receives.
+    All of a view is counted; of an upload what the channel makes of its value, and the rest. Peers send points
+    (and what they agree on beside them), and what one sends is what another receives.
     """
-    upload, view, held = message_shapes(federation, jax.tree.map(lambda a: a[0], bucket.train(data, np.array([0]))))
+    upload, view, held = message_shapes(federation, one)
     leaves = jax.tree.leaves(upload.value)
     up = np.array([leaf.size * leaf.dtype.itemsize for leaf in leaves], np.float64)
     numbers = sum(leaf.size for leaf in leaves)

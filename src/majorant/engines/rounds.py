@@ -140,6 +140,54 @@ class Sent(NamedTuple):
     slot: jax.Array
 
 
+class Leaving(NamedTuple):
+    """A client's part of a round as its message leaves it."""
+
+    upload: Upload  # as it arrives, if it does
+    added: Tree  # what is added up of it: the value, a payload or masked numbers
+    message: Tree  # what travels of its value, where a channel makes something else of it; else ()
+    delivered: Held  # what the client holds once the message has arrived
+    sound: jax.Array  # whether all of it is finite, and not too large
+    travels: jax.Array  # (leaves,) the parts of the value that need to be sent
+    size: jax.Array  # its largest absolute value
+    arrived: jax.Array  # False where the channel loses it
+
+
+def client_part(federation: Federation, seen: View, own: Key, held: Held, data: ClientData) -> Leaving:
+    """One client's part of a round, from what it is sent and its own key, up to the message."""
+    algorithm, channel = federation.algorithm, federation.channel
+    upload, state = algorithm.client.update(seen, held.state, data, own)
+    upload = as_sent(federation, upload)
+    hostile, memory, late = federation.hostile, held.memory, ()
+    if hostile is not None and hostile.attack.delay:
+        memory, late = held.memory
+        upload, late = delayed(hostile, upload, late, data.slot)
+    travels, arrived = leaf_travels(upload.value, upload.travels), jnp.asarray(True)
+    added: Any = upload.value
+    message: Any = ()
+    most, size = largest_allowed(), magnitude(upload.value)
+    sound = size <= most  # False for NaN; before the channel, which may turn what is not finite into what is
+    if secures(federation, upload):
+        travels = jnp.ones_like(travels)
+        origin, largest = algorithm.client.origin(seen), seen.terms.largest_weight
+        moved, back = displacement(upload.value, origin)
+        added, moved, fits, memory, arrived = seal(federation.way, own, moved, upload.weight, largest, memory)
+        message, upload = added, upload._replace(value=jax.tree.map(jnp.add, origin, back(moved)))
+        sound &= fits
+    elif channel is not None and numbers_of(upload.value):
+        if channel.remembers:  # what was left out earlier may lie in any part
+            travels = jnp.ones_like(travels)
+        sent = send(channel, own, upload.value, algorithm.client.origin(seen), memory, seen.channel)
+        message, upload, memory = sent.message, upload._replace(value=sent.value), sent.memory
+        added, arrived = sent.value if sent.payload is None else sent.payload, sent.arrived
+        size = jnp.maximum(magnitude(sent.value), magnitude(added))
+    if hostile is not None and hostile.attack.delay:
+        memory = memory, late
+    delivered = Held(algorithm.client.delivered(seen, state, upload), memory)
+    sound &= (size <= most) & (jnp.abs(upload.weight) <= most) & all_finite(delivered)
+    return Leaving(upload, added, message, delivered, sound, travels, size, arrived)
+
+
 def guarded_update(
     federation: Federation, view: View, key: Key, held: Held, data: ClientData, active: jax.Array
 ) -> tuple[Sent, Held]:
@@ -148,45 +196,17 @@ def guarded_update(
     A client commits what was delivered: if its message is lost or rejected, it is as if it had not taken part. One that
     is absent, and fills a place beside others, has no samples to work on.
     """
-    algorithm, channel = federation.algorithm, federation.channel
     data = data._replace(size=jnp.where(active, data.size, 0))
-    seen = federation.exchange.seen(algorithm, view, data.slot)
-    own = client_key(key, data.id)
-    upload, state = algorithm.client.update(seen, held.state, data, own)
-    upload = as_sent(federation, upload)
-    hostile, held_memory, late = federation.hostile, held.memory, ()
-    if hostile is not None and hostile.attack.delay:
-        held_memory, late = held.memory
-        upload, late = delayed(hostile, upload, late, data.slot)
-    travelled = leaf_travels(upload.value, upload.travels) * active
-    memory, arrived, added = held_memory, jnp.asarray(True), upload.value
-    most, size = largest_allowed(), magnitude(upload.value)
-    sound = size <= most  # False for NaN; before the channel, which may turn what is not finite into what is
-    sealed: Masked | None = None
-    if secures(federation, upload):
-        travelled = jnp.ones_like(travelled) * active
-        origin, largest = algorithm.client.origin(seen), view.terms.largest_weight
-        moved, back = displacement(upload.value, origin)
-        sealed, moved, fits, memory, arrived = seal(federation.way, own, moved, upload.weight, largest, memory)
-        upload = upload._replace(value=jax.tree.map(jnp.add, origin, back(moved)))
-        sound &= fits
-    elif channel is not None and numbers_of(upload.value):
-        if channel.remembers:  # what was left out earlier may lie in any part
-            travelled = jnp.ones_like(travelled) * active
-        sent = send(channel, own, upload.value, algorithm.client.origin(seen), memory, seen.channel)
-        upload, memory, arrived = upload._replace(value=sent.value), sent.memory, sent.arrived
-        added = sent.value if sent.payload is None else sent.payload
-        size = jnp.maximum(magnitude(sent.value), magnitude(added))
-    if hostile is not None and hostile.attack.delay:
-        memory = memory, late
-    updated = Held(algorithm.client.delivered(seen, state, upload), memory)
-    sound &= (size <= most) & (jnp.abs(upload.weight) <= most) & all_finite(updated)
+    seen = federation.exchange.seen(federation.algorithm, view, data.slot)
+    upload, added, _, updated, sound, travels, size, arrived = client_part(
+        federation, seen, client_key(key, data.id), held, data
+    )
     counts = active & sound & arrived
     weight = jnp.where(counts, upload.weight, 0)
-    value = jax.tree.map(lambda v: jnp.where(counts, v, 0), added if sealed is None else sealed)
+    value = jax.tree.map(lambda v: jnp.where(counts, v, 0), added)
     info = jax.tree.map(lambda v: jnp.where(counts, v, 0), upload.info)
     size, slot = jnp.where(counts, size, 0), jnp.asarray(data.slot, jnp.int32)
-    part = Sent(Upload(value, weight, info), counts, active & ~sound, travelled, size, slot)
+    part = Sent(Upload(value, weight, info), counts, active & ~sound, travels * active, size, slot)
     return part, select(counts, updated, held)
 
 
@@ -488,8 +508,13 @@ def start_server(
 
 def start_client(federation: Federation, view: View, key: Key, data: ClientData) -> tuple[Held, Answer | None]:
     """What is on a client before its first round, and its answer to the set-up question."""
+    seen = federation.exchange.seen(federation.algorithm, view, data.slot)
+    return first_held(federation, seen, client_key(key, data.id), data)
+
+
+def first_held(federation: Federation, seen: View, own: Key, data: ClientData) -> tuple[Held, Answer | None]:
+    """`start_client`, from what the client is sent and its own key."""
     algorithm, channel = federation.algorithm, federation.channel
-    own, seen = client_key(key, data.id), federation.exchange.seen(algorithm, view, data.slot)
     state = algorithm.client.init(seen, data, own)
     memory = () if channel is None else channel.memory(numbers_of(algorithm.client.origin(seen)))
     if federation.hostile is not None and federation.hostile.attack.delay:

@@ -180,8 +180,14 @@ def between(score: dict[str, float], metric: str) -> str:
     return f" ± {shown(score['std_over_runs'], metric)}" if "std_over_runs" in score else ""
 
 
-def shown(value: float, metric: str) -> str:
-    """A score for people: accuracies in per cent."""
+def shown(value: float | None, metric: str) -> str:
+    """A score for people: accuracies in per cent; a dash where it is not known.
+
+    >>> shown(0.5, "accuracy"), shown(None, "rmse")
+    ('50.0 %', '–')
+    """
+    if value is None:
+        return "–"
     return f"{100 * value:.1f} %" if metric == "accuracy" else f"{value:.4g}"
 
 

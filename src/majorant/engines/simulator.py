@@ -239,7 +239,8 @@ class Simulation:
             in_turn=runs_in_turn(algorithm),
             mesh=mesh,
         )
-        self.bill = bill_of(federation, data, self.buckets[0])
+        first = jax.tree.map(lambda a: a[0], self.buckets[0].train(data, np.array([0])))
+        self.bill = bill_of(federation, first)
         if federation.exchange.network is not None:
             for bill in self.communication:
                 bill["bytes_per_link"] = self.bill.down_rest

@@ -276,6 +276,7 @@ class Delivery(NamedTuple):
     memory: Tree  # of the client, if it arrives
     arrived: jax.Array
     payload: Any = None  # the vector that is added up, where the channel has a part at the server
+    message: Any = ()  # what travels
 
 
 def send(channel: Stage, key: Key, value: Tree, origin: Tree, memory: Tree, news: Tree = ()) -> Delivery:
@@ -289,7 +290,14 @@ def send(channel: Stage, key: Key, value: Tree, origin: Tree, memory: Tree, news
     arrived = jnp.asarray(True)
     if channel.arrives < 1:
         arrived = jax.random.bernoulli(jax.random.fold_in(own, LOSS_STREAM), channel.arrives)
-    return Delivery(value, memory, arrived, None if channel.server is None else message.payload)
+    return Delivery(value, memory, arrived, None if channel.server is None else message.payload, message)
+
+
+def decoded(channel: Stage, message: Any, origin: Tree) -> Tree:
+    """An uploaded value as it arrives, from what has travelled, where the point that it departs from is known."""
+    start, unravel = ravel_pytree(origin)
+    moved = unravel(channel.decode(message, start.size).astype(start.dtype))
+    return jax.tree.map(lambda o, m: (o + m).astype(o.dtype), origin, moved)
 
 
 def received(

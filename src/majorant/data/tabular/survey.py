@@ -82,8 +82,8 @@ class Survey:
         return rows[~self.unseen[self.owner[rows]]]
 
 
-def look_at(source: Source, options: TableOptions) -> Survey:
-    """The survey of a table."""
+def look_at(source: Source, options: TableOptions, *, whole: bool = True) -> Survey:
+    """The survey of a table; one that is not the ``whole`` data may have labels of a single class."""
     found = Survey(source, options, notes=list(source.notes))
     if source.table.num_rows == 0:
         found.trouble("it has no rows", "it needs a line of column names and a row per sample")
@@ -91,7 +91,7 @@ def look_at(source: Source, options: TableOptions) -> Survey:
     check_roles(found)
     look_at_clients(found)
     look_at_features(found)
-    look_at_label(found)
+    look_at_label(found, whole=whole)
     if found.owner is not None:
         leave_out_rows(found)
         if (found.owner >= 0).any():
@@ -154,7 +154,7 @@ def look_at_features(found: Survey) -> None:
     found.notes += missing_note(found.columns, options)
 
 
-def look_at_label(found: Survey) -> None:
+def look_at_label(found: Survey, *, whole: bool = True) -> None:
     """The codes of classes, or the targets of regression."""
     name, task = found.options.label_column, found.options.task
     if name is None:
@@ -179,7 +179,7 @@ def look_at_label(found: Survey) -> None:
     found.codes, found.classes = encode_labels(values_of(column), task)
     if column.kind == "number" and not found.classes:
         found.codes = column.values  # in double precision: their scale is yet to be found
-    check_classes(found, column)
+    check_classes(found, column, whole=whole)
 
 
 def values_of(column: Column) -> np.ndarray:
@@ -189,10 +189,10 @@ def values_of(column: Column) -> np.ndarray:
     return column.values.astype(bool) if column.kind == "boolean" else np.array(column.levels, object)[column.values]
 
 
-def check_classes(found: Survey, column: Column) -> None:
+def check_classes(found: Survey, column: Column, *, whole: bool = True) -> None:
     """Classes must be several, and fewer than the rows."""
     name, count, rows = column.name, len(found.classes), len(column.values)
-    if count == 1 or (not count and column.values.min() == column.values.max()):
+    if whole and (count == 1 or (not count and column.values.min() == column.values.max())):
         found.trouble(f"label column {name!r} has one value only", "there is nothing to predict: choose another column")
     elif column.kind == "category" and count > MANY_CLASSES and 2 * count > rows:
         found.trouble(f"label column {name!r} has {count} different texts in {rows} rows", "classes must recur")

@@ -1,0 +1,348 @@
+"""The server's part of a study: who is there, what they agree on, the rounds, and the run folder.
+
+The rounds are those of the simulator (`engines.remote.server`), asked for by letters. A silo from which nothing usable
+comes in time is as one that did not take part: its state is that of its last upload that arrived.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from majorant.app.build import USUAL_RATE
+from majorant.app.flower.gathering import Gathering, sent_arrays
+from majorant.app.flower.ledger import Ledger, Record, outline
+from majorant.app.flower.letters import Contribution, Evaluation, Letter, Task, read_facts
+from majorant.app.flower.office import POLL, Carrier, Failed, Reply
+from majorant.app.flower.silo import told
+from majorant.app.flower.study import Study
+from majorant.app.flower.totals import scores_of
+from majorant.core import Server
+from majorant.core.compilation import jit
+from majorant.engines import evaluation
+from majorant.engines.divergence import Diverged, remedy
+from majorant.engines.extremes import Largest, largest_allowed
+from majorant.engines.memory import bill_of, refuse_unequal_sizes
+from majorant.engines.options import Evaluation as Plan
+from majorant.engines.programs import enable_compilation_cache
+from majorant.engines.remote.client import programs as client_programs
+from majorant.engines.remote.server import Center, Round, Sending
+from majorant.engines.remote.shapes import client_of, messages_of
+from majorant.engines.remote.wire import Refused, decode, leaves_of
+from majorant.engines.rounds import Tally
+from majorant.engines.run import Run
+from majorant.engines.snapshots import Snapshot
+from majorant.engines.stopping import Target, parse_bounds
+from majorant.metrics.scores import metric_name
+from majorant.models.base import Spec
+
+
+class Coordinator:
+    """One run of a study, from the server's side."""
+
+    def __init__(
+        self,
+        study: Study,
+        carrier: Carrier,
+        ledger: Ledger,
+        tell: Callable[[str], None] = lambda line: None,
+        *,
+        poll: float = POLL,
+    ) -> None:
+        self.study, self.config, self.flower = study.check(), study.config, study.flower
+        self.ledger, self.tell = ledger, tell
+        self.record = ledger.record() if ledger.begun else Record()
+        self.gathering = Gathering(study, carrier, self.record, tell, poll=poll)
+        self.office = self.gathering.office
+        enable_compilation_cache()
+
+    def run(self) -> Run:
+        """Trains to the end, from the beginning or from the folder's checkpoint."""
+        with self.config.arithmetic():
+            if self.ledger.begun:
+                self.gathering.wait_for(self.record.names)
+                self.build()
+                like = jax.eval_shape(lambda: (self.center.start({}, 1), self.center.tally()))
+                server, self.tally = self.ledger.states(*like)
+                self.tell(f"resumed after round {self.record.round}")
+            else:
+                self.ledger.start()
+                self.gathering.gather()
+                self.build()
+                server = self.begin()
+            self.scores: Any = None
+            server = self.train(server)
+            if self.scores is None:  # resumed when already finished
+                self.measure_silos(server)
+            self.gathering.invite_newcomers(functools.partial(self.center.released, server, -1))
+            run = self.result(server)
+            self.ledger.finish(run, self.data, self.record.table())
+        return run
+
+    def build(self) -> None:
+        """The method among the silos, from what they agreed on."""
+        record, config = self.record, self.config
+        spec = Spec(tuple(record.features), len(record.classes))
+        precision = jnp.result_type(float)
+        study = self.study
+        if config.local.lr is None and self.study.make is None:
+            local = config.local.model_copy(update={"lr": record.rate or USUAL_RATE})
+            study = study._replace(config=config.model_copy(update={"local": local}))
+        federation = study.federation(spec)
+        one = client_of(spec, precision)
+        self.data = outline(record, "silos" if config.is_table else config.data.partition(":")[0], precision)
+        refuse_unequal_sizes(federation.algorithm, self.data)
+        self.federation, self.metric = federation, metric_name(federation.algorithm, len(record.classes))
+        self.center = Center(federation, messages_of(federation, one), len(record.names), config.seed)
+        self.bill, self.one = bill_of(federation, one), one
+        self.target = Target(parse_bounds(config.until))
+        diagnostics = federation.exchange.diagnostics(federation.algorithm)
+        self.diagnoses = config.measures and diagnostics.measure is not None
+        self.conclude = jit(functools.partial(evaluation.conclude, federation))
+
+    def begin(self) -> Server:
+        """The server before round 1, with all silos' answers to the method's set-up question."""
+        server, messages = self.center.start({}, self.config.rounds), self.center.messages
+        answers: dict[int, Any] = {}
+        task = Task(run=self.record.run, round=0, delivered=0)
+
+        def hear(slot: int, reply: Reply) -> bool:
+            letter = self.gathering.attempt(slot, reply, "begun")
+            if letter is None:
+                return False
+            arrays = decode(letter.arrays, messages.answers, f"the answer of {self.name(slot)}")
+            answers[slot] = jax.tree.unflatten(jax.tree.structure(messages.answer), arrays)
+            return True
+
+        send = lambda slot: self.task_letter("welcome", task, self.center.welcome(server, slot))
+        everyone = range(len(self.record.names))
+        missing = self.office.ask(everyone, send, hear, seconds=self.flower.wait, needed=len(everyone))
+        if missing:
+            raise ValueError(f"{self.name(missing[0])} did not begin within {self.flower.wait:g} s: look at its log")
+        finished = jax.tree.map(jnp.asarray, self.center.answered(server, answers if messages.answer else {}))
+        lost = [name for name, value in finished.hyper.items() if np.isnan(np.asarray(value)).any()]
+        if lost:
+            raise ValueError(
+                f"{self.federation.name} found no value for {', '.join(lost)}: give the numbers themselves"
+            )
+        self.record.heard, self.tally = [0] * len(everyone), self.center.tally()
+        self.ledger.save(finished, self.tally, self.record)
+        return finished
+
+    def train(self, server: Server) -> Server:
+        """Rounds until the last one, or until a bound is met."""
+        config, record = self.config, self.record
+        every = Plan(every=config.evaluate_every).rounds(config.rounds)
+        while True:
+            told_of = record.history[-1]["round"] if record.history else 0
+            if record.round > told_of and (record.round % every == 0 or record.round == config.rounds):
+                begin = time.perf_counter()
+                self.note(server)
+                record.seconds["evaluate"] += time.perf_counter() - begin
+                self.tally = self.center.tally()
+                self.ledger.save(server, self.tally, record)
+            if record.round >= config.rounds or self.target.reached([record.history]):
+                return server
+            begin = time.perf_counter()
+            server = self.one_round(server)
+            record.seconds["train"] += time.perf_counter() - begin
+            self.ledger.save(server, self.tally, record)  # before any silo is told what has arrived
+
+    def one_round(self, server: Server) -> Server:
+        """One round: the server after it."""
+        this = self.center.round(server)
+        record, lost, up = self.record, [], [0]
+        asked = this.asked
+        needed = min(self.flower.minimum or len(asked), len(asked))
+
+        def send(slot: int) -> Letter:
+            task = Task(run=record.run, round=this.number, delivered=record.heard[slot])
+            return self.task_letter("round", task, this.sending(slot))
+
+        def hear(slot: int, reply: Reply) -> bool:
+            if isinstance(reply, Letter):
+                up[0] += reply.size
+            if isinstance(reply, Letter) and reply.kind == "lost":
+                lost.append(slot)
+                self.tell(f"{self.name(slot)} has lost its state: {reply.facts.get('reason')}")
+                this.miss(slot, rejected=False)
+                return True
+            return self.contribution(this, slot, reply)
+
+        absent = self.office.ask(asked, send, hear, seconds=self.flower.timeout, needed=needed)
+        for slot in absent:
+            this.miss(slot, rejected=False)
+        if len(asked) - len(absent) < needed:
+            names = ", ".join(map(self.name, absent))
+            raise ValueError(
+                f"round {this.number} has {len(asked) - len(absent)} answers of {needed} that it needs: nothing came "
+                f"from {names} within {self.flower.timeout:g} s. Resume when they are back, or lower minimum"
+            )
+        server, self.tally = this.end(self.tally)
+        record.round = this.number
+        for slot in this.heard:
+            record.heard[slot] = this.number
+        for slot in lost:
+            self.begin_anew(server, slot)
+        record.communication["rounds"] += 1
+        record.communication["wire_up"] += up[0]
+        record.communication["wire_down"] += self.office.down
+        self.tell(f"round {this.number} of {self.config.rounds}: {len(this.heard)} of {len(asked)} silos")
+        return server
+
+    def contribution(self, this: Round, slot: int, reply: Reply) -> bool:
+        """Takes an upload; False where it was of no use and the silo may be asked once more."""
+        messages, who = self.center.messages, self.name(slot)
+        try:
+            letter = self.gathering.usable(slot, reply, "upload", fatal=False)
+            facts = read_facts(Contribution, letter, who)
+            if (facts.run, facts.round) != (self.record.run, this.number):
+                raise Refused(f"{who} answers for round {facts.round}, asked was round {this.number}")
+            if not facts.sound:
+                self.tell(f"the update of {who} is not finite, or too large: it is left out")
+                this.miss(slot, rejected=True)
+                return True
+            leaves = [*messages.value, *messages.rest]
+            if len(facts.travels) != len(jax.tree.leaves(messages.upload.value)):
+                raise Refused(f"{who} does not say what of its upload travels")
+            arrays = decode(letter.arrays, leaves, f"the upload of {who}", finite=True)
+        except Refused as refusal:
+            self.tell(f"left out: {refusal}")
+            if isinstance(reply, Failed):
+                return False
+            this.miss(slot, rejected=True)
+            return True
+        count = len(messages.value)
+        if not this.take(slot, arrays[:count], arrays[count:], facts.travels):
+            self.tell(f"the upload of {who} is too large: it is left out")
+        return True
+
+    def begin_anew(self, server: Server, slot: int) -> None:
+        """A silo that came back without its state: it begins anew, where the method can bear that."""
+        who = self.name(slot)
+        if not self.center.forgives():
+            raise ValueError(
+                f"{who} has lost its private state, and with {self.federation.name} the server holds sums of what "
+                "silos hold: restore the silo's folder from a backup, and resume"
+            )
+        round = int(server.round)
+        task = Task(run=self.record.run, round=round, delivered=round)
+        hear = lambda kind: lambda slot, reply: self.gathering.attempt(slot, reply, kind) is not None
+        agreement = told(self.record.agreement(slot), "prepare")
+        ask = functools.partial(self.office.ask, [slot], seconds=self.flower.timeout, needed=1)
+        gone = ask(lambda slot: agreement, hear("ready")) or ask(
+            lambda slot: self.task_letter("welcome", task, self.center.welcome(server, slot)), hear("begun")
+        )
+        if not gone:
+            self.record.heard[slot] = round
+            self.tell(f"{who} begins anew after round {round}")
+
+    def note(self, server: Server) -> None:
+        """Evaluates, and adds a line to the history."""
+        record, tally, bill = self.record, self.tally, self.record.communication
+        scores, noticed = self.measure_silos(server)
+        numbers = jax.tree.map(np.asarray, tally)
+        bill["bytes_up"] += self.bill.sent(numbers.up, numbers.messages)
+        bill["bytes_down"] += self.bill.received(numbers.down, numbers.messages)
+        count = record.round - (record.history[-1]["round"] if record.history else 0)
+        line: dict[str, Any] = {
+            "round": record.round,
+            "seed": self.config.seed,
+            "seconds": record.seconds["train"],
+            "bytes_up": bill["bytes_up"],
+            "bytes_down": bill["bytes_down"],
+            "participants": int(numbers.participants) / count,
+            "rejected": int(numbers.rejected),
+        }
+        if numbers.offender >= 0:
+            line["rejected_client"] = record.names[int(numbers.offender)]
+        weight = max(float(numbers.weight), 1e-30)
+        line |= {name: float(total) / weight for name, total in numbers.info.items()}
+        line |= {name: float(value) for name, value in noticed.items()} | scores.summary(self.metric)
+        record.history.append(line)
+        self.ledger.line(line)
+        self.stop_if_diverged(scores, numbers)
+
+    def measure_silos(self, server: Server) -> tuple[Any, dict[str, Any]]:
+        """The scores of all silos' models on their own samples, in sums; and what the method says of itself."""
+        record, found = self.record, {}
+        measured: list[Any] = []
+        like = self.measured_like() if self.diagnoses else ()
+        each, about = self.flower.per_client_scores, {"diagnostics": self.diagnoses}
+
+        def send(slot: int) -> Letter:
+            task = Task(run=record.run, round=record.round, delivered=record.heard[slot], each=each, **about)
+            return self.task_letter("evaluate", task, self.center.released(server, slot))
+
+        def hear(slot: int, reply: Reply) -> bool:
+            try:
+                letter = self.gathering.usable(slot, reply, "evaluation", fatal=False)
+                facts = read_facts(Evaluation, letter, self.name(slot))
+                if (facts.run, facts.round) != (record.run, record.round):
+                    raise Refused(f"{self.name(slot)} evaluates round {facts.round}, asked was {record.round}")
+                arrays = decode(letter.arrays, leaves_of(like), f"what {self.name(slot)} measures")
+            except Refused as refusal:
+                self.tell(f"left out: {refusal}")
+                return not isinstance(reply, Failed)
+            found[slot] = facts
+            measured.append(jax.tree.unflatten(jax.tree.structure(like), arrays))
+            return True
+
+        everyone, seconds = range(len(record.names)), self.flower.timeout
+        self.office.ask(everyone, send, hear, seconds=seconds, needed=0)
+        self.scores = scores_of(found, self.data, self.metric, each=each)
+        sums = jax.tree.map(lambda *parts: np.sum(parts, axis=0), *measured) if measured and self.diagnoses else None
+        return self.scores, jax.tree.map(np.asarray, self.conclude(server, sums))
+
+    def measured_like(self) -> Any:
+        """The shapes of what a silo measures of the method's convergence."""
+        measure, messages = client_programs(self.federation, len(self.record.classes)).measure, self.center.messages
+        return jax.eval_shape(measure, messages.released, jax.random.key(0), messages.held.state, self.one)
+
+    def stop_if_diverged(self, scores: Any, tally: Tally) -> None:
+        """A run in which most uploads are rejected, or most models give NaN, will not recover."""
+        fruitless = int(tally.fruitless) > 0
+        if not (fruitless or scores.lost()):
+            return
+        outlier = Largest(*tally.largest) if bool(tally.largest.stands_out()) else None
+        what = "updates" if fruitless else "models"
+        raise Diverged(
+            f"{self.federation.name} diverged: at round {self.record.round} the {what} of most silos, or all, were "
+            f"infinite, NaN or larger than {largest_allowed():.1e}. "
+            f"{remedy(outlier, self.record.names, self.center.start({}, 1).hyper)}"
+        )
+
+    def result(self, server: Server) -> Run:
+        """The run, as a simulation gives it."""
+        record = self.record
+        whole = jax.tree.map(lambda a: np.asarray(a)[None], server)
+        counters = {"history": [record.history], "communication": [record.communication], "seconds": record.seconds}
+        settings = [{"seed": self.config.seed, "hyper": {}}]
+        reason = self.target.reason([record.history])
+        return Run(
+            self.federation,
+            [self.data],
+            settings,
+            [record.history],
+            [self.scores],
+            Snapshot(whole, (), counters),
+            record.seconds,
+            [record.communication],
+            self.metric,
+            record.round,
+            reason,
+        )
+
+    def task_letter(self, kind: str, task: Task, sending: Sending) -> Letter:
+        """A letter with a view and the silo's own key."""
+        return told(task, kind, sent_arrays(sending))
+
+    def name(self, slot: int) -> str:
+        """A silo's name, for messages."""
+        return repr(self.record.names[slot])

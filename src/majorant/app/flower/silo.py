@@ -1,0 +1,282 @@
+"""A silo's answers: everything is computed from its own rows and its own folder, and a letter at a time.
+
+Every letter may start a process of its own, so nothing is remembered but what is on the disk. `Silo.contribute` is the
+place where an upload leaves: what the channel made of it is in ``message``; a secure sum would hide it there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import majorant
+from majorant.app._fingerprint import data_digest
+from majorant.app.config import to_toml
+from majorant.app.flower.letters import (
+    Agreement,
+    Contribution,
+    Evaluation,
+    Facts,
+    Hello,
+    Introduction,
+    Letter,
+    Lost,
+    Readiness,
+    Sums,
+    Task,
+    read_facts,
+)
+from majorant.app.flower.own_rows import own_data, stable_rate, surveyed
+from majorant.app.flower.states import NoState, Place
+from majorant.app.flower.study import NodeSettings, Study, differences, parse_study, read_study, settings_of
+from majorant.app.folders import claimed
+from majorant.app.personal_model import save_model
+from majorant.core import ClientData, Tree, View
+from majorant.data.federated import FederatedData
+from majorant.data.tabular.agreeing import answer_of
+from majorant.data.tabular.encoding import Encoding
+from majorant.engines.deployment import PersonalModel
+from majorant.engines.programs import enable_compilation_cache
+from majorant.engines.remote.client import Own, own_samples, programs
+from majorant.engines.remote.shapes import Messages, messages_of
+from majorant.engines.remote.wire import Refused, decode, encode, leaves_of
+from majorant.engines.rounds import Held, first_held
+from majorant.exchange.federation import Federation
+from majorant.models.base import Spec
+
+Rows = Callable[[NodeSettings], FederatedData]
+KEY = jax.ShapeDtypeStruct((2,), jnp.uint32)  # a client's own key, as numbers
+
+
+class Busy(Exception):
+    """Another process answers an earlier letter."""
+
+
+class Work(NamedTuple):
+    """What a silo computes with."""
+
+    place: Place
+    agreement: Agreement
+    federation: Federation
+    messages: Messages
+    data: FederatedData
+    own: Own
+
+
+class Silo:
+    """One silo: a study, what its owner says of it, and where its rows come from."""
+
+    def __init__(self, study: Study, node: dict[str, Any], rows: Rows | None = None) -> None:
+        self.study, self.rows = study, rows
+        known = {k.replace("-", "_"): v for k, v in node.items() if k in NodeSettings.model_fields}
+        self.node: NodeSettings = settings_of(NodeSettings, known, "the silo's node configuration")
+        enable_compilation_cache()
+
+    def answer(self, letter: Letter) -> Letter:
+        """The answer to a letter; a complaint of the silo is an answer, too."""
+        tasks = {
+            "hello": self.introduce,
+            "prepare": self.prepare,
+            "welcome": self.begin,
+            "round": self.contribute,
+            "evaluate": self.evaluate,
+            "join": self.join,
+        }
+        try:
+            if letter.kind not in tasks:
+                raise Refused(f"there are no letters of the kind {letter.kind[:40]!r}")
+            with self.study.config.arithmetic():
+                return tasks[letter.kind](letter)
+        except Busy as busy:
+            return Letter("busy", {"name": self.node.name, "reason": str(busy)})
+        except NoState as lost:
+            return told(Lost(run=str(letter.facts.get("run")), reason=str(lost)), "lost")
+        except (ValueError, OSError) as error:
+            return Letter("refused", {"name": self.node.name, "reason": str(error)})
+
+    def introduce(self, letter: Letter) -> Letter:
+        """Who the silo is and what its data is like: counts, categories and moments of a table, never a row."""
+        hello = read_facts(Hello, letter, "the server")
+        self.check_study(parse_study(hello.settings))
+        about: dict[str, Any] = {"name": self.node.name, "version": majorant.__version__}
+        if self.rows is None and self.study.config.is_table:
+            about["table"] = answer_of(surveyed(self.study.config, self.node))
+        else:
+            data = self.own_data(None)
+            about |= {"features": list(data.spec.features), "classes": list(data.classes)}
+        return told(Introduction(**about), "introduction")
+
+    def check_study(self, theirs: Study) -> None:
+        """A silo takes part in the study that it was given, and with a copy of its own in no other."""
+        own = self.study if self.node.study is None else read_study(self.node.study)
+        different = differences(own, theirs)
+        if different:
+            raise ValueError(
+                f"{self.node.name!r} was given another study than the server ({'; '.join(different)}): all parties need"
+                " the same study.toml"
+            )
+
+    def own_data(self, encoding: Encoding | None) -> FederatedData:
+        """The silo's samples."""
+        return self.rows(self.node) if self.rows is not None else own_data(self.study.config, self.node, encoding)
+
+    def prepare(self, letter: Letter) -> Letter:
+        """Reads the silo's rows by what was agreed on, and remembers that."""
+        agreement = read_facts(Agreement, letter, "the server")
+        encoding = Encoding.from_dict(agreement.encoding) if agreement.encoding else None
+        data = self.own_data(encoding)
+        if list(data.spec.features) != agreement.features or list(data.classes) != agreement.classes:
+            raise ValueError(
+                f"{self.node.name!r} has {list(data.spec.features)} features and the classes {list(data.classes)[:10]};"
+                f" {agreement.features} and {agreement.classes[:10]} were agreed on"
+            )
+        if not len(data.train.y):
+            raise ValueError(f"{self.node.name!r} has no training rows: it cannot take part")
+        place = Place(self.node.state, agreement.run, self.node.name)
+        place.remember(agreement, data_digest(data, encoding))
+        step = None
+        if self.study.make is None:
+            from majorant.app.build import build_algorithm
+
+            model = build_algorithm(self.study.config, data.spec, self.study.flower.clients)[0]
+            step = stable_rate(self.study.config, model, data)
+        sizes = {part: len(getattr(data, part).y) for part in ("train", "validation", "test")}
+        return told(Readiness(**sizes, step=step), "ready")
+
+    @contextlib.contextmanager
+    def at_work(self, run: str) -> Iterator[Work]:
+        """Everything that a letter needs, with the silo's folder kept for one process."""
+        place = Place(self.node.state, run, self.node.name)
+        if not place.folder.is_dir():
+            raise NoState(f"there is no folder {place.folder}")
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(claimed(place.folder))
+            except ValueError as error:
+                raise Busy(str(error)) from None
+            agreement, digest = place.agreement()
+            encoding = Encoding.from_dict(agreement.encoding) if agreement.encoding else None
+            data = self.own_data(encoding)
+            if data_digest(data, encoding) != digest:
+                raise ValueError(f"the rows of {self.node.name!r} are others than when the run began: restore the file")
+            federation = self.study.federation(Spec(tuple(agreement.features), len(agreement.classes)))
+            own = own_samples(data, agreement.slot)
+            yield Work(place, agreement, federation, messages_of(federation, own.train), data, own)
+
+    def begin(self, letter: Letter) -> Letter:
+        """The silo's first state, and its answer to the method's set-up question."""
+        task = read_facts(Task, letter, "the server")
+        with self.at_work(task.run) as work:
+            view, key = sent_by_server(work.messages.view, letter)
+            held, answer = self.programs(work).start(view, key, work.own.train)
+            work.place.keep(task.round, held)
+            arrays = encode(jax.tree.leaves(answer), work.messages.answers)
+            return told(Task(run=task.run, round=task.round, delivered=task.delivered), "begun", arrays)
+
+    def contribute(self, letter: Letter) -> Letter:
+        """The silo's part of a round. What it holds afterwards waits on its disk until the server has said that the
+        message arrived."""
+        task = read_facts(Task, letter, "the server")
+        with self.at_work(task.run) as work:
+            view, key = sent_by_server(work.messages.view, letter)
+            held = work.place.load(task.delivered, held_like(work.federation, work.messages.view, work.own.train))
+            leaving = self.programs(work).update(view, key, held, work.own.train)
+            sound = bool(leaving.sound)
+            if sound:
+                work.place.keep(task.round, leaving.delivered)
+            message = jax.tree.leaves(leaving.message) or jax.tree.leaves(leaving.upload.value)
+            arrays = encode(message, work.messages.value)
+            arrays += encode(jax.tree.leaves((leaving.upload.weight, leaving.upload.info)), work.messages.rest)
+            about = {
+                "run": task.run,
+                "round": task.round,
+                "sound": sound,
+                "travels": np.asarray(leaving.travels).tolist(),
+            }
+            return told(Contribution(**about), "upload", arrays if sound else [])
+
+    def evaluate(self, letter: Letter) -> Letter:
+        """Makes and keeps the silo's own model, and says how it does on the silo's own samples, in sums."""
+        task = read_facts(Task, letter, "the server")
+        with self.at_work(task.run) as work:
+            view, key = sent_by_server(work.messages.released, letter)
+            held = work.place.load(task.delivered, held_like(work.federation, work.messages.view, work.own.train))
+            model = self.programs(work).model(view, key, held.state, work.own.train)
+            measured: list[Any] = []
+            if task.diagnostics:
+                measured = encode_any(self.programs(work).measure(view, key, held.state, work.own.train))
+            return self.scored(work, task, model, measured)
+
+    def join(self, letter: Letter) -> Letter:
+        """A model for a silo that was not there at training, from its own samples alone."""
+        task = read_facts(Task, letter, "the server")
+        with self.at_work(task.run) as work:
+            view, key = sent_by_server(work.messages.whole, letter)
+            return self.scored(work, task, self.programs(work).join(view, key, work.own.train), [])
+
+    def scored(self, work: Work, task: Task, model: Tree, measured: list[Any]) -> Letter:
+        """Keeps a model, and scores it."""
+        scores = jax.tree.map(np.asarray, self.programs(work).scores(model, work.own))
+        save_model(self.personal(work, model), work.place.model)
+        losses = work.federation.algorithm.deployment.losses is not None
+        power = 1 if losses or work.agreement.classes else 2  # squared errors add up, their roots do not
+        sums = {}
+        for part in ("train", "validation", "test"):
+            count = len(getattr(work.data, part).y)
+            if f"{part}_loss" in scores:
+                total = lambda name, power=1, part=part, n=count: finite(n * float(scores[f"{part}_{name}"]) ** power)
+                sums[part] = Sums(count=count, loss=total("loss"), score=total("score", power))
+        weights = scores["pi"].tolist() if task.each and "pi" in scores else None
+        about = {"run": task.run, "round": task.round, "sums": sums, "weights": weights}
+        return told(Evaluation(**about), "evaluation", measured)
+
+    def personal(self, work: Work, model: Tree) -> PersonalModel:
+        """A model as it is kept on the silo, where ``majorant predict`` uses it."""
+        agreement, data = work.agreement, work.data
+        encoding = Encoding.from_dict(agreement.encoding) if agreement.encoding else None
+        origin: dict[str, Any] = {"client": self.node.name, "samples": len(data.train.y), "run": agreement.run}
+        origin |= {"clients": agreement.clients, "seed": self.study.config.seed}
+        if self.study.make is None:
+            origin["config"] = to_toml(self.study.config)
+        shape = (data.classes, data.spec.features, data.target_scale, encoding, origin)
+        return PersonalModel(work.federation.algorithm, model, *shape)
+
+    def programs(self, work: Work) -> Any:
+        """What the silo computes."""
+        return programs(work.federation, len(work.agreement.classes))
+
+
+def told(facts: Facts, kind: str, arrays: list[Any] | None = None) -> Letter:
+    """A letter with facts of a kind."""
+    return Letter(kind, facts.model_dump(mode="json"), arrays or [])
+
+
+def sent_by_server(expected: View, letter: Letter) -> tuple[View, jax.Array]:
+    """The view and the silo's own key in a letter, checked against what the method sends."""
+    leaves = [*leaves_of(expected), *leaves_of(KEY)]
+    *arrays, numbers = decode(letter.arrays, leaves, f"a {letter.kind!r} letter of the server")
+    view = jax.tree.unflatten(jax.tree.structure(expected), arrays)
+    return view, jax.random.wrap_key_data(jnp.asarray(numbers))
+
+
+def held_like(federation: Federation, view: View, data: ClientData) -> Held:
+    """The structure of what a silo holds."""
+    start = functools.partial(first_held, federation)
+    return jax.eval_shape(start, view, jax.random.key(0), data)[0]
+
+
+def encode_any(tree: Tree) -> list[Any]:
+    """A tree of arrays whose shapes the receiver knows."""
+    arrays = [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
+    return encode(arrays, leaves_of(arrays))
+
+
+def finite(value: float) -> float | None:
+    """A number, None where it is not finite."""
+    return value if np.isfinite(value) else None

@@ -1,0 +1,168 @@
+"""A whole federation on this machine: a SuperLink and a SuperNode for each silo, as real processes on the loopback.
+
+Certificates and keys are made for it, and everything is stopped in the end, also after an interruption. For trying out
+and for tests: on several machines the same programs are started by hand.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import tomli_w
+
+from majorant.app.build import load_data
+from majorant.app.config import RunConfig
+from majorant.app.files import atomic_write_text, read_json
+from majorant.app.flower.certificates import make_certificates, make_node_key
+from majorant.app.flower.new import write_app
+from majorant.app.flower.processes import Processes, free_port, program
+from majorant.app.flower.study import Study
+from majorant.app.folders import check_folder, in_use, slug
+from majorant.app.logs import read_jsonl
+
+LOOK = 0.5  # seconds between two looks at the run
+LINK = "federation"  # the name of our SuperLink in Flower's settings
+Told = Callable[[list[dict[str, Any]]], None]
+
+
+class Silo(NamedTuple):
+    """A silo of this machine: its name, and what its node configuration says beside it."""
+
+    name: str
+    about: dict[str, str]
+
+
+def silos_of(config: RunConfig) -> list[Silo]:
+    """The silos that the data of a study has: a file each, the clients of a table, or those of named data."""
+    if not config.is_table:
+        data, _ = load_data(config)
+        return [Silo(name, {"client": name}) for name in data.names]
+    from majorant.data.tabular.reading import paths_of, read_file, stem
+    from majorant.data.tabular.table import names_in
+
+    paths = [path.resolve() for path in paths_of(config.data)]
+    if len(paths) > 1 or config.client_column is None:
+        return [Silo(stem(path.name), {"data": str(path)}) for path in paths]
+    source = read_file(paths[0])
+    from majorant.app.flower.gathering import in_order
+
+    names = in_order(dict.fromkeys(names_in(source, config.client_column, "client").tolist()))
+    return [Silo(name, {"data": str(paths[0]), "client": name}) for name in names]
+
+
+class Federation:
+    """Processes of a study, in a run folder."""
+
+    def __init__(self, study: Study, out: Path, *, insecure: bool = False, port: int | None = None) -> None:
+        self.study, self.out, self.insecure = study.check(), out.resolve(), insecure
+        self.place = self.out / "federation"
+        self.status = self.place / "status.json"
+        self.silos = self.chosen()
+        self.port = free_port(port)
+        self.processes = Processes(self.place / "logs", self.place / "home")
+
+    def chosen(self) -> list[Silo]:
+        """As many silos as the study needs."""
+        found, wanted = silos_of(self.study.config), self.study.flower.clients
+        if len(found) < wanted:
+            raise ValueError(f"{self.study.config.data} has {len(found)} clients, and the study needs {wanted} silos")
+        return found[:wanted]
+
+    def start(self) -> None:
+        """The SuperLink, then the silos' SuperNodes."""
+        certificates, keys = self.place / "certificates", self.place / "keys"
+        command = [program("flower-superlink"), "--host", "127.0.0.1", "--port", str(self.port)]
+        command.append("--disable-runtime-dependency-installation")
+        link: dict[str, Any] = {"address": f"127.0.0.1:{self.port}"}
+        if self.insecure:
+            command.append("--insecure")
+            link["insecure"] = True
+        else:
+            if not (certificates / "server.key").exists():
+                make_certificates(certificates, ["localhost", "127.0.0.1", "::1"])
+            command += ["--ssl-ca-certfile", str(certificates / "ca.crt")]
+            command += ["--ssl-certfile", str(certificates / "server.pem")]
+            command += ["--ssl-keyfile", str(certificates / "server.key"), "--enable-supernode-auth"]
+            link["root-certificates"] = str(certificates / "ca.crt")
+        settings = tomli_w.dumps({"superlink": {"default": LINK, LINK: link}})
+        atomic_write_text(self.processes.home / "config.toml", settings)
+        self.processes.start("superlink", command)
+        self.processes.wait_for_port("superlink", self.port)
+        for silo in self.silos:
+            self.start_silo(silo, keys)
+
+    def start_silo(self, silo: Silo, keys: Path) -> None:
+        """A silo's SuperNode, with a key that the SuperLink is told first."""
+        command = [program("flower-supernode"), "--superlink", f"127.0.0.1:{self.port}", "--port", str(free_port())]
+        if self.insecure:
+            command.append("--insecure")
+        else:
+            key = keys / slug(silo.name)
+            if not key.exists():
+                make_node_key(keys, silo.name)
+            self.processes.call(program("flwr"), "supernode", "register", f"{key}.pub", LINK)
+            command += ["--root-certificates", str(self.place / "certificates" / "ca.crt")]
+            command += ["--auth-supernode-private-key", str(key)]
+        about = {"name": silo.name, "state": str(self.out / "silos" / slug(silo.name)), **silo.about}
+        quoted = lambda text: json.dumps(text, ensure_ascii=False)
+        command += ["--node-config", " ".join(f"{key}={quoted(value)}" for key, value in about.items())]
+        self.processes.start(f"supernode-{slug(silo.name)}", command)
+
+    def submit(self) -> None:
+        """Starts the run: its folder is ours, so the ServerApp goes on in it."""
+        app = self.place / "app"
+        if not app.exists():
+            write_app(app, self.study)
+        atomic_write_text(app / "study" / "study.toml", self.study.to_toml())
+        self.status.unlink(missing_ok=True)
+        given = {"out": str(self.out), "status": str(self.status)}
+        run = " ".join(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in given.items())
+        self.processes.call(program("flwr"), "run", str(app), LINK, "--run-config", f"{run} resume=true")
+
+    def watch(self, on_evaluation: Told) -> None:
+        """Waits for the end of the run, and tells of its evaluations."""
+        told, seen, quiet = 0, False, 0.0
+        while True:
+            lines = read_jsonl(self.out / "metrics.jsonl")
+            for line in lines[told:]:
+                on_evaluation([line])
+            told = len(lines)
+            if self.status.is_file():
+                return self.conclude(read_json(self.status))
+            self.processes.check()
+            working = in_use(self.out)
+            quiet = 0.0 if working else quiet + LOOK
+            if seen and quiet > 5:
+                raise ValueError(
+                    f"the server's process has ended without a word: {self.out} can be resumed; its log is "
+                    f"{self.processes.logs / 'superlink.log'}"
+                )
+            seen |= working
+            time.sleep(LOOK)
+
+    def conclude(self, status: Any) -> None:
+        """Complains where the run failed."""
+        if status.get("state") != "finished":
+            raise ValueError(str(status.get("reason")))
+
+
+def up(
+    study: Study,
+    out: Path,
+    *,
+    insecure: bool = False,
+    port: int | None = None,
+    resume: bool = False,
+    on_evaluation: Told = lambda lines: None,
+) -> None:
+    """Trains a study with real processes on this machine, from the beginning or from the run folder's checkpoint."""
+    check_folder(out, resume=resume)
+    federation = Federation(study, out, insecure=insecure, port=port)
+    with federation.processes:
+        federation.start()
+        federation.submit()
+        federation.watch(on_evaluation)

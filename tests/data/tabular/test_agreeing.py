@@ -1,0 +1,112 @@
+"""Tables that nobody may put together: what is agreed on is what the tables together would give."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from majorant.data import from_table
+from majorant.data.tabular.agreeing import Disagreement, agree, answer_of, encoded
+from majorant.data.tabular.options import TableOptions
+from majorant.data.tabular.problems import TableError
+from majorant.data.tabular.reading import read_file
+from majorant.data.tabular.survey import look_at
+
+OPTIONS = {"label_column": "outcome", "split_column": "part", "dates": {"visit": "%d/%m/%Y"}, "max_categories": 3}
+HEAD = "age,dose,ward,smoker,visit,part,outcome"
+
+
+def rows(count, wards, seed, gap=False):
+    rng = np.random.default_rng(seed)
+    for i in range(count):
+        dose = "" if gap and i == 0 else f"{rng.normal(3, 1):.3f}"
+        day = f"{rng.integers(1, 28):02d}/0{rng.integers(1, 9)}/2020"
+        part = ("train", "train", "train", "validation", "test")[i % 5]
+        ward, smoker, outcome = wards[i % len(wards)], ("true", "false")[i % 2], "nyu"[i % 3]
+        yield f"{rng.normal(50, 9):.2f},{dose},{ward},{smoker},{day},{part},{outcome}"
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("silos")
+    for name, lines in {"a": rows(25, "xy", 1), "b": rows(40, "xyzw", 2, gap=True), "c": rows(15, "z", 3)}.items():
+        (folder / f"{name}.csv").write_text("\n".join([HEAD, *lines]) + "\n")
+    return folder
+
+
+def survey(path, **options):
+    from dataclasses import replace
+
+    return look_at(replace(read_file(path), files=(str(path),)), TableOptions(**(OPTIONS | options)), whole=False)
+
+
+def agreed(folder, **options):
+    answers = {path.stem: answer_of(survey(path, **options)) for path in sorted(folder.glob("*.csv"))}
+    return agree(answers, TableOptions(**(OPTIONS | options)))
+
+
+@pytest.mark.filterwarnings("ignore::majorant.data.tabular.TableNotice")
+def test_the_agreement_is_the_encoding_of_all_tables_together(files):
+    data, whole = from_table(str(files / "*.csv"), **OPTIONS)
+    found = agreed(files)
+    assert found.features == whole.features
+    assert found.label == whole.label
+    for one, two in zip(found.columns, whole.columns, strict=True):
+        exact, close = one.model_dump(), two.model_dump()
+        for name in ("mean", "scale", "means", "scales"):
+            if name in exact:
+                assert exact.pop(name) == pytest.approx(close.pop(name), rel=1e-12)
+        assert exact == close
+    for place, name in enumerate("abc"):
+        own = encoded(survey(files / f"{name}.csv"), found, name)
+        x, y = data.train.client(place)
+        assert np.allclose(own.train.x, x, atol=1e-6)
+        assert (own.train.y == y).all()
+        assert own.classes == data.classes
+
+
+def test_no_row_is_in_an_answer(files):
+    text = answer_of(survey(files / "a.csv")).model_dump_json()
+    numbers = {cell for line in (files / "a.csv").read_text().splitlines()[1:] for cell in line.split(",")[:2]}
+    assert not [cell for cell in numbers if cell in text]
+
+
+def spoiled(files, folder, change):
+    for path in files.glob("*.csv"):
+        text = path.read_text()
+        (folder / path.name).write_text(change(text) if path.stem == "b" else text)
+    return folder
+
+
+def numbered(text):
+    """A table with numbers as labels."""
+    head, *lines = text.split()
+    return "\n".join([head, *(f"{line[:-1]}{i % 2}" for i, line in enumerate(lines))])
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda text: text.replace("ward", "station", 1), "'b' lacks the columns 'ward' and also has 'station'"),
+        (lambda text: text.replace(",true,", ",maybe,"), "'smoker' holds true and false at 'a'; categories at 'b'"),
+        (lambda text: numbered(text), "the labels 'outcome' are classes \\(categories\\) at 'a'; classes"),
+    ],
+)
+def test_tables_that_do_not_go_together_are_refused_by_name(files, tmp_path, change, words):
+    with pytest.raises(Disagreement, match=words):
+        agreed(spoiled(files, tmp_path, change))
+
+
+def test_what_was_not_agreed_on_is_refused_by_the_silo(files, tmp_path):
+    found = agreed(files, max_categories=9)
+    text = (files / "a.csv").read_text()
+    for change, words in {
+        text.replace(",x,", ",q,"): "categories that were not agreed on \\('q'\\)",
+        text.replace("dose", "dosis", 1): "no column 'dose', which was agreed on",
+        "\n".join(line[:-1] + "k" if i else line for i, line in enumerate(text.split())): "its labels are 'k'",
+    }.items():
+        (tmp_path / "late.csv").write_text(change)
+        with pytest.raises(TableError, match=words):
+            encoded(survey(tmp_path / "late.csv", max_categories=9), found, "late")
+    (tmp_path / "late.csv").write_text(HEAD + "\n")
+    assert "no rows" in str(survey(tmp_path / "late.csv").problems[0])

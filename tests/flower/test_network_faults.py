@@ -1,0 +1,145 @@
+"""What goes wrong on a network: what was not delivered was not sent, and nothing is lost by a crash."""
+
+from __future__ import annotations
+
+import shutil
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, Message, RecordDict
+from test_network_rounds import ROUNDS, distance, grid_of, method, silos, simulated, study, trained
+
+import majorant as mj
+from majorant.app.flower.apps import GridCarrier, serve
+from majorant.app.flower.letters import Letter
+from majorant.app.flower.post import ARRAYS, from_record, to_record
+from majorant.engines.remote.wire import Raw
+from majorant.exchange.participation import Participation
+
+SILENT = {"timeout": 0.4, "minimum": 1}
+AWAY = Participation(
+    "b is away in round 2", lambda key, round, n: (jnp.arange(n) != 1) | (jnp.asarray(round) != 2), lambda n: 1.0
+)
+
+
+@pytest.fixture(scope="module")
+def without_b():
+    """The simulation in which silo b takes no part in round 2."""
+    return simulated("fedem", participation=AWAY)
+
+
+def changed(reply, arrays):
+    """A reply with other arrays."""
+    letter = from_record(reply.content)
+    return Message(to_record(Letter(letter.kind, letter.facts, arrays(letter.arrays))), reply_to=reply)
+
+
+def as_nan(raws):
+    first = raws[0]
+    size = int(np.prod(first.shape))
+    return [Raw(first.dtype, first.shape, np.full(size, np.nan, first.dtype).tobytes()), *raws[1:]]
+
+
+def garbage(reply):
+    content = RecordDict({"letter": reply.content["letter"]})
+    data = b"\x80\x04garbage"
+    content[ARRAYS] = ArrayRecord({"bytes": Array("uint8", (len(data),), "majorant.bytes", data)})
+    return Message(content, reply_to=reply)
+
+
+SPOILED = {
+    "lost": lambda answer, old: None,
+    "of an old round": lambda answer, old: old,
+    "of another shape": lambda answer, old: changed(
+        answer, lambda raws: [Raw(raws[0].dtype, (1, *raws[0].shape), raws[0].data), *raws[1:]]
+    ),
+    "larger than it says": lambda answer, old: changed(
+        answer, lambda raws: [raws[0]._replace(data=raws[0].data * 2), *raws[1:]]
+    ),
+    "not finite": lambda answer, old: changed(answer, as_nan),
+    "garbage": lambda answer, old: garbage(answer),
+}
+
+
+@pytest.mark.parametrize("how", SPOILED)
+def test_an_upload_that_does_not_arrive_is_as_if_its_silo_had_been_away(tmp_path, how, without_b):
+    old = []
+
+    def spoil(node, message, answer):
+        letter, reply = from_record(message.content), answer()
+        if letter.kind != "round" or node != 8:
+            return reply
+        if letter.facts["round"] == 1:
+            old.append(Message(reply.content, reply_to=message))
+        return SPOILED[how](reply, old[0]) if letter.facts["round"] == 2 else reply
+
+    run = trained(tmp_path, study("fedem", flower=SILENT), spoil)
+    assert distance(run.server, without_b.server) < 1e-5
+    assert run.summary()["test_accuracy"]["mean"] == pytest.approx(without_b.summary()["test_accuracy"]["mean"])
+    assert run.summary()["rejected"] == (0 if how == "lost" else 1)
+
+
+def test_a_server_that_is_stopped_in_a_round_goes_on_to_the_same_end(tmp_path):
+    whole = trained(tmp_path / "whole", study("fedem"))
+
+    def stop(node, message, answer):
+        letter, reply = from_record(message.content), answer()  # the silo has done its work, and nobody hears of it
+        if letter.kind == "round" and letter.facts["round"] == 2 and node == 9:
+            raise SystemExit
+        return reply
+
+    with pytest.raises(SystemExit):
+        trained(tmp_path, study("fedem"), stop)
+    resumed = trained(tmp_path, study("fedem"), resume=True)
+    assert distance(resumed.server, whole.server) == 0
+    assert resumed.summary()["test_accuracy"]["mean"] == whole.summary()["test_accuracy"]["mean"]
+    assert resumed.summary()["communication"]["bytes_up"] == whole.summary()["communication"]["bytes_up"]
+    with pytest.raises(ValueError, match="another study"):
+        trained(tmp_path, study("fedem", seed=4), resume=True)
+
+
+def test_a_silo_that_comes_back_without_its_state_begins_anew_or_stops_the_run(tmp_path):
+    def forget(node, message, answer):
+        letter = from_record(message.content)
+        if letter.kind == "round" and letter.facts["round"] == 2 and node == 8:
+            shutil.rmtree(tmp_path / "b", ignore_errors=True)
+        return answer()
+
+    run = trained(tmp_path, study("fedem"), forget)
+    assert run.rounds == ROUNDS
+    assert run.history[-1]["participants"] == 4
+    model = mj.load_model(tmp_path / "b" / "model", method("fedem"))
+    x, y = silos().test.client(1)
+    assert model.predict_proba(x).shape == (len(y), 2)
+    shutil.rmtree(tmp_path / "run")
+    with pytest.raises(ValueError, match="'b' has lost its private state"):
+        trained(tmp_path, study("fedmm"), forget)
+
+
+def test_a_silo_that_comes_later_is_given_a_model(tmp_path):
+    which = study("fedem", flower={"clients": 3})
+    grid = grid_of(tmp_path, which)
+    grid.away = {10}
+
+    def come(node, message, answer):
+        if from_record(message.content).kind == "evaluate":
+            grid.away = set()
+        return answer()
+
+    grid.spoil = come
+    run = serve(which, GridCarrier(grid), tmp_path / "run", poll=0.0)
+    assert run.data.names == ("a", "b", "c")
+    assert mj.load_model(tmp_path / "d" / "model", method("fedem")).origin["client"] == "d"
+
+
+def test_parties_that_do_not_go_together_are_refused_before_training(tmp_path):
+    which = study("fedem", flower={"wait": 0.5})
+    with pytest.raises(ValueError, match="two silos are named 'a'"):
+        serve(which, GridCarrier(grid_of(tmp_path, which, names="abca")), tmp_path / "run", poll=0.0)
+    others = study("fedem", seed=9)
+    with pytest.raises(ValueError, match="was given another study than the server \\(seed: 9 against 3\\)"):
+        serve(which, GridCarrier(grid_of(tmp_path, others)), tmp_path / "run", poll=0.0)
+    with pytest.raises(ValueError, match="3 of 4 silos are here after"):
+        serve(which, GridCarrier(grid_of(tmp_path, which, names="abc")), tmp_path / "run", poll=0.0)
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,74 @@
+"""Studies by letters: a grid in this process hands them to the ClientApp. The numbers are those of the simulator."""
+
+from __future__ import annotations
+
+import functools
+import json
+
+import jax
+import numpy as np
+import pytest
+from fake_grid import FakeGrid
+
+import majorant as mj
+import zoo
+from majorant.app.config import make_config
+from majorant.app.flower.apps import GridCarrier, client_app, serve
+from majorant.app.flower.study import FlowerSettings, Study
+
+ROUNDS = 3
+
+
+@functools.cache
+def silos():
+    data = zoo.problem()
+    return data.take(np.flatnonzero(~data.unseen)[:4])
+
+
+@functools.cache
+def method(name):
+    if name == "clustered":
+        local = mj.local_sgd(0.1, epochs=1, batch_size=4)
+        return mj.clustered(mj.models.linear(silos()), clients=4, local=local, tolerance_mean=0.15, tolerance_max=0.01)
+    return zoo.ZOO[name].make(mj.models.linear(silos()), mj.local_sgd(0.1, epochs=1, batch_size=4))
+
+
+def study(name, **settings):
+    flower = {"clients": 4, "timeout": 5.0, "wait": 5.0} | settings.pop("flower", {})
+    values = {"algorithm": "fedavg", "data": "synthetic", "rounds": ROUNDS, "seed": 3, "evaluate_every": ROUNDS}
+    config = make_config(values | settings)
+    return Study(config, FlowerSettings(**flower), lambda spec, clients: method(name))
+
+
+def grid_of(folder, which, spoil=None, names="abcd"):
+    rows = lambda node: silos().take(np.array(["abcd".index(node.name)]))
+    app = client_app(which, rows=rows)
+    return FakeGrid(app, {7 + i: {"name": n, "state": str(folder / n)} for i, n in enumerate(names)}, spoil)
+
+
+def trained(folder, which, spoil=None, **options):
+    return serve(which, GridCarrier(grid_of(folder, which, spoil)), folder / "run", poll=0.0, **options)
+
+
+def simulated(name, **options):
+    return mj.simulate(method(name), silos(), rounds=ROUNDS, seed=3, **options)
+
+
+def distance(one, two):
+    difference = lambda a, b: np.abs(np.asarray(a, np.float64) - np.asarray(b, np.float64)).max(initial=0)
+    return max(jax.tree.leaves(jax.tree.map(difference, (one.value, one.state), (two.value, two.state))), default=0)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedem", "pfedme", "fedmm", "asvrcd", "clustered"])
+def test_the_same_seed_gives_the_numbers_of_the_simulator(tmp_path, name):
+    everyone = {} if method(name).traits.needs_everyone else {"participation": "uniform:0.5"}
+    run = trained(tmp_path, study(name, flower={"per_client_scores": True}, **everyone))
+    drawn = {"participation": mj.participation.uniform(0.5)} if everyone else {}
+    simulation = simulated(name, **drawn)
+    assert distance(run.server, simulation.server) < 1e-5
+    summary, expected = run.summary(), simulation.summary()
+    score = f"test_{expected['metric']}"
+    assert summary[score] == pytest.approx(expected[score], rel=1e-4)
+    counted = ("bytes_up", "bytes_down", "rounds")
+    assert [summary["communication"][c] for c in counted] == [expected["communication"][c] for c in counted]
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["rounds"] == ROUNDS

@@ -1,0 +1,138 @@
+"""Real processes that are killed, refused, and compared with the simulator; minutes, so not part of the usual tests."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from silo_files import write_silos, write_study
+from test_up import left_of, simulation
+
+from majorant.app.flower.certificates import make_node_key
+from majorant.app.flower.processes import free_port, program
+from majorant.app.flower.study import read_study
+from majorant.app.flower.up import Federation, up
+from majorant.app.trees import load_tree
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::majorant.data.tabular.TableNotice"),
+    pytest.mark.filterwarnings("ignore:.* has its own local solver"),
+]
+ZOO = {
+    "fedem": {"algorithm": "fedem:components=2"},
+    "pfedme": {"algorithm": "pfedme"},
+    "fedavg, quantized": {"algorithm": "fedavg", "more": 'channel = "quantized:8"'},
+    "clustered": {"algorithm": "clustered"},
+    "asvrcd": {"algorithm": "asvrcd", "more": 'objective = "mixture:lambda=0.1,l2=0.1"\nreference = false'},
+    "fedmm": {"algorithm": "dictionary:atoms=2"},
+}
+
+
+def assert_same(out, study):
+    """The server is that of the simulation, to rounding."""
+    run, _ = simulation(study)
+    server, _ = load_tree(out / "model", run.server)
+    difference = lambda a, b: np.abs(np.asarray(a, np.float64) - np.asarray(b, np.float64)).max(initial=0)
+    assert max(jax.tree.leaves(jax.tree.map(difference, server.value, run.server.value)), default=0) < 1e-4
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_real_processes_give_the_numbers_of_the_simulator(tmp_path, name):
+    study = write_study(tmp_path / "study.toml", write_silos(tmp_path / "files"), **ZOO[name])
+    up(read_study(study), tmp_path / "run", resume=False)
+    assert_same(tmp_path / "run", study)
+
+
+def killer(lock: Path, after: Path, stop: threading.Event) -> None:
+    """Kills, once something is there, the process that holds a lock."""
+    while not stop.is_set():
+        if after.exists():
+            with contextlib.suppress(OSError, ValueError):
+                os.kill(int(lock.read_text()), signal.SIGKILL)
+                return
+        time.sleep(0.01)
+
+
+@contextlib.contextmanager
+def killing(lock: Path, after: Path):
+    """Kills the process that holds a lock, in a thread."""
+    stop = threading.Event()
+    thread = threading.Thread(target=killer, args=(lock, after, stop))
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def the_run(silo: Path) -> Path:
+    """The folder of the only run of a silo."""
+    while not (silo.is_dir() and (found := [p for p in silo.iterdir() if len(p.name) == 32])):
+        time.sleep(0.02)
+    return found[0]
+
+
+def test_a_killed_server_and_a_killed_silo_lose_nothing(tmp_path):
+    files = write_silos(tmp_path / "files")
+    study = write_study(tmp_path / "study.toml", files, rounds=3, timeout=300.0)
+    out = tmp_path / "run"
+    with killing(out / ".lock", out / "checkpoint"), pytest.raises(ValueError, match="can be resumed"):
+        up(read_study(study), out)
+    assert not (out / "summary.json").exists()
+    silo = the_run(out / "silos" / "a")
+    with killing(silo / ".lock", silo / "round-000001"):
+        up(read_study(study), out, resume=True)
+    assert_same(out, study)
+
+
+def test_an_interruption_stops_everything(tmp_path):
+    study = write_study(tmp_path / "study.toml", write_silos(tmp_path / "files"), rounds=50)
+    out = tmp_path / "run"
+    command = [sys.executable, "-m", "majorant", "flower", "up", "--config", str(study), "--out", str(out)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    while not (out / "checkpoint").exists():
+        assert process.poll() is None
+        time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    said = process.communicate(timeout=120)[1]
+    assert process.returncode == 130
+    assert "--resume" in " ".join(said.split())
+    assert left_of(out) == []
+
+
+def test_strangers_are_refused(tmp_path):
+    study = read_study(write_study(tmp_path / "study.toml", write_silos(tmp_path / "files")), clients=1)
+    federation = Federation(study, tmp_path / "run")
+    with federation.processes as processes:
+        federation.start()
+        node = [program("flower-supernode"), "--superlink", f"127.0.0.1:{federation.port}", "--max-retries", "2"]
+        stranger = make_node_key(tmp_path, "stranger")
+        certificate = ["--root-certificates", str(federation.place / "certificates" / "ca.crt")]
+        attempts = {
+            "unknown-key": [*certificate, "--auth-supernode-private-key", str(stranger)],
+            "no-key": certificate,
+            "no-tls": ["--insecure"],
+            "other-authority": [],
+        }
+        for name, more in attempts.items():
+            processes.start(name, [*node, "--port", str(free_port()), *more])
+        begin = time.monotonic()
+        while time.monotonic() - begin < 120 and any(processes.running[name].poll() is None for name in attempts):
+            time.sleep(1)
+        listed = processes.call(program("flwr"), "supernode", "list", "federation", "--format", "json")
+        ended = {name: processes.running.pop(name).poll() for name in list(attempts) if processes.running[name].poll()}
+        online = listed.count('"online"')
+        logs = {name: (processes.logs / f"{name}.log").read_text() for name in attempts}
+    assert online == 1, listed
+    assert set(ended) == set(attempts), {name: logs[name][-500:] for name in attempts if name not in ended}
+    assert all("Receiving" not in log for log in logs.values())
