@@ -23,7 +23,7 @@ import majorant as mj
 from benchmarks.machine import interleaved
 from majorant.core import Algorithm
 from majorant.data.federated import FederatedData
-from majorant.engines import evaluation, rounds
+from majorant.engines import evaluation, forging, rounds, set_up
 from majorant.engines.memory import message_shapes
 from majorant.engines.population import stack
 from majorant.exchange import attack as attacks
@@ -135,17 +135,17 @@ def program(algorithm: Algorithm, classes: int, count: int) -> Any:
         train = train._replace(y=jnp.where(turned, classes - 1 - train.y, train.y))
         reading = lambda value, weight: (value, weight)
         together = Federation(algorithm, exchange=star(Combine("by number", reading)))
-        server = rounds.start_server(together, clients, key, {}, jnp.int32(count))
+        server = set_up.start_server(together, clients, key, {}, jnp.int32(count))
         everyone = jnp.ones(clients, bool)
-        held, answers = rounds.start_clients(together, server, key, train, everyone, clients)
-        server = rounds.finish_start(together, server, [answers], [train.slot], clients)
+        held, answers = set_up.start_clients(together, server, key, train, everyone, clients)
+        server = set_up.finish_start(together, server, [answers], [train.slot], clients)
 
         def one_round(_: Any, state: Any) -> Any:
             server, held = state
             view, own = rounds.begin_round(together, server, key)
             _, held, sent = rounds.chunk_pass(together, view, own, held, train, everyone)
             uploads, heard = rounds.stack_by_slot([sent], [train.slot], clients)
-            uploads, heard, _ = rounds.forged(together, view, own, uploads, heard, Forger(menu))
+            uploads, heard, _ = forging.forged(together, view, own, uploads, heard, Forger(menu))
             origin = algorithm.client.origin(view)
             moved = jax.tree.map(lambda v, o: v - o, uploads.value, origin)
             moved = chosen_rule(menu.rule, moved, uploads.weight > 0, uploads.weight, own)
@@ -267,9 +267,9 @@ def timed_round(together: Federation, data: Any) -> tuple[Any, int]:
 
     @jax.jit
     def start(key: jax.Array) -> Any:
-        server = rounds.start_server(together, clients, key, {}, jnp.int32(1))
-        held, answers = rounds.start_clients(together, server, key, data, jnp.ones(clients, bool), clients)
-        return rounds.finish_start(together, server, [answers], [data.slot], clients), held
+        server = set_up.start_server(together, clients, key, {}, jnp.int32(1))
+        held, answers = set_up.start_clients(together, server, key, data, jnp.ones(clients, bool), clients)
+        return set_up.finish_start(together, server, [answers], [data.slot], clients), held
 
     @jax.jit
     def step(server: Any, held: Any, key: jax.Array) -> Any:

@@ -17,6 +17,7 @@ import scipy.optimize
 from compiling import quickly
 from majorant.core import Algorithm, ClientData, Server
 from majorant.engines import rounds as pure
+from majorant.engines import set_up
 from majorant.engines.memory import message_shapes
 from majorant.exchange.federation import Federation
 from majorant.exchange.participation import Participation, bernoulli, full
@@ -161,9 +162,9 @@ def _play(algorithm: Algorithm, rounds: int, data: ClientData, key: jax.Array, h
 def start(together: Federation, data: ClientData, key: jax.Array, hyper: dict, rounds: int = 1):
     """Server and clients after the set-up question."""
     count = data.id.shape[0]
-    server = pure.start_server(together, count, key, hyper, jnp.asarray(rounds))
-    clients, answers = pure.start_clients(together, server, key, data, jnp.ones(count, bool), count)
-    return pure.finish_start(together, server, [answers], [data.slot], count), clients
+    server = set_up.start_server(together, count, key, hyper, jnp.asarray(rounds))
+    clients, answers = set_up.start_clients(together, server, key, data, jnp.ones(count, bool), count)
+    return set_up.finish_start(together, server, [answers], [data.slot], count), clients
 
 
 def hyper_of(algorithm: Algorithm, problem: Problem, inclusion: float = 1.0) -> dict[str, jax.Array]:

@@ -19,6 +19,7 @@ from majorant.app.reproduce import Context, Result
 from majorant.core import Algorithm, ClientData, Server, Tree, round_key, squared_norm
 from majorant.data.federated import FederatedData, Ragged, offsets_of
 from majorant.engines import rounds as engine
+from majorant.engines import set_up
 from majorant.engines.memory import message_shapes
 from majorant.exchange import federation
 from majorant.methods.mm import look, objective, pool
@@ -113,9 +114,9 @@ def rounds_of(algorithm: Algorithm, data: FederatedData, rounds: int, seed: int 
     nothing = engine.empty_tally(message_shapes(together, jax.tree.map(lambda a: a[0], stacked)))
 
     def run(key: jax.Array) -> Server:
-        server = engine.start_server(together, count, key, {}, jnp.int32(rounds))
-        clients, answers = engine.start_clients(together, server, key, stacked, everyone, count)
-        server = engine.finish_start(together, server, [answers], [slots], count)
+        server = set_up.start_server(together, count, key, {}, jnp.int32(rounds))
+        clients, answers = set_up.start_clients(together, server, key, stacked, everyone, count)
+        server = set_up.finish_start(together, server, [answers], [slots], count)
 
         def step(state: Any, _: None) -> Any:
             server, clients, tally = state

@@ -17,7 +17,7 @@ from majorant.core import blockwise
 from majorant.data.federated import FederatedData
 from majorant.engines import population, programs
 from majorant.engines.population import bucket_edges, build_buckets, stack
-from majorant.engines.rounds import admit, finish_start, start_clients, start_server
+from majorant.engines.set_up import admit, finish_start, start_clients, start_server
 from majorant.exchange.federation import federation
 from majorant.metrics.scores import across_clients, bottom_decile
 from majorant.solvers import permutation

@@ -10,7 +10,7 @@ import pytest
 import majorant as mj
 import zoo
 from compiling import quickly
-from majorant.engines import rounds
+from majorant.engines import rounds, set_up
 from majorant.engines.divergence import Unopened
 from majorant.engines.population import build_buckets
 from majorant.exchange.federation import federation
@@ -130,9 +130,9 @@ def test_a_round_of_every_linear_method_sums_up_to_the_plain_sum(name):
     def both(key):
         found = []
         for each in (plain, secure):
-            server = rounds.start_server(each, CLIENTS, key, {}, jnp.int32(1))
-            clients, answers = rounds.start_clients(each, server, key, train, jnp.ones(CLIENTS, bool), CLIENTS)
-            server = rounds.finish_start(each, server, [answers], [train.slot], CLIENTS)
+            server = set_up.start_server(each, CLIENTS, key, {}, jnp.int32(1))
+            clients, answers = set_up.start_clients(each, server, key, train, jnp.ones(CLIENTS, bool), CLIENTS)
+            server = set_up.finish_start(each, server, [answers], [train.slot], CLIENTS)
             view, own = rounds.begin_round(each, server, key)
             sums, *_ = rounds.chunk_pass(each, view, own, clients, train, jnp.ones(CLIENTS, bool))
             found.append((sums, rounds.opened(each, view, sums) if each is secure else None))

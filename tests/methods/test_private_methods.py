@@ -9,7 +9,7 @@ import majorant as mj
 import zoo
 from majorant.core import ClientData
 from majorant.core.compilation import jit
-from majorant.engines import rounds
+from majorant.engines import rounds, set_up
 from majorant.exchange import adaptive_clip, chain, federation, gaussian
 
 CLIENTS, ROWS, RADIUS = 4, 6, 0.005
@@ -42,9 +42,9 @@ def test_one_client_moves_the_sum_by_no_more_than_the_bound(name):
 
     @jit
     def total(data, active):
-        server = rounds.start_server(found, CLIENTS, jax.random.key(0), {}, jnp.int32(1))
-        held, answers = rounds.start_clients(found, server, jax.random.key(0), data, jnp.ones(CLIENTS, bool), CLIENTS)
-        server = rounds.finish_start(found, server, [answers], [data.slot], CLIENTS)
+        server = set_up.start_server(found, CLIENTS, jax.random.key(0), {}, jnp.int32(1))
+        held, answers = set_up.start_clients(found, server, jax.random.key(0), data, jnp.ones(CLIENTS, bool), CLIENTS)
+        server = set_up.finish_start(found, server, [answers], [data.slot], CLIENTS)
         view, key = rounds.begin_round(found, server, jax.random.key(0))
         sums, *_ = rounds.bucket_pass(found, view, key, held, data, active, chunk=CLIENTS, everyone=True)
         return sums.value, sums.weight, server

@@ -237,7 +237,7 @@ def save_models(config: FrontConfig, problem: FrontProblem, points: Sequence[Poi
     import jax
     import jax.numpy as jnp
 
-    from majorant.engines.rounds import start_server
+    from majorant.engines.set_up import start_server
 
     run, data = config.as_run, problem.data
     _, algorithm = build_algorithm(run, data, data)

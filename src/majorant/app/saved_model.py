@@ -19,7 +19,7 @@ from majorant.app.trees import MANIFEST, load_meta, load_tree, tree_exists
 from majorant.data.labels import TargetScale
 from majorant.data.tabular import Encoding
 from majorant.engines.deployment import Trained
-from majorant.engines.rounds import start_server
+from majorant.engines.set_up import start_server
 from majorant.models.base import Spec
 
 if TYPE_CHECKING:

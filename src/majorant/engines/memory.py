@@ -235,16 +235,16 @@ def message_shapes(federation: Federation, one: ClientData) -> tuple[Upload, Vie
 @functools.lru_cache(maxsize=64)
 def traced_message(federation: Federation, one: ClientData, precision: Any) -> tuple[Upload, View, Any]:
     """`message_shapes` for a client of this shape, in this precision."""
-    from majorant.engines import rounds
+    from majorant.engines import rounds, set_up
 
     federation = federation._replace(exchange=federation.exchange.whole)
     algorithm = federation.algorithm
 
     def message(data: ClientData, key: jax.Array) -> Any:
-        server = rounds.start_server(federation, 1, key, {}, jnp.int32(1))
+        server = set_up.start_server(federation, 1, key, {}, jnp.int32(1))
         view = rounds.sent_view(federation, server, key)
         seen = federation.exchange.seen(algorithm, view, data.slot)
-        held, _ = rounds.start_client(federation, view, key, data)
+        held, _ = set_up.start_client(federation, view, key, data)
         return rounds.as_sent(federation, algorithm.client.update(seen, held.state, data, key)[0]), seen, held
 
     return jax.eval_shape(message, one, jax.random.key(0))
@@ -261,19 +261,19 @@ def refuse_too_large_stack(federation: Federation, clients: int, padded: ClientD
     """Methods that need every upload side by side cannot work in chunks: all must fit, with what they make of it."""
     if not federation.stacks:
         return
-    from majorant.engines import rounds
+    from majorant.engines import forging, set_up
 
     upload, *_ = message_shapes(federation, jax.tree.map(lambda a: a[0], padded))
     slots = clients if federation.exchange.network is None else federation.exchange.network.nodes
     nothing = lambda: jax.tree.map(lambda a: jnp.zeros((slots, *a.shape), a.dtype), (upload.value, upload.weight))
 
     def whole(key: jax.Array) -> Any:
-        server = rounds.start_server(federation, clients, key, {}, jnp.int32(1))
+        server = set_up.start_server(federation, clients, key, {}, jnp.int32(1))
         view = federation.exchange.broadcast(federation.algorithm, server, key)
         uploads, everyone = Uploads(*nothing()), jnp.ones(slots, bool)
         received = (uploads, everyone)
         if federation.hostile is not None:
-            received = rounds.attacked(federation, view, key, uploads, everyone)[:2]
+            received = forging.attacked(federation, view, key, uploads, everyone)[:2]
         finish = federation.exchange.finish
         return (server, uploads), finish(federation.algorithm, server, view, *received, jnp.asarray(False), key)[0]
 

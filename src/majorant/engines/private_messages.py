@@ -41,13 +41,13 @@ def refuse_unprotected(federation: Federation, data: FederatedData) -> None:
 @functools.lru_cache(maxsize=64)
 def uncovered(federation: Federation, one: ClientData, precision: Any) -> tuple[bool, bool]:
     """Whether answers before round 1, and weights of uploads, depend on a client's samples or on how many it has."""
-    from majorant.engines import rounds
+    from majorant.engines import rounds, set_up
 
     def messages(x: Any, y: Any, size: Any, key: jax.Array) -> Any:
         data = ClientData(x, y, size, jnp.int32(0), jnp.int32(0))
-        server = rounds.start_server(federation, 1, key, {}, jnp.int32(1))
+        server = set_up.start_server(federation, 1, key, {}, jnp.int32(1))
         view = rounds.sent_view(federation, server, key)
-        held, answers = rounds.start_client(federation, view, key, data)
+        held, answers = set_up.start_client(federation, view, key, data)
         upload, _ = federation.algorithm.client.update(view, held.state, data, key)
         return () if answers is None else (answers.value, answers.largest), upload.weight
 

@@ -13,7 +13,7 @@ import numpy as np
 from majorant.core import Key, Server, Tree, collectives, tree_bytes
 from majorant.core.collectives import CLIENTS
 from majorant.data.federated import FederatedData
-from majorant.engines import evaluation, rounds
+from majorant.engines import evaluation, rounds, set_up
 from majorant.engines.memory import message_shapes
 from majorant.engines.mesh import CLIENT, HELD, RUN, SAME, dealt, fetch, program, put, put_parts, server_spec
 from majorant.engines.population import Bucket
@@ -39,14 +39,14 @@ def programs(federation: Federation, layout: Layout) -> Programs:
     stacks = federation.stacks
 
     def start(key: Key, hyper: dict, planned: jax.Array, data: tuple[BucketData, ...]) -> State:
-        server = rounds.start_server(federation, layout.training, key, hyper, planned)
+        server = set_up.start_server(federation, layout.training, key, hyper, planned)
         started = [
-            rounds.start_clients(federation, server, key, b.train, b.real, chunk)
+            set_up.start_clients(federation, server, key, b.train, b.real, chunk)
             for b, chunk in zip(data, layout.chunks, strict=True)
         ]
         clients, answers = zip(*started, strict=True)
         slots = [b.train.slot for b in data]
-        server = rounds.finish_start(federation, server, answers, slots, layout.clients, layout.axis)
+        server = set_up.finish_start(federation, server, answers, slots, layout.clients, layout.axis)
         return State(server, clients)
 
     def one_round(state: State, tally: rounds.Tally, key: Key, data: tuple[BucketData, ...]) -> Any:

@@ -9,12 +9,11 @@ same keeps its state, and the round counts as one in which every upload was reje
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from majorant.core import (
@@ -22,7 +21,6 @@ from majorant.core import (
     LINKS_STREAM,
     PARTICIPATION_STREAM,
     SERVER_STREAM,
-    Answer,
     ClientData,
     Key,
     Server,
@@ -40,14 +38,12 @@ from majorant.core import (
     stream_key,
 )
 from majorant.core.collectives import Axis
-from majorant.core.trees import stack_rows
 from majorant.engines.extremes import Largest, larger, largest_allowed, largest_of
+from majorant.engines.forging import attacked, delayed, honest_alone
 from majorant.engines.memory import message_shapes
 from majorant.engines.programs import side_by_side
 from majorant.exchange._stage import numbers_of, payload_shape, received, send
-from majorant.exchange.attack import ATTACK_STREAM, Hostile, Seen
 from majorant.exchange.federation import Federation
-from majorant.exchange.gossip import Peers
 from majorant.exchange.secure_sum import Masked, open_sum, seal
 
 
@@ -336,58 +332,6 @@ def opened(federation: Federation, view: View, sums: Sums) -> tuple[Uploads, jax
     return Uploads(value, jnp.where(enough, weight, 0)), enough
 
 
-def delayed(hostile: Hostile, upload: Upload, late: Tree, slot: Any) -> tuple[Upload, Tree]:
-    """A straggler's upload of some rounds ago, and the uploads that will still be sent."""
-    here = jnp.isin(slot, jnp.asarray(hostile.slots))
-    value = jax.tree.map(lambda old, v: jnp.where(here, old[0], v), late, upload.value)
-    late = jax.tree.map(lambda old, v: jnp.concatenate([old[1:], v[None]]), late, upload.value)
-    return upload._replace(value=value), late
-
-
-def honest_alone(hostile: Hostile, sent: Sent) -> Sent:
-    """What clients sent, in which hostile ones have no weight: for the log, which is about the others."""
-    honest = ~jnp.isin(sent.slot, jnp.asarray(hostile.slots))
-    return sent._replace(upload=sent.upload._replace(weight=jnp.where(honest, sent.upload.weight, 0)))
-
-
-def attacked(
-    federation: Federation, view: View, key: Key, uploads: Uploads, heard: jax.Array
-) -> tuple[Uploads, jax.Array, jax.Array]:
-    """Uploads, those of hostile clients forged; who is heard then, and how many were rejected for it.
-
-    They come side by side, and stay so where the exchange reads them so; else they are summed.
-    """
-    assert federation.hostile is not None
-    uploads, heard, refused = forged(federation, view, key, uploads, heard, federation.hostile)
-    if federation.exchange.stacks(federation.algorithm):
-        return uploads, heard, refused
-    weigh = lambda v: jnp.tensordot(uploads.weight.astype(v.dtype), v, axes=1)
-    return Uploads(jax.tree.map(weigh, uploads.value), uploads.weight.sum()), heard, refused
-
-
-def forged(
-    federation: Federation, view: View, key: Key, uploads: Uploads, heard: jax.Array, hostile: Hostile
-) -> tuple[Uploads, jax.Array, jax.Array]:
-    """Uploads side by side with those that hostile clients put in the place of their own."""
-    attack, peers = hostile.attack, federation.exchange
-    slots = peers.slots if isinstance(peers, Peers) else np.arange(heard.shape[0])  # of the rows
-    mask = jnp.asarray(np.isin(slots, hostile.slots))
-    if attack.forge is None or not jax.tree.leaves(uploads.value):
-        return uploads, heard, jnp.asarray(0)
-    algorithm, exchange = federation.algorithm, federation.exchange
-    origin = jax.vmap(lambda slot: algorithm.client.origin(exchange.seen(algorithm, view, slot)))(jnp.asarray(slots))
-    moved = jax.tree.map(jnp.subtract, uploads.value, origin)
-    sent = attack.forge(stream_key(key, ATTACK_STREAM), Seen(moved, heard & ~mask, heard & mask))
-    value = jax.tree.map(lambda o, f: (o + f).astype(o.dtype), origin, sent)
-    sound = jax.vmap(magnitude)(value) <= largest_allowed()  # False for NaN
-    wide = lambda flags, a: flags.reshape((-1,) + (1,) * (a.ndim - 1))
-    value = jax.tree.map(
-        lambda f, v: jnp.where(wide(mask, v), jnp.where(wide(sound & heard, v), f, 0), v), value, uploads.value
-    )
-    weight = jnp.where(mask & ~sound, 0, uploads.weight)
-    return Uploads(value, weight), heard & (sound | ~mask), (mask & heard & ~sound).sum()
-
-
 def displacement(value: Tree, origin: Tree) -> tuple[jax.Array, Callable[[jax.Array], Tree]]:
     """How far an upload is from the point that it departs from, as a vector, and the way back to trees."""
     return ravel_pytree(jax.tree.map(jnp.subtract, value, origin))
@@ -489,104 +433,3 @@ def empty_tally(shapes: tuple[Upload, View, Tree]) -> Tally:
     largest = Largest(jnp.zeros((), jnp.result_type(float)), jnp.zeros((), jnp.result_type(float)), nobody)
     up, down = leaves(upload.value), leaves(view.value)
     return Tally(info, nothing, zero, zero, nobody, zero, largest, zero, zero, up, down)
-
-
-def start_server(
-    federation: Federation, training: int, run_key: Key, hyper: dict[str, jax.Array], planned: jax.Array
-) -> Server:
-    """The server before round 1, with the given hyperparameters in place of the algorithm's own."""
-    server = federation.exchange.start(federation.algorithm, stream_key(round_key(run_key, 0), SERVER_STREAM))
-    values = {name: hyper.get(name, value) for name, value in server.hyper.items()}
-    return server._replace(
-        hyper=values,
-        round=jnp.zeros((), jnp.int32),
-        rounds=planned,
-        terms=federation.terms(training),
-        channel=federation.far_end.news() if federation.adds_payloads else (),
-    )
-
-
-def start_client(federation: Federation, view: View, key: Key, data: ClientData) -> tuple[Held, Answer | None]:
-    """What is on a client before its first round, and its answer to the set-up question."""
-    seen = federation.exchange.seen(federation.algorithm, view, data.slot)
-    return first_held(federation, seen, client_key(key, data.id), data)
-
-
-def first_held(federation: Federation, seen: View, own: Key, data: ClientData) -> tuple[Held, Answer | None]:
-    """`start_client`, from what the client is sent and its own key."""
-    algorithm, channel = federation.algorithm, federation.channel
-    state = algorithm.client.init(seen, data, own)
-    memory = () if channel is None else channel.memory(numbers_of(algorithm.client.origin(seen)))
-    if federation.hostile is not None and federation.hostile.attack.delay:
-        again = lambda v: jnp.broadcast_to(v, (federation.hostile.attack.delay, *v.shape))
-        memory = memory, jax.tree.map(again, algorithm.client.origin(seen))
-    answer = federation.exchange.ask(algorithm, seen, state, data, own)
-    if channel is not None and channel.secure is not None:
-        weight = as_sent(federation, algorithm.client.update(seen, state, data, own)[0]).weight
-        plain = Answer((), jnp.zeros(())) if answer is None else answer
-        answer = plain._replace(largest=(plain.largest, jnp.asarray(weight, jnp.result_type(float))))
-    return Held(state, memory), answer
-
-
-def start_clients(
-    federation: Federation, server: Server, run_key: Key, data: ClientData, real: jax.Array, chunk: int
-) -> tuple[Held, Any]:
-    """What is on a bucket's clients before round 1, and their answers to the set-up question.
-
-    Answers that are not finite are left out. They are summed, or kept by slot where the method reads each.
-    """
-    key = round_key(run_key, 0)
-    view = federation.exchange.broadcast(federation.algorithm, server, stream_key(key, SERVER_STREAM))
-    clients, answers = map_clients(functools.partial(start_client, federation, view, key), chunk, data)
-    if answers is None:
-        return clients, None
-    usable = real & jax.vmap(all_finite)(answers)
-    mask = lambda a, other=0: jnp.where(usable.reshape((-1,) + (1,) * (a.ndim - 1)), a, other)
-    largest = jax.tree.map(lambda a: mask(a, -jnp.inf).max(axis=0), answers.largest)
-    if federation.hides:  # how many samples each has would be told otherwise
-        answers = answers._replace(weight=jnp.ones_like(answers.weight))
-    value, weight = jax.tree.map(mask, (answers.value, answers.weight))
-    if federation.algorithm.traits.reads == "each":
-        return clients, Answer(value, weight, largest)
-    weigh = lambda v: jnp.tensordot(weight.astype(v.dtype), v, axes=1)
-    return clients, Answer(jax.tree.map(weigh, value), weight.sum(), largest)
-
-
-def finish_start(
-    federation: Federation,
-    server: Server,
-    answers: Sequence[Any],
-    slots: Sequence[jax.Array],
-    clients: int,
-    axis: Axis = None,
-) -> Server:
-    """The server after the set-up question, where there is one, from the answers of all buckets and devices."""
-    if not answers or answers[0] is None:
-        return server
-    largest = jax.tree.map(lambda *parts: functools.reduce(jnp.maximum, parts), *(a.largest for a in answers))
-    parts = [(a.value, a.weight) for a in answers]
-    if federation.algorithm.traits.reads == "each":
-        value, weight = stack_rows(parts, slots, clients)
-    else:
-        value, weight = jax.tree.map(lambda *leaves: sum(leaves[1:], leaves[0]), *parts)
-    (value, weight), largest = collectives.total((value, weight), axis), collectives.highest(largest, axis)
-    if federation.channel is not None and federation.channel.secure is not None:
-        largest, heaviest = largest
-        server = server._replace(terms=server.terms._replace(largest_weight=heaviest))
-    return federation.exchange.answered(federation.algorithm, server, Answer(value, weight, largest))
-
-
-def admit(federation: Federation, server: Server, run_key: Key, data: ClientData) -> tuple[Server, Held]:
-    """A client that comes after round 1 and stays: it answers the set-up question, too."""
-    algorithm = federation.algorithm
-    key = round_key(run_key, server.round)
-    view = federation.exchange.broadcast(algorithm, server, stream_key(key, SERVER_STREAM))
-    held, answer = start_client(federation, view, key, data)
-    if federation.channel is not None and federation.channel.secure is not None:
-        raise ValueError(f"{federation.name} takes in no clients after its first round: its sums are made for a number")
-    if answer is None:
-        return server, held
-    if algorithm.setup is None or algorithm.setup.late is None or federation.exchange.network is not None:
-        raise ValueError(f"{federation.name} takes in no clients after its first round")
-    late = algorithm.setup.late(server, answer, jnp.asarray(data.slot))
-    return select(all_finite((answer.value, answer.weight)), late, server), held

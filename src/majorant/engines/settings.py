@@ -17,7 +17,7 @@ from majorant.data.checks import check_seed
 from majorant.data.federated import FederatedData
 from majorant.engines.memory import refuse_too_many_runs
 from majorant.engines.population import stack
-from majorant.engines.rounds import finish_start, start_clients, start_server
+from majorant.engines.set_up import finish_start, start_clients, start_server
 from majorant.exchange.federation import federation
 from majorant.exchange.participation import Participation
 from majorant.math.checks import check_range, check_whole

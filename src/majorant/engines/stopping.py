@@ -23,7 +23,7 @@ import numpy as np
 
 from majorant.core import ClientData
 from majorant.data.federated import PARTS, FederatedData
-from majorant.engines import evaluation, rounds
+from majorant.engines import evaluation, set_up
 from majorant.engines.memory import message_shapes, tiny_client
 from majorant.exchange.federation import Federation
 from majorant.metrics.scores import metric_name
@@ -169,10 +169,10 @@ def names_of(federation: Federation, data: FederatedData) -> tuple[set[str], set
     algorithm = federation.algorithm
 
     def numbers(key: jax.Array, one: ClientData) -> Any:
-        server = rounds.start_server(federation, 1, key, {}, jnp.int32(1))
+        server = set_up.start_server(federation, 1, key, {}, jnp.int32(1))
         several, real = jax.tree.map(lambda a: a[None], one), jnp.ones(1, bool)
-        clients, answers = rounds.start_clients(federation, server, key, several, real, 1)
-        server = rounds.finish_start(federation, server, [answers], [several.slot], data.clients)
+        clients, answers = set_up.start_clients(federation, server, key, several, real, 1)
+        server = set_up.finish_start(federation, server, [answers], [several.slot], data.clients)
         logged = evaluation.conclude(federation, server, None)
         if algorithm.diagnostics.measure is None:
             return logged, {}

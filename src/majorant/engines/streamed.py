@@ -21,7 +21,7 @@ from jax.experimental import multihost_utils
 
 from majorant.core import Answer, ClientData, Key, Server, Tree, View, collectives
 from majorant.data.federated import FederatedData
-from majorant.engines import evaluation, rounds
+from majorant.engines import evaluation, rounds, set_up
 from majorant.engines.memory import message_shapes
 from majorant.engines.mesh import (
     CLIENT,
@@ -63,7 +63,7 @@ def programs(federation: Federation, layout: Layout) -> Programs:
     axis, each = layout.axis, federation.algorithm.traits.reads == "each"
 
     def start_clients(server: Server, key: Key, b: BucketData) -> Any:
-        clients, answers = rounds.start_clients(federation, server, key, b.train, b.real, b.real.shape[0])
+        clients, answers = set_up.start_clients(federation, server, key, b.train, b.real, b.real.shape[0])
         if answers is None:
             return clients, None, None
         own = tuple(answers[:2])
@@ -71,7 +71,7 @@ def programs(federation: Federation, layout: Layout) -> Programs:
 
     def finish_start(server: Server, own: Any, largest: Any, slots: Any) -> Server:
         answers = [Answer(value, weight, most) for (value, weight), most in zip(own, largest, strict=True)]
-        return rounds.finish_start(federation, server, answers, slots, layout.clients, axis if each else None)
+        return set_up.finish_start(federation, server, answers, slots, layout.clients, axis if each else None)
 
     def begin(server: Server, key: Key) -> Any:
         view, key_of_round = rounds.begin_round(federation, server, key)
@@ -105,7 +105,7 @@ def programs(federation: Federation, layout: Layout) -> Programs:
 
     server, view = server_spec(federation), view_spec(federation)
     answer = HELD if each else RUN
-    start_server = functools.partial(rounds.start_server, federation, layout.training)
+    start_server = functools.partial(set_up.start_server, federation, layout.training)
     conclude = functools.partial(evaluation.conclude, federation)
     return Programs(
         start_server=made(start_server, (SEEDS, RUNS, None), (RUN, RUN, SAME), server),

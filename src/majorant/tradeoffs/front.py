@@ -28,8 +28,8 @@ from majorant.core.compilation import jit
 from majorant.data.federated import FederatedData
 from majorant.engines.deployment import check_features
 from majorant.engines.options import Evaluation, Resources
-from majorant.engines.rounds import start_server
 from majorant.engines.run import Run
+from majorant.engines.set_up import start_server
 from majorant.engines.simulator import simulate
 from majorant.exchange.federation import Federation
 from majorant.exchange.participation import Participation

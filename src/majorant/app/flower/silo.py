@@ -46,7 +46,8 @@ from majorant.engines.programs import enable_compilation_cache
 from majorant.engines.remote.client import Own, own_samples, programs
 from majorant.engines.remote.shapes import Messages, messages_of
 from majorant.engines.remote.wire import Refused, decode, encode, leaves_of
-from majorant.engines.rounds import Held, first_held
+from majorant.engines.rounds import Held
+from majorant.engines.set_up import first_held
 from majorant.exchange.federation import Federation
 from majorant.models.base import Spec
 

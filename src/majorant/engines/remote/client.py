@@ -14,7 +14,8 @@ from majorant.core.compilation import jit
 from majorant.data.federated import FederatedData, Ragged
 from majorant.engines.deployment import default_float
 from majorant.engines.evaluation import score_model
-from majorant.engines.rounds import Held, Leaving, client_part, first_held
+from majorant.engines.rounds import Held, Leaving, client_part
+from majorant.engines.set_up import first_held
 from majorant.exchange.federation import Federation
 
 

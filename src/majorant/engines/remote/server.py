@@ -44,10 +44,9 @@ from majorant.engines.rounds import (
     empty_sent,
     empty_tally,
     end_round,
-    finish_start,
-    start_server,
     who_takes_part,
 )
+from majorant.engines.set_up import finish_start, start_server
 from majorant.exchange._stage import decoded
 from majorant.exchange.federation import Federation
 

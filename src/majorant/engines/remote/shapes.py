@@ -12,7 +12,8 @@ import numpy as np
 from majorant.core import ClientData, Tree, Upload, View
 from majorant.engines.memory import shapes_of
 from majorant.engines.remote.wire import Leaf, leaves_of
-from majorant.engines.rounds import Held, client_part, first_held, start_server
+from majorant.engines.rounds import Held, client_part
+from majorant.engines.set_up import first_held, start_server
 from majorant.exchange._stage import numbers_of
 from majorant.exchange.federation import Federation
 from majorant.models.base import Spec
