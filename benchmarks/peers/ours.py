@@ -1,0 +1,55 @@
+"""Majorant on a piece of work."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+
+import majorant as mj
+from benchmarks.peers.clock import Clock, work_file
+from benchmarks.peers.work import Split, Work, load
+from majorant.data.federated import FederatedData, Ragged
+
+
+def federation(work: Work, train: Split, test: Split) -> FederatedData:
+    """The rows as the library holds them."""
+
+    def ragged(split: Split) -> Ragged:
+        clients, rows = split.y.shape
+        return Ragged(split.x.reshape(-1, *split.x.shape[2:]), split.y.reshape(-1), rows * np.arange(clients + 1))
+
+    nothing = Ragged(ragged(train).x[:0], ragged(train).y[:0], np.zeros(work.clients + 1, np.int64))
+    names = tuple(map(str, range(work.clients)))
+    classes = tuple(range(work.classes))
+    return FederatedData(ragged(train), nothing, ragged(test), np.zeros(work.clients, bool), names, classes)
+
+
+def main() -> None:
+    """Trains, and tells the time as the run does: compiling apart."""
+    work, train, test = load(work_file())
+    clock = Clock(work)
+    data = federation(work, train, test)
+    local = mj.local_sgd(work.lr, epochs=1, batch_size=work.batch, momentum=work.momentum, weight_decay=work.decay)
+    models = {"linear": mj.models.linear, "cnn": mj.models.cnn, "mlp": lambda data: mj.models.mlp(data, hidden=(work.hidden,))}
+    model = models[work.model](data)
+    if work.method == "fedem":
+        algorithm = mj.fedem(model, components=work.components, local=local)
+    else:
+        algorithm = mj.fedavg(model, local=local)
+    share = work.sampled / work.clients
+    clock.ready()
+    run = mj.simulate(
+        algorithm,
+        data,
+        rounds=work.rounds,
+        participation=mj.participation.uniform(share) if share < 1 else mj.participation.full(),
+        evaluation=mj.Evaluation(every=max(1, work.rounds // 10)),
+    )
+    each = run.seconds["train"] / run.rounds
+    clock.rounds = [run.seconds["compile"] + each] + [each] * (run.rounds - 1)
+    clock.accuracy = [(line["round"], line["test_accuracy"]["mean"]) for line in run.history if line["round"]]
+    clock.finish(version=f"jax {jax.__version__}", compile_s=run.seconds["compile"])
+
+
+if __name__ == "__main__":
+    main()

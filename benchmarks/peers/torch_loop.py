@@ -1,0 +1,69 @@
+"""A loop over clients in plain PyTorch, as most research code has it: FedAvg and FedEM."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import torch
+
+from benchmarks.peers.clock import Clock, work_file
+from benchmarks.peers.torch_parts import accuracy, chosen, network, tensors
+from benchmarks.peers.work import load
+
+
+def main() -> None:
+    work, train, test = load(work_file())
+    x, y = tensors(train)
+    held_out = tensors(test)
+    shared = [network(work, train.x.shape[2:]) for _ in range(work.components)]
+    for k, model in enumerate(shared[1:], 1):
+        torch.manual_seed(k)
+        for p in model.parameters():
+            torch.nn.init.normal_(p, std=0.1)
+    pi = torch.full((work.clients, work.components), 1 / work.components)
+    loss = torch.nn.functional.cross_entropy
+    rng = np.random.default_rng(0)
+    clock = Clock(work)
+
+    @torch.no_grad()
+    def score() -> float:
+        if work.components == 1:
+            return accuracy(shared[0], held_out)
+        tx, ty = held_out
+        p = torch.stack([torch.softmax(model(tx), -1) for model in shared], -1)
+        return float(((p * pi[:, None, None, :]).sum(-1).argmax(-1) == ty).float().mean())
+
+    clock.ready()
+    for _ in range(work.rounds):
+        clients = chosen(work, rng)
+        means = [[torch.zeros_like(p) for p in model.parameters()] for model in shared]
+        for t in clients:
+            q = None
+            if work.components > 1:
+                with torch.no_grad():
+                    losses = torch.stack([loss(model(x[t]), y[t], reduction="none") for model in shared], 1)
+                    q = torch.softmax(torch.log(pi[t]) - losses, 1)
+                    pi[t] = q.mean(0)
+            for m, model in enumerate(shared):
+                local = copy.deepcopy(model)
+                optimizer = torch.optim.SGD(
+                    local.parameters(), lr=work.lr, momentum=work.momentum, weight_decay=work.decay
+                )
+                for rows in torch.randperm(work.rows).split(work.batch):
+                    optimizer.zero_grad(set_to_none=True)
+                    each = loss(local(x[t][rows]), y[t][rows], reduction="none")
+                    (each.mean() if q is None else (q[rows, m] * each).mean()).backward()
+                    optimizer.step()
+                for mean, p in zip(means[m], local.parameters(), strict=True):
+                    mean += p.detach() / len(clients)
+        with torch.no_grad():
+            for model, mean in zip(shared, means, strict=True):
+                for p, value in zip(model.parameters(), mean, strict=True):
+                    p.copy_(value)
+        clock.round(score)
+    clock.finish(version=f"torch {torch.__version__}")
+
+
+if __name__ == "__main__":
+    main()

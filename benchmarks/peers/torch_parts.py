@@ -1,0 +1,48 @@
+"""Networks, clients' rows and accuracy in PyTorch, for the tools that are built on it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.peers.work import Split, Work
+
+
+def network(work: Work, features: tuple[int, ...]) -> Any:
+    """The model of a piece of work: logits of rows."""
+    torch.manual_seed(0)
+    inputs = int(np.prod(features))
+    if work.model == "linear":
+        return torch.nn.Linear(inputs, work.classes)
+    if work.model == "mlp":
+        layers = [torch.nn.Linear(inputs, work.hidden), torch.nn.ReLU(), torch.nn.Linear(work.hidden, work.classes)]
+        return torch.nn.Sequential(*layers)
+    return torch.nn.Sequential(
+        torch.nn.Conv2d(1, 32, 3, padding=1), torch.nn.ReLU(), torch.nn.MaxPool2d(2),
+        torch.nn.Conv2d(32, 64, 3, padding=1), torch.nn.ReLU(), torch.nn.MaxPool2d(2),
+        torch.nn.Flatten(), torch.nn.Linear(64 * 49, 128), torch.nn.ReLU(), torch.nn.Linear(128, work.classes),
+    )  # fmt: skip
+
+
+def tensors(split: Split) -> tuple[Any, Any]:
+    """Rows with channels first, as PyTorch has them, and labels."""
+    x = torch.from_numpy(np.ascontiguousarray(split.x))
+    if x.ndim == 5:
+        x = x.permute(0, 1, 4, 2, 3).contiguous()
+    return x, torch.from_numpy(split.y)
+
+
+@torch.no_grad()
+def accuracy(model: Any, test: tuple[Any, Any]) -> float:
+    """The share of all test rows that are right."""
+    x, y = test
+    rows = x.reshape(-1, *x.shape[2:])
+    right = sum(int((model(part).argmax(1) == label).sum()) for part, label in zip(rows.split(4096), y.reshape(-1).split(4096), strict=True))
+    return right / y.numel()
+
+
+def chosen(work: Work, rng: np.random.Generator) -> np.ndarray:
+    """The clients of a round."""
+    return rng.choice(work.clients, work.sampled, replace=False) if work.sampled < work.clients else np.arange(work.clients)
