@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import ast
+import contextlib
 import json
 import os
 import platform
+import signal
 import subprocess
 import sys
 import tempfile
@@ -28,7 +31,6 @@ class Tool(NamedTuple):
     methods: tuple[str, ...] = ("fedavg",)
     clone: str | None = None  # the option with the folder of its source, where it is no package
     rounds: int | None = None  # fewer rounds than the work has, for tools whose rounds take long
-    lines: int = 0
 
 
 TOOLS = (
@@ -58,44 +60,70 @@ def measured(tool: Tool, work: Work, options: argparse.Namespace, folder: Path) 
     command = [python, "-m", f"benchmarks.peers.{tool.script}", str(file), *([str(clone)] if clone else [])]
     environment = os.environ | {BEGAN: str(time.time()), OUT: str(result), "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"}
     if tool.ours:
-        environment |= {"MAJORANT_COMPILATION_CACHE": "off"} if options.cold else {}
+        environment |= {"MAJORANT_COMPILATION_CACHE": ""} if options.cold else {}
     load = os.getloadavg()[0]
     try:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=options.limit, cwd=folder)
+        code, output = run(command, environment, folder, options.limit)
     except subprocess.TimeoutExpired:
         return {"not run": f"stopped after {options.limit:g} s"}
-    if done.returncode or not result.exists():
-        lines = [line for line in (done.stderr or done.stdout).splitlines() if line.strip()]
-        return {"not run": lines[-1][:200] if lines else f"exit status {done.returncode}"}
-    return json.loads(result.read_text(encoding="utf-8")) | {"load": load}
+    if code or not result.exists():
+        lines = [line for line in output.splitlines() if line.strip()]
+        return {"not run": lines[-1][:200] if lines else f"exit status {code}"}
+    return json.loads(result.read_text(encoding="utf-8")) | {"load": load, "lines": code_lines(tool.script)}
 
 
-def user_lines(script: str) -> int:
-    """Lines that a user writes: of the script, without blank ones, comments, docstrings and imports of ours."""
-    text = (Path(__file__).parent / f"{script}.py").read_text(encoding="utf-8")
-    return sum(bool(line.strip()) and not line.strip().startswith(("#", '"""')) for line in text.splitlines())
+def run(command: list[str], environment: dict[str, str], folder: Path, limit: float) -> tuple[int, str]:
+    """The exit status and the output of a process; what it has started ends with it."""
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with subprocess.Popen(command, env=environment, cwd=folder, start_new_session=True, **pipes) as process:
+        try:
+            output, _ = process.communicate(timeout=limit)
+            return process.returncode, output
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def code_lines(script: str) -> int:
+    """Lines of a tool's script that are neither blank, nor comments, nor documentation."""
+    tree = ast.parse((Path(__file__).parent / f"{script}.py").read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if (
+            isinstance(body, list)
+            and body
+            and isinstance(body[0], ast.Expr)
+            and isinstance(body[0].value, ast.Constant)
+        ):
+            del body[0]
+    return len(ast.unparse(tree).splitlines())
 
 
 def table(work: Work, results: dict[str, dict[str, Any]]) -> str:
     """A Markdown table of one piece of work, with ratios to ours."""
-    ours = results["Majorant"]
+    ours = results["Majorant"].get("round_s", float("nan"))
     lines = [
         f"### {work.name}",
         "",
-        f"| tool | a round | against ours | start-up and first round | to {work.target:.0%} | accuracy | memory |",
-        "|---|---|---|---|---|---|---|",
+        f"| tool | a round | against ours | first round after | to {work.target:.0%} | accuracy | memory | lines |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for name, found in results.items():
         if "not run" in found:
-            lines.append(f"| {name} | not run: {found['not run'].replace('|', '/')} | | | | | |")
+            lines.append(f"| {name} | not run: {found['not run'].replace('|', '/')} | | | | | | |")
             continue
         begin = found["startup_s"] + found["first_round_s"]
         reached = found["seconds_to_target"]
-        accuracy = f"{found['accuracy']:.1%} after {found['rounds']}"
-        lines.append(
-            f"| {name} | {for_people(found['round_s'])} | {found['round_s'] / ours['round_s']:.3g} × |"
-            f" {begin:.1f} s | {'–' if reached is None else f'{reached:.1f} s'} | {accuracy} | {found['peak_mb']:.0f} MB |"
-        )
+        cells = [
+            for_people(found["round_s"]),
+            f"{found['round_s'] / ours:.3g} ×",
+            f"{begin:.1f} s",
+            "–" if reached is None else f"{reached:.1f} s",
+            f"{found['accuracy']:.1%} after {found['rounds']}",
+            f"{found['peak_mb']:.0f} MB",
+            str(found["lines"]),
+        ]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join([*lines, ""])
 
 

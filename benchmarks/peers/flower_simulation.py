@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib.metadata import version
 
 os.environ |= {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_DEDUP_LOGS": "0"}
 
-import flwr
 import torch
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
@@ -59,9 +59,15 @@ def serve(grid: Grid, context: Context) -> None:
         return MetricRecord({"round": done})
 
     share = work.sampled / work.clients
-    strategy = FedAvg(fraction_train=share, fraction_evaluate=0.0, min_train_nodes=work.sampled, min_evaluate_nodes=0, min_available_nodes=work.clients)
+    strategy = FedAvg(
+        fraction_train=share,
+        fraction_evaluate=0.0,
+        min_train_nodes=work.sampled,
+        min_evaluate_nodes=0,
+        min_available_nodes=work.clients,
+    )
     strategy.start(grid=grid, initial_arrays=ArrayRecord(model.state_dict()), num_rounds=work.rounds, evaluate_fn=after)
-    clock.finish(version=f"flwr {flwr.__version__ if hasattr(flwr, '__version__') else '1.41'}, torch {torch.__version__}")
+    clock.finish(version=f"flwr {version('flwr')}, torch {torch.__version__}")
 
 
 if __name__ == "__main__":

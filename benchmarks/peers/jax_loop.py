@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import partial
 
 import jax
@@ -22,7 +23,7 @@ def main() -> None:
     rng = np.random.default_rng(0)
     shared = [
         (jnp.asarray(rng.uniform(-1, 1, (a, b)) / np.sqrt(a), jnp.float32), jnp.zeros(b))
-        for a, b in zip(sizes[:-1], sizes[1:], strict=True)
+        for a, b in itertools.pairwise(sizes)
     ]
 
     def logits(layers, x):
@@ -52,7 +53,7 @@ def main() -> None:
         for t in rng.choice(work.clients, work.sampled, replace=False):
             total = add(total, epoch(shared, *clients[t], rng.permutation(work.rows)))
         shared = jax.block_until_ready(scale(total))
-        clock.round(lambda: float(right(shared)))
+        clock.round(partial(right, shared))
     clock.finish(version=f"jax {jax.__version__}")
 
 

@@ -30,8 +30,8 @@ def main() -> None:
     clock = Clock(work)
     data = federation(work, train, test)
     local = mj.local_sgd(work.lr, epochs=1, batch_size=work.batch, momentum=work.momentum, weight_decay=work.decay)
-    models = {"linear": mj.models.linear, "cnn": mj.models.cnn, "mlp": lambda data: mj.models.mlp(data, hidden=(work.hidden,))}
-    model = models[work.model](data)
+    options = {"hidden": (work.hidden,)} if work.model == "mlp" else {}
+    model = getattr(mj.models, work.model)(data, **options)
     if work.method == "fedem":
         algorithm = mj.fedem(model, components=work.components, local=local)
     else:

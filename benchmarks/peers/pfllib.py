@@ -46,7 +46,8 @@ def main() -> None:
     sys.path.insert(0, str(system))
     from flcore.servers.serveravg import FedAvg
 
-    np.random.seed(0), random.seed(0)
+    np.random.seed(0)  # noqa: NPY002 - what it draws from
+    random.seed(0)
     args = defaults(system / "main.py")
     args.__dict__ |= {
         "device": "cpu", "dataset": "rows", "num_classes": work.classes, "model": network(work, train.x.shape[2:]),

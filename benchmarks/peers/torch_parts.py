@@ -39,10 +39,11 @@ def accuracy(model: Any, test: tuple[Any, Any]) -> float:
     """The share of all test rows that are right."""
     x, y = test
     rows = x.reshape(-1, *x.shape[2:])
-    right = sum(int((model(part).argmax(1) == label).sum()) for part, label in zip(rows.split(4096), y.reshape(-1).split(4096), strict=True))
-    return right / y.numel()
+    parts = zip(rows.split(4096), y.reshape(-1).split(4096), strict=True)
+    return sum(int((model(part).argmax(1) == labels).sum()) for part, labels in parts) / y.numel()
 
 
 def chosen(work: Work, rng: np.random.Generator) -> np.ndarray:
     """The clients of a round."""
-    return rng.choice(work.clients, work.sampled, replace=False) if work.sampled < work.clients else np.arange(work.clients)
+    everyone = np.arange(work.clients)
+    return rng.choice(everyone, work.sampled, replace=False) if work.sampled < work.clients else everyone

@@ -252,7 +252,9 @@ def traced_message(federation: Federation, one: ClientData, precision: Any) -> t
 
 def tiny_client(data: FederatedData) -> ClientData:
     """A client with one sample of zeros."""
-    x, y = jnp.zeros((1, *data.spec.features), data.train.x.dtype), jnp.zeros(1, data.train.y.dtype)
+    as_computed = jax.dtypes.canonicalize_dtype  # 32 bits, unless JAX is told to compute with 64
+    x = jnp.zeros((1, *data.spec.features), as_computed(data.train.x.dtype))
+    y = jnp.zeros(1, as_computed(data.train.y.dtype))
     place = jnp.int32(np.flatnonzero(~data.unseen)[0])
     return ClientData(x, y, jnp.int32(1), place, place)
 

@@ -1,0 +1,44 @@
+"""The work that peers are compared on: what tools are given is sound, and ours does it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+from benchmarks.peers import __main__ as command  # noqa: E402
+from benchmarks.peers import ours, work  # noqa: E402
+
+
+@pytest.mark.parametrize("each", work.WORKS, ids=lambda each: each.name)
+def test_clients_have_whole_batches(each):
+    assert each.rows % each.batch == 0
+    assert each.sampled <= each.clients
+
+
+def test_work_travels_through_a_file_and_ours_does_it(tmp_path, monkeypatch):
+    small = work.WORKS[0]._replace(clients=4, sampled=2, rows=16, batch=8, rounds=2)
+    work.save(small, tmp_path / "work.npz")
+    again, train, test = work.load(tmp_path / "work.npz")
+    assert again == small
+    assert train.x.shape[:2] == (4, 16)
+    assert len(np.unique(test.y)) > 1
+    monkeypatch.setattr(sys, "argv", ["ours", str(tmp_path / "work.npz")])
+    monkeypatch.setitem(os.environ, "PEERS_BEGAN", str(time.time()))
+    monkeypatch.setitem(os.environ, "PEERS_OUT", str(tmp_path / "result.json"))
+    ours.main()
+    found = json.loads((tmp_path / "result.json").read_text()) | {"lines": 3}
+    assert found["rounds"] == 2
+    assert found["round_s"] > 0
+    slower = found | {"round_s": 2 * found["round_s"]}
+    table = command.table(small, {"Majorant": found, "slow": slower, "gone": {"not run": "it is not there"}})
+    assert "| 1 × |" in table
+    assert "| 2 × |" in table
+    assert "not run: it is not there" in table
