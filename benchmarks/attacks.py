@@ -22,6 +22,7 @@ import numpy as np
 import majorant as mj
 from benchmarks.machine import interleaved
 from majorant.core import Algorithm
+from majorant.core.trees import stack_rows
 from majorant.data.federated import FederatedData
 from majorant.engines import evaluation, forging, rounds, set_up
 from majorant.engines.memory import message_shapes
@@ -119,9 +120,9 @@ class Forger(NamedTuple):
         menu = self.menu
         return type("Chosen", (), {"forge": staticmethod(lambda key, seen: chosen_attack(menu, key, seen))})
 
-    def mask(self, clients: int) -> jax.Array:
-        """Who is hostile."""
-        return self.menu.hostile
+    def among(self, slots: np.ndarray) -> jax.Array:
+        """Who is hostile, of the clients in some slots."""
+        return self.menu.hostile[slots]
 
 
 @functools.cache
@@ -144,7 +145,7 @@ def program(algorithm: Algorithm, classes: int, count: int) -> Any:
             server, held = state
             view, own = rounds.begin_round(together, server, key)
             _, held, sent = rounds.chunk_pass(together, view, own, held, train, everyone)
-            uploads, heard = rounds.stack_by_slot([sent], [train.slot], clients)
+            uploads, heard = stack_rows([sent], [train.slot], clients)
             uploads, heard, _ = forging.forged(together, view, own, uploads, heard, Forger(menu))
             origin = algorithm.client.origin(view)
             moved = jax.tree.map(lambda v, o: v - o, uploads.value, origin)
@@ -275,7 +276,7 @@ def timed_round(together: Federation, data: Any) -> tuple[Any, int]:
     def step(server: Any, held: Any, key: jax.Array) -> Any:
         view, own = rounds.begin_round(together, server, key)
         sums, held, sent = rounds.chunk_pass(together, view, own, held, data, jnp.ones(clients, bool))
-        stacked = None if sent is None else rounds.stack_by_slot([sent], [data.slot], clients)
+        stacked = None if sent is None else stack_rows([sent], [data.slot], clients)
         tally = rounds.empty_tally(message_shapes(together, jax.tree.map(lambda a: a[0], data)))
         return rounds.end_round(together, server, view, own, sums, stacked, tally)[0], held
 

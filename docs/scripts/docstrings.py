@@ -75,7 +75,8 @@ class Docstrings(griffe.Extension):
 
     def on_package(self, *, pkg: griffe.Module, **_: object) -> None:
         for module in pkg.modules.values():
-            self.on_package(pkg=module)
+            if not module.is_alias:  # a module that another one imports comes where it is
+                self.on_package(pkg=module)
         for owner in pkg.classes.values():
             if owner.is_alias:
                 continue

@@ -201,7 +201,7 @@ def test_the_proximal_step_of_a_method_with_criteria_is_as_long_as_its_round():
     for plain in (mj.fedavg(MODEL, local=mj.local_sgd(0.1, momentum=0.9)), mj.fedavg(MODEL, server="adam")):
         with pytest.raises(ValueError, match="give rate"):
             mj.tradeoffs.with_criteria(plain, criteria.l1())
-        assert mj.tradeoffs.with_criteria(plain, criteria.l1(), rate=0.1).name == "fedavg, criteria"
+        assert mj.tradeoffs.with_criteria(plain, criteria.l1(), rate=0.1).name == f"{plain.name}, criteria"
 
 
 def test_lambda_zero_with_votes_by_samples_is_fed_avg():

@@ -62,6 +62,7 @@ def tune_config(config: RunConfig, problem: Problem, report: Callable[[int, int,
     from majorant.engines.options import Resources
     from majorant.engines.tuning import tune
 
+    exchange = {name: value for name, value in problem.exchange.items() if name != "privacy"}  # a budget is not tuned
     return tune(
         problem.algorithm,
         problem.data,
@@ -73,7 +74,7 @@ def tune_config(config: RunConfig, problem: Problem, report: Callable[[int, int,
         folds=0 if config.folds is None and split_is_told(config) else config.folds,
         resources=Resources(config.clients, config.memory_budget, devices=config.devices),
         report=report,
-        **problem.exchange,
+        **exchange,
     )
 
 

@@ -1,6 +1,5 @@
 """The core: a federated algorithm is a record of pure functions, and a round is the same few calls for all of them."""
 
-from majorant.core import collectives as collectives
 from majorant.core.keys import (
     CHANNEL_STREAM,
     EVALUATION_STREAM,

@@ -53,7 +53,7 @@ def forged(
     """Uploads side by side with those that hostile clients put in the place of their own."""
     attack, peers = hostile.attack, federation.exchange
     slots = peers.slots if isinstance(peers, Peers) else np.arange(heard.shape[0])  # of the rows
-    mask = jnp.asarray(np.isin(slots, hostile.slots))
+    mask = jnp.asarray(hostile.among(slots))
     if attack.forge is None or not jax.tree.leaves(uploads.value):
         return uploads, heard, jnp.asarray(0)
     algorithm, exchange = federation.algorithm, federation.exchange

@@ -24,6 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from majorant.core.compilation import jit
 from majorant.surrogates.linear.gaussian_map import map_matrix
 
 ROUNDS, TOLERANCE = 200, 1e-9
@@ -51,7 +52,7 @@ def gaussian_barycentre(means: np.ndarray, covariances: np.ndarray, weights: np.
     shares = np.asarray(weights, float) / np.sum(weights)
     with jax.enable_x64(True):
         own = jnp.asarray(covariances, jnp.float64)
-        answers = jax.jit(lambda at: jax.vmap(map_matrix, in_axes=(None, 0))(at, own))  # A_i, on the clients
+        answers = jit(lambda at: jax.vmap(map_matrix, in_axes=(None, 0))(at, own))  # A_i, on the clients
         at = np.tensordot(shares, np.asarray(own), axes=1)
         done, moved = 0, np.inf
         while done < ROUNDS and moved > TOLERANCE * np.abs(at).max():

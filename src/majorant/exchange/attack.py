@@ -86,9 +86,13 @@ class Hostile(NamedTuple):
     attack: Attack
     slots: tuple[int, ...]
 
+    def among(self, slots: np.ndarray) -> np.ndarray:
+        """Who is hostile, of the clients in some slots."""
+        return np.isin(slots, self.slots)
+
     def mask(self, clients: int) -> np.ndarray:
         """Who is hostile, of all clients."""
-        return np.isin(np.arange(clients), self.slots)
+        return self.among(np.arange(clients))
 
     def told(self, names: Sequence[str]) -> dict[str, Any]:
         """For the summary of a run."""
