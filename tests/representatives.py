@@ -15,6 +15,11 @@ import zoo
 ENGINES = (*zoo.MECHANISMS, "fedavg:adam", "fedmm", "best_response", "scaffold", "chebyshev")  # and kinds of states
 
 LOOKED_AT: dict[str, tuple[str, ...]] = {
+    "tests/flower/test_network_rounds.py::test_the_same_seed_gives_the_numbers_of_the_simulator": (
+        "fedem",
+        "pfedme",
+        "clustered",
+    ),
     "tests/test_protocol.py::test_runs_side_by_side_are_the_single_runs": ENGINES,
     "tests/test_protocol.py::test_one_client_at_a_time_from_files_and_with_more_padding_changes_nothing": ENGINES,
     "tests/test_protocol.py::test_resident_clients_one_at_a_time_change_nothing": ("fedem", "clustered", "lsgd"),
