@@ -14,10 +14,12 @@ import pytest
 
 import majorant as mj
 from commands import refused
+from compiling import quickly
+from majorant.core.collectives import CLIENTS
 from majorant.engines.hosts import await_coordinator, explicit, place_to_write
 from majorant.engines.mesh import shares_of_runs
 from majorant.engines.population import build_buckets, deal, neighbourhoods
-from majorant.exchange.places import Places, crossing
+from majorant.exchange.places import Places, crossing, reach
 from mesh_driving import assert_same, free_port, results
 
 
@@ -116,15 +118,10 @@ def test_runs_are_dealt_as_whole_points_or_as_seeds_of_one():
     assert shares_of_runs(8, 12, seeds=4) == [1]  # no part would have whole points, or seeds of one
 
 
-def received(places: Places, found, values: np.ndarray) -> list[np.ndarray]:
-    """What each device has after the exchange, in NumPy."""
+def received(places: Places, found, values: np.ndarray) -> np.ndarray:
+    """What each device has after the exchange, ``(devices, rows)``, with a vectorised axis in place of devices."""
     rows = places.into_rows(values, axis=0).reshape(places.devices, places.rows)
-    return [
-        np.concatenate(
-            [rows[k], *(rows[(k + d) % places.devices][sent[(k + d) % places.devices]] for d, sent in found.sent)]
-        )
-        for k in range(places.devices)
-    ]
+    return np.asarray(quickly(jax.vmap(lambda x: reach(places, found).fetch(x), axis_name=CLIENTS))(rows))
 
 
 @pytest.mark.parametrize("topology", [mj.topology.ring(), mj.topology.torus(), mj.topology.ring(link_failure=0.2)])
@@ -133,7 +130,7 @@ def test_devices_get_their_neighbours_rows_and_few_others(topology, homes):
     network = topology.build(64)
     places = Places(64, homes, 4)
     found = crossing(places, network)
-    values = 100.0 + np.arange(64)
+    values = np.float32(100) + np.arange(64, dtype=np.float32)
     np.testing.assert_array_equal(places.into_nodes(places.into_rows(values, axis=0), axis=0), values)
     for device, there in enumerate(received(places, found, values)):
         mine = np.flatnonzero(homes == device)
