@@ -30,7 +30,7 @@ import majorant as mj
 from benchmarks import torch_networks as theirs
 from benchmarks.machine import best_of
 from majorant.data.federated import FederatedData
-from majorant.engines.simulator import Simulation
+from majorant.engines.simulation import Simulation
 from majorant.exchange.federation import federation
 from majorant.models import inverted_residuals
 from majorant.models.cost import forward_flops

@@ -29,7 +29,7 @@ def measure(devices: int, clients: int, method: str, rounds: int) -> dict[str, f
 
     import majorant as mj
     from majorant.engines.settings import run_settings
-    from majorant.engines.simulator import Simulation
+    from majorant.engines.simulation import Simulation
     from majorant.exchange.federation import federation
 
     data = mj.data.synthetic_mixture(clients=clients, dimension=20, seed=0)

@@ -17,7 +17,7 @@ from majorant.data.federated import FederatedData
 from majorant.engines.resident import Resident
 from majorant.engines.run import Run
 from majorant.engines.settings import run_settings
-from majorant.engines.simulator import Simulation
+from majorant.engines.simulation import Simulation
 from majorant.engines.snapshots import Snapshot
 from majorant.exchange._stage import CHANNEL_STREAM, LOSS_STREAM
 from majorant.exchange.federation import Federation, federation

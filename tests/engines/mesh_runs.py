@@ -100,7 +100,7 @@ def only_own(name: str, resources: Any) -> Any:
 
     import zoo
     from majorant.engines.settings import run_settings
-    from majorant.engines.simulator import Simulation
+    from majorant.engines.simulation import Simulation
     from majorant.engines.streamed import own_rows
     from majorant.exchange.federation import federation
 

@@ -13,7 +13,7 @@ from majorant.engines.divergence import Diverged, OutlierWarning
 from majorant.engines.extremes import Largest, larger, largest_of
 from majorant.engines.run import Scores
 from majorant.engines.settings import run_settings
-from majorant.engines.simulator import Simulation
+from majorant.engines.simulation import Simulation
 from majorant.exchange.federation import federation
 from majorant.exchange.star import Combine
 from majorant.metrics.scores import client_scores

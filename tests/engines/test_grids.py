@@ -12,7 +12,7 @@ from majorant.core import Server
 from majorant.engines.memory import runs_in_turn
 from majorant.engines.programs import RUNS, SEEDS, Layout, over_runs
 from majorant.engines.settings import run_settings
-from majorant.engines.simulator import Simulation
+from majorant.engines.simulation import Simulation
 from majorant.exchange.federation import federation
 from majorant.models.base import Spec
 

@@ -257,7 +257,7 @@ def test_messages_of_many_rounds_are_counted_in_pieces():
 
 def test_pieces_of_a_block_add_up(monkeypatch):
     whole = run(*peers("fedem", mj.topology.ring()), evaluation=mj.Evaluation(every=ROUNDS))
-    monkeypatch.setattr("majorant.engines.simulator.rounds_that_count", lambda *_: 3)
+    monkeypatch.setattr("majorant.engines.simulation.rounds_that_count", lambda *_: 3)
     pieces = run(*peers("fedem", mj.topology.ring()), evaluation=mj.Evaluation(every=ROUNDS))
     assert pieces.communication == whole.communication
     assert pieces.history[-1]["loss"] == pytest.approx(whole.history[-1]["loss"], rel=1e-6)

@@ -16,7 +16,7 @@ import jax
 from majorant.data.federated import FederatedData
 from majorant.engines.programs import in_double, nothing_collected
 from majorant.engines.resident import Resident
-from majorant.engines.simulator import Simulation
+from majorant.engines.simulation import Simulation
 
 SMALL = 1 << 28  # bytes of samples: as many runs as there are cores hold theirs at once
 

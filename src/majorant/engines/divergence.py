@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from majorant.engines.extremes import Largest
+
+if TYPE_CHECKING:
+    from majorant.engines.rounds import Tally
+    from majorant.exchange.federation import Federation
 
 
 class Diverged(RuntimeError):
@@ -33,3 +37,20 @@ def remedy(outlier: Largest | None, names: Sequence[str], hyper: Mapping[str, An
     used = ", ".join(f"{k}={float(np.max(v)):g}" for k, v in hyper.items() if "lr" in k)
     now = f" (now {used})" if used else ""
     return f"Lower the learning rate{now}, for example tenfold, or check the scale of the features."
+
+
+def stop_if_unopened(federation: Federation, done: int, tally: Tally | None) -> None:
+    """A secure sum of too few clients is not opened, and those who sent something cannot take it back."""
+    if tally is None or not np.asarray(tally.unopened).any():
+        return
+    spec = federation.way.secure[0]
+    raise Unopened(
+        f"{federation.name} stopped: in {int(np.max(tally.unopened))} of the rounds up to round {done} fewer than "
+        f"{spec.threshold} clients' messages arrived, and a secure sum of so few is not opened. "
+        + (
+            f"Numbers that are not finite, or beyond the range of {spec.range:g}, are not sent: give a larger range, "
+            "or clip before it"
+            if np.asarray(tally.rejected).any()
+            else "Let more clients take part"
+        )
+    )

@@ -1,0 +1,402 @@
+"""A simulation as it goes on: layout, engine, counters and history.
+
+The clients are laid out (`population`) and the resident or the streamed engine is picked by memory; blocks of rounds
+alternate with evaluations of every client's personalized model.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from majorant.core import Server, all_finite
+from majorant.data.federated import FederatedData
+from majorant.engines.divergence import Diverged, remedy, stop_if_unopened
+from majorant.engines.extremes import Largest, larger, largest_allowed
+from majorant.engines.hosts import decided, least
+from majorant.engines.memory import (
+    bill_of,
+    chunk_size,
+    clients_that_saturate,
+    default_budget,
+    explained_shortage,
+    fewer,
+    fitting_chunk,
+    most_side_by_side,
+    refuse_too_large_stack,
+    rounds_that_count,
+    runs_in_turn,
+    runs_one_at_a_time,
+)
+from majorant.engines.mesh import devices_for, rectangle, shares_of_runs
+from majorant.engines.options import Resources
+from majorant.engines.patience import best_line, kept, out_of_patience
+from majorant.engines.population import build_buckets, in_order, neighbourhoods, padded_bytes
+from majorant.engines.probing import probed
+from majorant.engines.programs import Layout
+from majorant.engines.replicas import refuse_too_many
+from majorant.engines.resident import Resident
+from majorant.engines.rounds import Held, Tally
+from majorant.engines.run import Run, Scores
+from majorant.engines.settings import distinct_seeds
+from majorant.engines.snapshots import Snapshot, in_order_of_ids, into_buckets, states_of
+from majorant.engines.stopping import Target
+from majorant.engines.streamed import Streamed
+from majorant.exchange.federation import Federation
+from majorant.exchange.gossip import Peers
+from majorant.metrics.scores import metric_name
+
+PROBED = 4  # clients whose local solves are measured at an evaluation with diagnostics
+
+
+class Simulation:
+    """One call of `simulate`: layout, engine, counters and history."""
+
+    def __init__(
+        self,
+        federation: Federation,
+        data: FederatedData | list[FederatedData],
+        settings: list[dict[str, Any]],
+        rounds: int,
+        resources: Resources = Resources(),  # noqa: B008 - a plain record
+        diagnostics: bool = False,
+        target: Target | None = None,
+        patience: int | None = None,
+    ) -> None:
+        self.patience = patience
+        self.best: Any = ()  # with patience: server, clients and memory of each run at its best evaluation
+        given = [data] if isinstance(data, FederatedData) else data
+        data, self.data_sets = given[0], given * (len(settings) // len(given))  # those of the runs
+        algorithm = federation.algorithm
+        self.federation, self.algorithm, self.data = federation, algorithm, data
+        self.settings, self.rounds, self.target = settings, rounds, target or Target()
+        self.metric = metric_name(algorithm, len(data.classes))
+        self.seconds = {"compile": 0.0, "train": 0.0, "evaluate": 0.0}
+        self.history: list[list[dict[str, Any]]] = [[] for _ in settings]
+        self.communication = [{"rounds": 0, "bytes_up": 0, "bytes_down": 0} for _ in settings]
+        self.outlier: Largest | None = None  # what one client has sent that no other comes near
+        self.resources, self.diagnostics, self.given = resources, diagnostics, given
+        self.devices = devices_for(resources.devices)
+        self.budget = resources.memory_budget or least(default_budget(len(self.devices)))
+        self.seeds = distinct_seeds([s["seed"] for s in settings])
+        shares = shares_of_runs(len(self.devices), len(settings), self.seeds)
+        for self.share in shares:  # of the runs, on a device
+            most = most_side_by_side(algorithm, data, self.budget, len(settings) // self.share)
+            self.lay_out(resources.side_by_side or most)
+            if isinstance(self.engine, Resident):
+                break
+
+    def lay_out(self, most: int) -> None:
+        """Buckets of clients, of which at most so many run side by side, and the engine that runs them."""
+        federation, data, settings, resources = self.federation, self.data, self.settings, self.resources
+        algorithm, given, budget = self.algorithm, self.given, self.budget
+        training = np.flatnonzero(~data.unseen)
+        across = len(self.devices) // self.share  # the devices that divide the clients
+        runs = len(settings) // self.share
+        layout: dict[str, Any] = {
+            "devices": across,
+            "chunk_bytes": chunk_size(budget),
+            "most": most,
+            "one_at_a_time": runs_one_at_a_time(algorithm, resources.clients),
+            "extra_padding": resources.extra_padding,
+            "saturating": clients_that_saturate(algorithm, data, runs),
+        }
+        mesh, homes = rectangle(self.devices, self.share), None
+        if mesh is not None and isinstance(federation.exchange, Peers) and federation.can_be_dealt:
+            homes = np.zeros(data.clients, np.int64)
+            homes[training] = neighbourhoods(data.train.sizes[training], across)
+            federation = federation._replace(exchange=federation.exchange.dealt(homes[training], across))
+        self.buckets = build_buckets(data, training, homes=homes, **layout)
+        self.unseen = build_buckets(data, np.flatnonzero(data.unseen), **layout)
+        share = federation.participation.probability(len(training))
+        everyone = share == 1
+        self.layout = Layout(
+            chunks=tuple(b.chunk for b in self.buckets),
+            pass_chunks=tuple(b.chunk if everyone else fewer(b, share) for b in self.buckets),
+            unseen_chunks=tuple(b.chunk for b in self.unseen),
+            training=len(training),
+            clients=data.clients,
+            classes=len(data.classes),
+            everyone=everyone,
+            seeds=min(runs, self.seeds),
+            diagnostics=self.diagnostics,
+            replicated=len(given) > 1,
+            in_turn=runs_in_turn(algorithm),
+            mesh=mesh,
+        )
+        first = jax.tree.map(lambda a: a[0], self.buckets[0].train(data, np.array([0])))
+        self.bill = bill_of(federation, first)
+        if federation.exchange.network is not None:
+            for bill in self.communication:
+                bill["bytes_per_link"] = self.bill.down_rest
+        one = self.buckets[0].train(data, np.array([0]))
+        refuse_too_large_stack(self.federation, data.clients, one, runs, budget)
+        sets = len(given) // self.share if len(given) > 1 else 1
+        needed = sets * padded_bytes(data, self.buckets + self.unseen) // across
+        needed += 2 * runs * len(training) * self.bill.state // across
+        if self.share == 1:
+            refuse_too_many(given, needed, budget)
+        self.keys = jax.vmap(jax.random.key)(jnp.asarray([s["seed"] for s in settings], jnp.uint32))
+        fits = needed <= budget and resources.state_folder is None
+        samples: Any = given if fits else data
+        arguments = (federation, self.layout, samples, self.buckets, self.unseen, self.keys, self.seconds)
+        self.engine: Resident | Streamed = (
+            Resident(*arguments) if fits else Streamed(*arguments, resources.state_folder)
+        )
+
+    def given_hyper(self) -> dict[str, jax.Array]:
+        """The hyperparameters that are not the algorithm's own, ``(runs,)`` each."""
+        own = jax.eval_shape(self.algorithm.server.init, jax.random.key(0)).hyper
+        names = sorted({name for s in self.settings for name in s["hyper"]})
+        return {n: jnp.asarray([s["hyper"][n] for s in self.settings], own[n].dtype) for n in names}
+
+    def start(self) -> None:
+        """The state before round 1, evaluated."""
+        values = self.given_hyper()
+        self.prepare(values)
+        with explained_shortage(max(self.layout.chunks)):
+            self.engine.start(values, self.rounds)
+        server = self.engine.server
+        if self.algorithm.setup is not None and not all_finite((server.value, server.state)):
+            raise ValueError(
+                f"{self.federation.name} cannot start: clients' answers before round 1 are not finite when added up. "
+                "Check the scale of the features"
+            )
+        lost = [name for name, value in server.hyper.items() if np.isnan(value).any()]
+        if lost:
+            raise ValueError(
+                f"{self.federation.name} found no value for {', '.join(lost)}: the clients' constants give none. An "
+                "accelerated method needs μ > 0 (add an L2 term to the objective, or give constants with a guess of "
+                "mu); or give the numbers themselves"
+            )
+
+    def prepare(self, hyper: dict[str, jax.Array]) -> None:
+        """Compiles; with fewer clients side by side where a program says that it would take more than there is."""
+        while isinstance(self.engine, Resident) and jax.default_backend() != "cpu":
+            whole = self.resources.memory_budget or 2 * self.budget  # the usual budget is half of the memory
+            states = 2 * len(self.settings) * self.layout.training * self.bill.state // len(self.devices)
+            room = int(0.9 * whole) - self.engine.resident_bytes() - states
+            most = fitting_chunk(max(self.layout.chunks), self.engine.prepare(hyper, self.rounds), room)
+            if most is None:
+                return
+            self.lay_out(most)
+
+    def train(self, every: int, report: Callable | None) -> None:
+        """Blocks of rounds, each followed by an evaluation, until the target is reached or the rounds are done."""
+        done, last = self.done, self.affordable
+        while done < last and not decided(self.target.reached(self.history) or self.waited_enough):
+            count = min(every - done % every, last - done)
+            with explained_shortage(max(self.layout.chunks)):
+                tally = self.timed("train", functools.partial(self.block, count))
+            done += count
+            stop_if_unopened(self.federation, done, tally)
+            self.record(done, count, tally)
+            self.stop_if_diverged(done, tally)
+            self.keep_best()
+            if report is not None:
+                report([lines[-1] for lines in self.history], self.snapshot)
+
+    @property
+    def affordable(self) -> int:
+        """The rounds that can be made within the budget of privacy, where there is one."""
+        guarantee = self.federation.guarantee
+        return self.rounds if guarantee is None else guarantee.allowed(self.rounds)
+
+    @property
+    def waited_enough(self) -> bool:
+        """Whether patience has run out."""
+        return out_of_patience(self.history, self.metric, self.patience)
+
+    def keep_best(self) -> None:
+        """With patience, puts the states of runs whose last evaluation was their best aside."""
+        if self.patience is None:
+            return
+        improved = [best_line(lines, self.metric) == len(lines) - 1 for lines in self.history]
+        if any(improved):
+            now = states_of(self.snapshot())
+            self.best = kept(self.best or now, now, improved)
+
+    def block(self, count: int) -> Any:
+        """Rounds in pieces whose messages can be counted."""
+        most, total = rounds_that_count(self.federation, self.layout.training), None
+        for begin in range(0, count, most):
+            tally = self.engine.block(min(most, count - begin))
+            if tally is None:  # nobody took part
+                continue
+            here = jax.tree.map(lambda a: np.asarray(a, np.result_type(a.dtype, np.int64)), tally)
+            if total is not None:
+                largest = jax.tree.map(np.asarray, larger(total.largest, here.largest))
+                offender = np.maximum(total.offender, here.offender)
+                together = jax.tree.map(np.add, total, here)
+                here = together._replace(fruitless=here.fruitless, largest=largest, offender=offender)
+            total = here
+        return total
+
+    def timed(self, what: str, work: Callable[[], Any]) -> Any:
+        """Runs something and books its time, less what was spent compiling."""
+        begin, compiling = time.perf_counter(), self.seconds["compile"]
+        result = work()
+        self.seconds[what] += time.perf_counter() - begin - (self.seconds["compile"] - compiling)
+        return result
+
+    def record(self, done: int, count: int, tally: Any) -> None:
+        """Evaluates and appends a line of history for every run."""
+        self.scores = self.timed("evaluate", self.evaluate)
+        noticed = self.timed("evaluate", self.diagnose)
+        for run, (lines, bill) in enumerate(zip(self.history, self.communication, strict=True)):
+            participants = int(tally.participants[run]) if tally else 0
+            bill["rounds"] += count
+            if tally is not None:
+                bill["bytes_up"] += self.bill.sent(tally.up[run], tally.messages[run])
+                bill["bytes_down"] += self.bill.received(tally.down[run], tally.messages[run])
+            line = {
+                "round": done,
+                "seed": self.settings[run]["seed"],
+                "seconds": self.seconds["train"],
+                "bytes_up": bill["bytes_up"],
+                "bytes_down": bill["bytes_down"],
+                "participants": participants / count,
+                "rejected": int(tally.rejected[run]) if tally else 0,
+            }
+            if tally is not None and tally.offender[run] >= 0:
+                line["rejected_client"] = self.data.names[int(tally.offender[run])]
+            if tally is not None:
+                weight = max(float(tally.weight[run]), 1e-30)
+                line |= {name: float(total[run]) / weight for name, total in tally.info.items()}
+            line |= {name: float(values[run]) for name, values in noticed.items()}
+            if self.federation.guarantee is not None:
+                line["epsilon"] = self.federation.guarantee.epsilon(done)
+            lines.append(line | self.scores[run].summary(self.metric))
+
+    def evaluate(self) -> list[Scores]:
+        """Every client's scores, for every run."""
+        seen, new = self.engine.evaluate()
+        values = in_order(self.buckets + self.unseen, seen + new)
+        each = ({k: v[run] for k, v in values.items()} for run in range(len(self.settings)))
+        runs = zip(each, self.data_sets, strict=True)
+        hostile = self.federation.hostile
+        mask = None if hostile is None else hostile.mask(self.data.clients)
+        return [Scores.of(scores, data, data.unseen, self.metric, mask) for scores, data in runs]
+
+    def diagnose(self) -> dict[str, np.ndarray]:
+        """Scalars about the server's state and about convergence, ``(runs,)`` each."""
+        diagnostics = self.federation.exchange.diagnostics(self.algorithm)
+        if diagnostics.log is None and not self.layout.diagnostics:
+            return {}
+        found = self.engine.diagnose()
+        if self.layout.diagnostics and diagnostics.probe is not None:
+            found |= probed(self, self.sampled())
+        return self.target.measured(found)
+
+    def sampled(self) -> np.ndarray:
+        """A few of the clients that train and have samples, other ones at every evaluation."""
+        able = np.flatnonzero(~self.data.unseen & (self.data.train.sizes > 0))
+        return np.random.default_rng([self.settings[0]["seed"], self.done]).permutation(able)[:PROBED]
+
+    @property
+    def done(self) -> int:
+        """The rounds that have been made."""
+        return self.engine.round
+
+    def stop_if_diverged(self, done: int, tally: Tally | None) -> None:
+        """A run in which most uploads are rejected, or most models give NaN, will not recover: say so, and why."""
+        fruitless = np.zeros(len(self.settings), bool) if tally is None else np.asarray(tally.fruitless) > 0
+        if tally is not None:
+            for run in np.flatnonzero(tally.largest.stands_out()):
+                self.outlier = Largest(*(entry[run] for entry in tally.largest))
+        if not (fruitless | [scores.lost() for scores in self.scores]).all():
+            return
+        what = "updates" if fruitless.all() else "models"
+        raise Diverged(
+            f"{self.federation.name} diverged: at round {done} the {what} of most clients, or all, were infinite, NaN "
+            f"or larger than {self.largest_sent()}. {self.remedy()}"
+        )
+
+    def largest_sent(self) -> str:
+        """What no number of an upload may exceed, in words."""
+        channel = self.federation.channel
+        if channel is None or channel.secure is None:
+            return f"{largest_allowed():.1e}"
+        return f"the range of the secure sum, {channel.secure[0].range:g} (give a larger one, or clip before it)"
+
+    def remedy(self) -> str:
+        """What may have made the run diverge, and what to do about it."""
+        return remedy(self.outlier, self.data.names, self.engine.server.hyper)
+
+    def snapshot(self) -> Snapshot:
+        """The run as it is, with clients in the order of their ids."""
+        counters = {
+            "seconds": dict(self.seconds),
+            "communication": [dict(c) for c in self.communication],
+            "history": [list(lines) for lines in self.history],
+        }
+        held = in_order_of_ids(self.engine.clients, self.buckets)
+        found = Snapshot(jax.tree.map(np.asarray, self.engine.server), held.state, counters, held.memory)
+        best = () if self.patience is None else self.best or states_of(found)
+        return found._replace(best=best)
+
+    def restore(self, resume: Snapshot | Callable[[Snapshot], Snapshot]) -> None:
+        """Resumes from a snapshot; a function is given a fresh one, to learn its structure."""
+        self.start()
+        fresh_terms = self.engine.server.terms
+        saved = resume(self.snapshot()) if callable(resume) else resume
+        self.refuse_other_hyper(saved.server)
+        terms = fresh_terms._replace(mean_weight=saved.server.terms.mean_weight)
+        planned = self.engine.server.rounds
+        self.put(saved.server._replace(terms=terms, rounds=planned), Held(saved.clients, saved.memory))
+        self.best = saved.best if self.patience is not None else ()
+        self.seconds.update(saved.counters["seconds"])
+        self.communication = [dict(c) for c in saved.counters["communication"]]
+        self.history = [list(lines) for lines in saved.counters["history"]]
+
+    def put(self, server: Server, held: Held) -> None:
+        """Puts states of server and clients, in the order of their ids, in place of those that there are."""
+        self.engine.restore(server, into_buckets(held, self.buckets, self.engine.clients))
+
+    def refuse_other_hyper(self, saved: Server) -> None:
+        """A run goes on with the hyperparameters that it began with."""
+        for run, setting in enumerate(self.settings):
+            for name, value in setting["hyper"].items():
+                before = float(np.asarray(saved.hyper[name])[run])
+                if not math.isclose(before, value, rel_tol=1e-6):
+                    raise ValueError(
+                        f"the snapshot was trained with {name}={before:g}, not {value:g}: leave it as it was, or start "
+                        "anew"
+                    )
+
+    def result(self) -> Run:
+        """The finished run: with patience, its models are those of the best evaluation."""
+        last, made = self.snapshot(), self.done
+        reason = self.target.reason(self.history)
+        if reason is None and self.waited_enough:
+            reason = f"{self.patience} evaluations without a better one"
+        guarantee = self.federation.guarantee
+        if reason is None and guarantee is not None and made == self.affordable < self.rounds:
+            reason = f"the budget of privacy, ε = {guarantee.budget:g} at δ = {guarantee.delta:g}"
+        if self.patience is not None and self.best:
+            self.put(self.best["server"], Held(self.best["clients"], self.best["memory"]))
+            self.scores = self.timed("evaluate", self.evaluate)
+        elif not hasattr(self, "scores"):  # resumed when already finished
+            self.scores = self.timed("evaluate", self.evaluate)
+        return Run(
+            self.federation,
+            self.data_sets,
+            self.settings,
+            self.history,
+            self.scores,
+            last._replace(**self.best, best=()) if self.best else last,
+            dict(self.seconds),
+            self.communication,
+            self.metric,
+            made,
+            reason,
+            self.target.optimum,
+            last,
+        )
