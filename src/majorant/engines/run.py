@@ -116,10 +116,9 @@ class Summary(dict):
         if "privacy" in self:
             lines += [f"  {'privacy':16s} {line}" for line in promised(self["privacy"])]
         if "attack" in self:
-            lines.append(
-                f"  under attack     {self['attack']['name']} by {len(self['attack']['hostile'])} clients; "
-                "scores are of the honest ones"
-            )
+            hostile = len(self["attack"]["hostile"])
+            who = f"{hostile} client{'s' * (hostile != 1)}"
+            lines.append(f"  under attack     {self['attack']['name']} by {who}; scores are of the honest ones")
         up, down = self["communication"]["bytes_up"], self["communication"]["bytes_down"]
         spent = ", ".join(f"{k} {v:.1f} s" for k, v in self["seconds"].items())
         return "\n".join([*lines, f"  sent {megabytes(up)} up, {megabytes(down)} down; {spent}"])
