@@ -3,16 +3,14 @@
 Each of these tests compiles programs of its own for every instance. The others of them run in `make test-all`, and
 wherever a test is asked for by its name. An instance may be left out here if what it alone has is tested elsewhere:
 every algorithm of the zoo has the rest of the protocol suite, every surrogate and estimator its own tests, every
-method a page whose code runs.
+method a page or an example whose code runs. Who edits a page that is left out, runs it by its name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-import zoo
-
-ENGINES = (*zoo.MECHANISMS, "fedavg:adam", "fedmm", "best_response", "scaffold", "chebyshev")  # and kinds of states
+STATES = ("fedem", "gossip:ring", "clustered", "mocha", "fedmm")  # kinds of states, on the server and on clients
 
 LOOKED_AT: dict[str, tuple[str, ...]] = {
     "tests/flower/test_network_rounds.py::test_the_same_seed_gives_the_numbers_of_the_simulator": (
@@ -20,9 +18,9 @@ LOOKED_AT: dict[str, tuple[str, ...]] = {
         "pfedme",
         "clustered",
     ),
-    "tests/test_protocol.py::test_runs_side_by_side_are_the_single_runs": ENGINES,
-    "tests/test_protocol.py::test_one_client_at_a_time_from_files_and_with_more_padding_changes_nothing": ENGINES,
-    "tests/test_protocol.py::test_resident_clients_one_at_a_time_change_nothing": ("fedem", "clustered", "lsgd"),
+    "tests/test_protocol.py::test_runs_side_by_side_are_the_single_runs": STATES,
+    "tests/test_protocol.py::test_one_client_at_a_time_from_files_and_with_more_padding_changes_nothing": STATES,
+    "tests/test_protocol.py::test_resident_clients_one_at_a_time_change_nothing": ("fedem", "lsgd"),
     "tests/test_protocol.py::test_a_message_that_is_lost_changes_nobody": (
         "fedem",
         "gossip:ring",
@@ -38,11 +36,8 @@ LOOKED_AT: dict[str, tuple[str, ...]] = {
         "pfedme-3e+38-options3",
     ),
     "tests/engines/test_rounds.py::test_a_deployed_model_knows_training_samples_alone": ("fedem", "lsgd"),
-    "tests/estimators/test_surrogate_estimators.py::test_scikit_learns_own_checks": (
-        "FederatedGaussianMixture",
-        "FederatedKMeans",
-        "FederatedNMF",
-    ),
+    "tests/estimators/test_surrogate_estimators.py::test_scikit_learns_own_checks": ("FederatedKMeans",),
+    "tests/estimators/test_fedem_estimators.py::test_scikit_learns_own_checks": ("FedEMRegressor",),
     "tests/exchange/test_channel.py::test_compressed_training_still_comes_to_the_optimum": ("top-k:0.3, quantized:8",),
     "tests/exchange/test_gossip.py::test_equal_weights_are_the_server": (
         "fedem",
@@ -72,20 +67,73 @@ LOOKED_AT: dict[str, tuple[str, ...]] = {
         "svrcd-rest",
     ),
     "tests/methods/test_lsgd.py::test_neural_networks_train": ("weight_sharing",),
+    "tests/engines/test_predictions.py::test_scores_follow_from_predictions": ("fedem",),
+    "tests/engines/test_replicas.py::test_replicas_are_the_separate_runs": ("fedem",),
+    "tests/surrogates/test_checks.py::test_planted_faults_are_named": (
+        "doubled",
+        "always uniform",
+        "KL in the other order",
+        "zero",
+        "half a step",
+        "g tilted",
+        "L too small by a tenth",
+        "negative",
+    ),
+    "tests/surrogates/test_em_surrogates.py::test_promises": ("full", "means", "poisson"),
+    "tests/surrogates/test_factorization_surrogates.py::test_promises": ("dictionary", "per item", "k-means"),
+    "tests/methods/test_fedmm.py::test_every_surrogate_is_its_centralized_algorithm_step_by_step": (
+        "dictionary, ridge",
+        "Gaussian mixture, full",
+        "regression mixture",
+        "proximal gradient, L1",
+        "ratings, per item",
+        "k-means",
+        "Poisson",
+        "Remark 1",
+    ),
     "tests/solvers/test_black_box.py::test_methods_train_with_black_boxes": ("fedem",),
     "tests/solvers/test_by_client.py::test_each_client_has_its_solvers_result": ("vmap",),
     "tests/solvers/test_host_function.py::test_a_gradient_step_by_hand_is_one_of_sgd": ("fedem",),
     "tests/surrogates/test_em.py::test_surrogate_optimization_is_fed_em": ("epochs and momentum",),
 }
 
+# Studies, tests of the tests' own tools, and long pages on methods that have tests of their own.
+LATER = {
+    "reproductions/tests/test_fedem_experiments.py::test_all_that_theorems_bound_is_measured_with_and_without_a_server",
+    "reproductions/tests/test_fedem_experiments.py::test_networks_stand_beside_the_server_with_what_they_are_like",
+    "reproductions/tests/test_fedmm_experiments.py::test_mean_fields_are_under_the_bound_of_theorem_1",
+    "reproductions/tests/test_unified.py::test_a_quick_figure_has_its_tables_and_pictures",
+    "reproductions/tests/test_unified_images.py::test_a_quick_comparison_runs",
+    "tests/mutants/test_planted.py::test_outcomes_are_told_apart_kept_and_found_again",
+    "tests/mutants/test_planted.py::test_a_test_that_fails_anyway_kills_nothing",
+    "tests/objectives/test_solvers_agree.py::test_every_solver_finds_the_reference_solution[multi_task-asvrcd]",
+    "tests/objectives/test_solvers_agree.py::test_every_solver_finds_the_reference_solution[multi_task-svrcd]",
+    "tests/test_benchmarks.py::test_a_study_of_attacks_is_one_program_for_all_rules_and_attacks",
+    "tests/test_benchmarks.py::test_asvrcd_in_numpy_does_our_iterations",
+    "tests/test_benchmarks.py::test_gossip_is_measured_on_a_small_network",
+    "tests/test_benchmarks.py::test_scaling_measures_a_small_population",
+    "tests/test_benchmarks.py::test_solvers_are_measured_on_a_small_problem",
+    *(
+        f"tests/test_docs.py::test_python_blocks_run[docs/{page}.md]"
+        for page in (
+            "local-solvers",
+            "methods/compression",
+            "methods/decentralized",
+            "methods/fedmm",
+            "methods/surrogate-optimization",
+            "methods/trade-offs",
+            "methods/transport",
+            "methods/unified-solvers",
+        )
+    ),
+}
+
 # Examples in docstrings that simulate a method, as its own page does in tests/test_docs.py.
 ON_PAGES = {
     "src/majorant/methods": (
-        *("acd", "apfl", "asvrcd", "clustered", "ditto", "fedavg", "fedavg_plus", "fedbn", "fedmgda_plus", "fedmm"),
-        *("fedprox", "fedrep", "l2sgd_plus", "local", "lsgd", "mocha", "pfedme", "q_ffl", "scaffold"),
-        "surrogate_optimization",
+        *("apfl", "clustered", "ditto", "fedavg", "fedavg_plus", "fedbn", "fedmgda_plus", "fedprox", "fedrep", "local"),
+        *("mocha", "pfedme", "q_ffl", "scaffold"),
     ),
-    "src/majorant/tradeoffs": ("afl", "chebyshev", "weighted_sum"),
 }
 EXAMPLES = {
     f"{folder}/{name}.py::{folder.removeprefix('src/').replace('/', '.')}.{name}.{name}"
@@ -97,7 +145,9 @@ EXAMPLES = {
 def is_left_out(test: str) -> bool:
     """Whether a test, by pytest's id, is an instance that `make test` does not look at."""
     name, _, instance = test.partition("[")
-    return test in EXAMPLES or (name in LOOKED_AT and instance.removesuffix("]") not in LOOKED_AT[name])
+    return (
+        test in EXAMPLES or test in LATER or (name in LOOKED_AT and instance.removesuffix("]") not in LOOKED_AT[name])
+    )
 
 
 def unknown(tests: Iterable[str]) -> list[str]:
@@ -105,5 +155,5 @@ def unknown(tests: Iterable[str]) -> list[str]:
     found = set(tests)
     files = {test.partition("::")[0] for test in found}
     listed = [f"{name}[{one}]" for name, some in LOOKED_AT.items() for one in some if name.partition("::")[0] in files]
-    listed += [test for test in EXAMPLES if test.partition("::")[0] in files]
+    listed += [test for test in EXAMPLES | LATER if test.partition("::")[0] in files]
     return [test for test in listed if test not in found]
