@@ -41,6 +41,7 @@ TOOLS = (
     Tool("pfl-research", "pfl_research"),
     Tool("Flower simulation", "flower_simulation", rounds=3),
     Tool("PFLlib", "pfllib", clone="pfllib"),
+    Tool("FL-bench", "fl_bench", methods=("fedavg", "fedem"), clone="fl_bench"),
     Tool("FedEM, released code", "fedem_released", methods=("fedavg", "fedem"), clone="fedem", rounds=3),
 )
 
@@ -51,7 +52,7 @@ def measured(tool: Tool, work: Work, options: argparse.Namespace, folder: Path) 
         return {"not run": f"it has no {work.method}"}
     clone = getattr(options, tool.clone) if tool.clone else None
     if tool.clone and clone is None:
-        return {"not run": f"no clone was named (--{tool.clone})"}
+        return {"not run": f"no clone was named (--{tool.clone.replace('_', '-')})"}
     shorter = work._replace(rounds=min(work.rounds, tool.rounds or work.rounds))
     file, result = folder / "work.npz", folder / "result.json"
     save(shorter, file)
@@ -137,6 +138,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--python", default=sys.executable, help="the interpreter of the peers' environment")
     parser.add_argument("--pfllib", help="the folder system of a clone of PFLlib")
+    parser.add_argument("--fl-bench", help="a clone of FL-bench")
     parser.add_argument("--fedem", help="a clone of the FedEM authors' code")
     parser.add_argument("--work", nargs="*", help="parts of the names of works; all by default")
     parser.add_argument("--tools", nargs="*", help="scripts to run beside ours; all by default")

@@ -63,6 +63,10 @@ def main() -> None:
         global_train_logger=Silent(), global_test_logger=Silent(), test_clients=[], verbose=0, seed=0,
     )  # fmt: skip
 
+    for learner in [*ensemble, *(learner for client in clients for learner in client.learners_ensemble)]:
+        for group in learner.optimizer.param_groups:  # its SGD has fixed ones
+            group |= {"momentum": work.momentum, "weight_decay": work.decay}
+
     def score() -> float:
         aggregator.update_clients()
         return sum(client.write_logs()[3] for client in clients) / len(clients)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from benchmarks.peers.clock import Clock, work_file
-from benchmarks.peers.torch_parts import accuracy, chosen, network, tensors
+from benchmarks.peers.torch_parts import accuracy, chosen, mixture_accuracy, network, tensors
 from benchmarks.peers.work import load
 
 
@@ -16,23 +16,14 @@ def main() -> None:
     work, train, test = load(work_file())
     x, y = tensors(train)
     held_out = tensors(test)
-    shared = [network(work, train.x.shape[2:]) for _ in range(work.components)]
-    for k, model in enumerate(shared[1:], 1):
-        torch.manual_seed(k)
-        for p in model.parameters():
-            torch.nn.init.normal_(p, std=0.1)
+    shared = [network(work, train.x.shape[2:], seed) for seed in range(work.components)]
     pi = torch.full((work.clients, work.components), 1 / work.components)
     loss = torch.nn.functional.cross_entropy
     rng = np.random.default_rng(0)
     clock = Clock(work)
 
-    @torch.no_grad()
     def score() -> float:
-        if work.components == 1:
-            return accuracy(shared[0], held_out)
-        tx, ty = held_out
-        p = torch.stack([torch.softmax(model(tx), -1) for model in shared], -1)
-        return float(((p * pi[:, None, None, :]).sum(-1).argmax(-1) == ty).float().mean())
+        return accuracy(shared[0], held_out) if work.components == 1 else mixture_accuracy(shared, pi, held_out)
 
     clock.ready()
     for _ in range(work.rounds):

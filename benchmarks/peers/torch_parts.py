@@ -10,9 +10,10 @@ import torch
 from benchmarks.peers.work import Split, Work
 
 
-def network(work: Work, features: tuple[int, ...]) -> Any:
-    """The model of a piece of work: logits of rows."""
-    torch.manual_seed(0)
+def network(work: Work, features: tuple[int, ...], seed: int | None = 0) -> Any:
+    """The model of a piece of work: logits of rows. Without a seed it is drawn where the generator stands."""
+    if seed is not None:
+        torch.manual_seed(seed)
     inputs = int(np.prod(features))
     if work.model == "linear":
         return torch.nn.Linear(inputs, work.classes)
@@ -41,6 +42,15 @@ def accuracy(model: Any, test: tuple[Any, Any]) -> float:
     rows = x.reshape(-1, *x.shape[2:])
     parts = zip(rows.split(4096), y.reshape(-1).split(4096), strict=True)
     return sum(int((model(part).argmax(1) == labels).sum()) for part, labels in parts) / y.numel()
+
+
+@torch.no_grad()
+def mixture_accuracy(models: Any, weights: Any, test: tuple[Any, Any]) -> float:
+    """The same share for clients' own mixtures: probabilities of all models, weighted by ``weights[client]``."""
+    x, y = test
+    flat = x.reshape(-1, *x.shape[2:])
+    p = torch.stack([torch.softmax(model(flat), -1).reshape(*y.shape, -1) for model in models], -1)
+    return float(((p * weights[:, None, None, :]).sum(-1).argmax(-1) == y).float().mean())
 
 
 def chosen(work: Work, rng: np.random.Generator) -> np.ndarray:
