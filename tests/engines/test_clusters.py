@@ -145,7 +145,7 @@ def test_a_pod_of_a_jobset_is_told_by_kubernetes(monkeypatch):
         hosts.join("auto", patience=30)
     assert reached.value.args == ("study-workers-0-0.study:55527", 0, 3)
     owner.kind = "ReplicaSet"
-    with pytest.raises(ConnectionError, match="Kubernetes was asked who is who: .*only supports Job"):
+    with pytest.raises(ConnectionError, match=r"Kubernetes was asked who is who: .*only supports Job"):
         hosts.join("auto", patience=30)
 
 

@@ -180,6 +180,25 @@ def least(size: int) -> int:
     return int(multihost_utils.process_allgather(np.asarray(size >> 20, np.int32)).min()) << 20
 
 
+def share(count: int) -> np.ndarray:
+    """The numbers below ``count`` that are this process's, where all divide them evenly."""
+    return np.array_split(np.arange(count), jax.process_count())[jax.process_index()]
+
+
+def of_all(rows: np.ndarray, count: int) -> np.ndarray:
+    """What every process has found for its `share` of ``count`` things, ``(count, ...)``, for all."""
+    if not several():
+        return rows
+    from jax.experimental import multihost_utils
+
+    longest = -(-count // jax.process_count())
+    filled = np.zeros((longest, *rows.shape[1:]), rows.dtype)
+    filled[: len(rows)] = rows
+    each = np.asarray(multihost_utils.process_allgather(filled))
+    sizes = [len(part) for part in np.array_split(np.arange(count), jax.process_count())]
+    return np.concatenate([part[:size] for part, size in zip(each, sizes, strict=True)])
+
+
 @contextlib.contextmanager
 def place_to_write(folder: Path) -> Iterator[Path]:
     """The folder, for the process that writes; for others one of their own, which ends with the ``with`` block."""
