@@ -2,13 +2,16 @@
 
 ``arrays``: every process is given all samples in memory. ``function``: a function of the client reads them. ``files``:
 CSV files, one for each client, and ``file``: all in one, with a column that names the client. Numbers are megabytes
-that a process has grown by since JAX was there, in the middle of training and at most; the growth of one process with
-everything is beside that of each of two. Devices are processors, so what is on devices is counted, too.
+that a process has grown by since it had trained something small, in the middle of training (what allocators keep in
+reserve is given back first) and at most; those of one process with everything are beside those of each of two. Devices
+are processors, so what is on devices is counted, too.
 Run: python -m benchmarks.hosts_memory
 """
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import json
 import os
 import socket
@@ -20,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-CLIENTS, ROWS, FEATURES = 16, 8_000, 50
+CLIENTS, ROWS, FEATURES = 16, 20_000, 50
 KINDS = ("arrays", "function", "files", "file")
 MB = 1e6
 
@@ -48,18 +51,22 @@ def write(folder: Path) -> None:
 
 def memory(what: str) -> float:
     """Megabytes that this process has (VmRSS) or had at most (VmHWM)."""
+    import pyarrow
+
+    gc.collect()
+    pyarrow.default_memory_pool().release_unused()
+    ctypes.CDLL(None).malloc_trim(0)
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 / MB for line in lines if line.startswith(what))
 
 
 def measure(kind: str, folder: Path) -> dict[str, float]:
     """The growth of this process."""
-    import jax
-
     import majorant as mj
     from majorant.engines.hosts import several
 
-    jax.jit(lambda a: a @ a)(np.ones((64, 64), np.float32)).block_until_ready()
+    small = mj.data.synthetic_mixture(clients=4, dimension=FEATURES, seed=0)
+    mj.simulate(mj.fedavg(mj.models.linear(small)), small, rounds=1)
     before, seen = memory("VmRSS"), []
     Path("/proc/self/clear_refs").write_text("5")  # the most from here on
     if kind == "arrays":

@@ -12,10 +12,12 @@ clients, once, and no others. The number of devices must be known before JAX sta
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -83,17 +85,36 @@ def leaves_of(name: str, way: str, *, several: bool) -> list[Any]:
             **options,
         )
 
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, rows_of_states() as rows:
         run = simulate(resources._replace(state_folder=Path(folder) if way == "streamed" else None))
     if way.startswith("resumed"):
         run = simulate(mj.Resources(devices=int(way[-1])), resume=seen[0])
     if source is not None:
         assert source.asked.max() == 1  # a process reads what its own clients have, once
         assert 0 < source.asked.sum() < len(source.asked)
+        assert all(count < (~data.unseen).sum() for count in rows)  # and so for private states in files
     numbers = {k: v for k, v in sorted(run.history[-1].items()) if isinstance(v, float) and k != "seconds"}
     sent = [run.communication[0][key] for key in ("bytes_up", "bytes_down")]
     tree = (run.snapshot.server, run.snapshot.clients, run.scores[0].values, list(numbers.values()), sent)
     return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
+
+
+@contextlib.contextmanager
+def rows_of_states() -> Iterator[list[int]]:
+    """For how many clients a process makes files of private states."""
+    from majorant.engines import streamed
+
+    made, make = [], streamed.array_in_file
+
+    def counted(path: Path, shape: tuple[int, ...], dtype: Any) -> Any:
+        made.append(shape[1])
+        return make(path, shape, dtype)
+
+    streamed.array_in_file = counted
+    try:
+        yield made
+    finally:
+        streamed.array_in_file = make
 
 
 class Counted:

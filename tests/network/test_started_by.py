@@ -1,4 +1,5 @@
-"""Processes that have the variables of srun and mpirun find each other with ``--coordinator auto``."""
+"""Processes that have the variables of srun and mpirun find each other with ``--coordinator auto``; of a folder of
+tables each holds its own clients', and a run goes on in one process that holds all."""
 
 from __future__ import annotations
 
@@ -6,6 +7,8 @@ import json
 import os
 import subprocess
 import sys
+
+import numpy as np
 
 from mesh_driving import free_port
 
@@ -26,12 +29,20 @@ def test_srun(tmp_path):
         step = {"SLURM_STEP_NODELIST": "localhost", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_TASKS_PER_NODE": "2"}
         return dict.fromkeys(names, str(i)) | step | {"SLURM_JOB_ID": "7", "SLURM_NODEID": "0"}
 
-    settings = ["fedavg", "--data", "synthetic:clients=4,dimension=2", "--rounds", "2", "--out", tmp_path / "run"]
-    command = [sys.executable, "-m", "majorant", "run", *map(str, settings), "--json", "--coordinator", "auto"]
-    first, second = together(variables, command)
+    rng = np.random.default_rng(0)
+    for name in "abc":
+        lines = [f"{a:.3f},{b:.3f},{'xyz'[int(a) % 3]},{int(b > 1)}" for a, b in rng.normal(1, 1, (20, 2))]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["dose,age,kind,label", *lines]) + "\n")
+    majorant = [sys.executable, "-m", "majorant", "run"]
+    settings = ["--data", tmp_path / "*.csv", "--label-column", "label", "--schedule", "constant", "--rounds", "2"]
+    command = [*majorant, "fedavg", *map(str, settings), "--out", str(tmp_path / "run"), "--json"]
+    first, second = together(variables, [*command, "--coordinator", "auto"])
     assert second == ""  # process 0 speaks and writes
     assert json.loads(first)["rounds"] == 2
-    assert json.loads((tmp_path / "run" / "summary.json").read_text())["rounds"] == 2
+    more = [*majorant, "--resume", str(tmp_path / "run"), "--rounds", "3", "--json"]
+    alone = subprocess.run(more, capture_output=True, text=True, check=False)  # it finds the data the same, to the bit
+    assert alone.returncode == 0, alone.stderr
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["rounds"] == 3
 
 
 def test_mpirun():

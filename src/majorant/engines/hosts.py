@@ -43,7 +43,7 @@ def join(
     are left out are taken from there, too.
     """
     where = place_of(coordinator, process, processes, os.environ)
-    address = where.get("coordinator_address", coordinator)
+    address = str(where.get("coordinator_address", coordinator))
     if where.get("process_id", 0) > 0:
         await_coordinator(address, patience)
     late = threading.Timer(patience, give_up, [address, patience])  # JAX would end the process with a stack trace

@@ -116,6 +116,8 @@ class Simulation:
             if plan.fits
             else Streamed(plan.federation, self.layout, self.samples[0], *where, self.resources.state_folder)
         )
+        if plan.fits and not self.diagnostics:
+            self.samples = self.given  # the devices have them: nothing here asks for samples again
 
     def given_hyper(self) -> dict[str, jax.Array]:
         """The hyperparameters that are not the algorithm's own, ``(runs,)`` each."""
