@@ -13,6 +13,7 @@ NAMES = (
     "scaling",
     "gossip_round",
     "mesh",
+    "hosts_memory",
     "unified_solvers",
     "fedmm",
     "transport",

@@ -5,18 +5,19 @@
 A run is the name of an entry and a way to run it: on ``one`` device; on a ``mesh`` of all of them, or ``streamed``
 through it from files; ``many`` runs, dealt over the devices, and the same on ``many_one``; begun on all devices and
 ``resumed_1``, ``resumed_2`` on so many. OUT is an npz file with the leaves of server, private states, scores and what
-was sent and measured, for every run. Process 0 writes it. Of several processes each has absurd numbers in place of the
-samples of clients that are not its own. The number of devices must be known before JAX starts: so this is a program,
-run by tests.
+was sent and measured, for every run. Process 0 writes it. Of several processes each reads the samples of its own
+clients, once, and no others. The number of devices must be known before JAX starts: so this is a program, run by tests.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ def leaves_of(name: str, way: str, *, several: bool) -> list[Any]:
         key, value, other = zoo.ZOO[name].hyper
         options = options | {"hyper": None, "grid": {key: [value, other]}, "seeds": 2}
     resources = mj.Resources(devices=None if "one" in way else devices)
-    data = only_own(name, resources) if several else zoo.problem()
+    data, source = to_be_read(zoo.problem()) if several else (zoo.problem(), None)
 
     def simulate(resources: Any, resume: Any = None) -> Any:
         evaluation = mj.Evaluation(every=ROUNDS // 2, diagnostics=True, report=keep)
@@ -84,37 +85,67 @@ def leaves_of(name: str, way: str, *, several: bool) -> list[Any]:
             **options,
         )
 
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, rows_of_states() as rows:
         run = simulate(resources._replace(state_folder=Path(folder) if way == "streamed" else None))
     if way.startswith("resumed"):
         run = simulate(mj.Resources(devices=int(way[-1])), resume=seen[0])
+    if source is not None:
+        assert source.asked.max() == 1  # a process reads what its own clients have, once
+        assert 0 < source.asked.sum() < len(source.asked)
+        assert all(count < (~data.unseen).sum() for count in rows)  # and so for private states in files
     numbers = {k: v for k, v in sorted(run.history[-1].items()) if isinstance(v, float) and k != "seconds"}
     sent = [run.communication[0][key] for key in ("bytes_up", "bytes_down")]
     tree = (run.snapshot.server, run.snapshot.clients, run.scores[0].values, list(numbers.values()), sent)
     return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
 
 
-def only_own(name: str, resources: Any) -> Any:
-    """The problem's data, with absurd numbers in place of what belongs to other processes."""
+@contextlib.contextmanager
+def rows_of_states() -> Iterator[list[int]]:
+    """For how many clients a process makes files of private states."""
+    from majorant.engines import streamed
+
+    made, make = [], streamed.array_in_file
+
+    def counted(path: Path, shape: tuple[int, ...], dtype: Any) -> Any:
+        made.append(shape[1])
+        return make(path, shape, dtype)
+
+    streamed.array_in_file = counted
+    try:
+        yield made
+    finally:
+        streamed.array_in_file = make
+
+
+class Counted:
+    """Samples that remember which of them were asked for."""
+
+    def __init__(self, data: Any) -> None:
+        import numpy as np
+
+        parts = (data.train, data.validation, data.test)
+        self.fields = tuple(np.concatenate([getattr(part, name) for part in parts]) for name in ("x", "y"))
+        self.asked = np.zeros(len(self.fields[0]), int)
+
+    def read(self, rows: Any) -> tuple[Any, ...]:
+        self.asked[rows] += 1
+        return tuple(field[rows] for field in self.fields)
+
+
+def to_be_read(data: Any) -> tuple[Any, Counted]:
+    """The data with samples that are read when they are asked for."""
     import numpy as np
 
-    import zoo
-    from majorant.engines.settings import run_settings
-    from majorant.engines.simulation import Simulation
-    from majorant.engines.streamed import own_rows
-    from majorant.exchange.federation import federation
+    from majorant.data.lazy import Lazy
 
-    data, entry = zoo.problem(), zoo.ZOO[name]
-    settings = run_settings(zoo.algorithm(name), 0, None, entry.options["hyper"], None)
-    training = np.flatnonzero(~data.unseen)
-    together = federation(zoo.algorithm(name), training=training, exchange=entry.options.get("exchange"))
-    simulation = Simulation(together, data, settings, ROUNDS, resources)
-    buckets = simulation.buckets + simulation.unseen
-    own = np.concatenate([bucket.ids[own_rows(bucket, simulation.layout)] for bucket in buckets])
-    mine = np.isin(np.repeat(np.arange(data.clients), data.train.sizes), own)
-    assert 0 < mine.sum() < len(mine)
-    part = data.train._replace(x=np.where(mine[:, None], data.train.x, np.float32(3e38)))
-    return dataclasses.replace(data, train=part, test=part)
+    source, begin, parts = Counted(data), 0, {}
+    for name in ("train", "validation", "test"):
+        part = getattr(data, name)
+        rows = begin + np.arange(len(part.y))
+        begin += len(rows)
+        lazy = [Lazy(source, rows, a.shape[1:], a.dtype, field) for field, a in enumerate((part.x, part.y))]
+        parts[name] = part._replace(x=lazy[0], y=lazy[1])
+    return dataclasses.replace(data, **parts), source
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from majorant.app import catalogue
-from majorant.app._fingerprint import data_digest, network_digest, settings_digest
+from majorant.app._fingerprint import divided_digest, network_digest, same_data, settings_digest
 from majorant.app.build import Problem
 from majorant.app.config import RunConfig, load_config, make_config, to_toml
 from majorant.app.files import DamagedFile
@@ -162,10 +162,10 @@ class Checkpoint:
         self.depends = {
             "config": to_toml(config),
             "settings": settings_digest(config),
-            "data": data_digest(problem.data, problem.encoding),
+            "data": divided_digest(problem.data, problem.encoding),
             "network": network_digest(problem.federation),
         }
-        self.config, self.saved, self.last = config, 0, time.monotonic()
+        self.problem, self.config, self.saved, self.last = problem, config, 0, time.monotonic()
 
     def after(self, done: int, snapshot: Callable[[], Snapshot]) -> None:
         """Saves, where the last time is long enough ago: of several processes all take part in the snapshot."""
@@ -184,12 +184,12 @@ class Checkpoint:
         """The saved state of a run with the same settings, data and network; it may be of fewer rounds."""
         meta = read_meta(self.folder)
         check_settings(self.folder, make_config(tomllib.loads(meta.config)), self.config)
-        for what, words in (
-            ("data", "on other data"),
-            ("network", "on other links"),
-        ):
-            if getattr(meta, what) != self.depends[what]:
-                raise ValueError(f"{self.folder} was trained {words} than there are now: it cannot be resumed")
+        same = {
+            "on other data": same_data(meta.data, self.problem.data, self.problem.encoding, str(self.depends["data"])),
+            "on other links": meta.network == self.depends["network"],
+        }
+        for words in [words for words, holds in same.items() if not holds]:
+            raise ValueError(f"{self.folder} was trained {words} than there are now: it cannot be resumed")
         tree, raw = load_tree(self.place, states_of(like))
         self.saved = meta.round
         return like._replace(counters=raw["counters"], **tree)

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from majorant.app.config import WHERE, RunConfig, flat
 from majorant.app.files import strict_json
+from majorant.data.lazy import holding
 
 if TYPE_CHECKING:
     from majorant.data.federated import FederatedData
     from majorant.data.tabular import Encoding
     from majorant.exchange.federation import Federation
+
+
+DIVIDED = "divided:"  # begins digests that are made in stretches of clients
+STRETCHES = 256
 
 
 def settings_digest(config: RunConfig) -> str:
@@ -27,6 +32,31 @@ def data_digest(data: FederatedData, encoding: Encoding | None) -> str:
     parts = [array for part in (data.train, data.validation, data.test) for array in (part.offsets, part.y, part.x)]
     about = [data.names, data.classes, data.target_scale, encoding.to_dict() if encoding else None]
     return digest([*about, data.unseen, *parts])
+
+
+def divided_digest(data: FederatedData, encoding: Encoding | None) -> str:
+    """The same from digests of stretches of clients: of several processes each makes those of its share."""
+    from majorant.engines.hosts import of_all, share
+
+    stretches = np.array_split(np.arange(data.clients), min(data.clients, STRETCHES))
+    mine = [stretches[i] for i in share(len(stretches))]
+    held = holding(data, np.concatenate([*mine, np.zeros(0, np.int64)]))
+
+    def arrays(clients: np.ndarray) -> Iterator[np.ndarray]:
+        for part in (held.train, held.validation, held.test):
+            rows = slice(part.offsets[clients[0]], part.offsets[clients[-1] + 1])
+            yield from (part.x[rows], part.y[rows])
+
+    each = "".join(digest(arrays(clients)) for clients in mine)
+    found = of_all(np.frombuffer(bytes.fromhex(each), np.uint8).reshape(len(mine), 32), len(stretches))
+    about = [data.names, data.classes, data.target_scale, encoding.to_dict() if encoding else None]
+    offsets = [part.offsets for part in (data.train, data.validation, data.test)]
+    return DIVIDED + digest([*about, data.unseen, *offsets, found])
+
+
+def same_data(known: str, data: FederatedData, encoding: Encoding | None, now: str) -> bool:
+    """Whether a digest is that of the data, whose `divided_digest` is ``now``; older ones are of all samples."""
+    return known == (now if known.startswith(DIVIDED) else data_digest(data, encoding))
 
 
 def network_digest(federation: Federation) -> str | None:

@@ -222,8 +222,9 @@ def load_data(config: RunConfig) -> tuple[FederatedData, Encoding | None]:
     """The data of a configuration, and for a table how its columns became features."""
     if config.is_table:
         from majorant.data import from_table
+        from majorant.engines.hosts import several
 
-        data, encoding = from_table(config.data, **config.table_options())
+        data, encoding = from_table(config.data, **config.table_options(), in_memory=not several())
         return in_precision(data, config.precision), encoding
     data = catalogue.datasets.make(config.data)
     data = data if config.unseen is None else data.with_unseen(config.unseen)

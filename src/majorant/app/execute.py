@@ -24,7 +24,7 @@ from majorant.app.signed import write_signed
 from majorant.app.trackers import check_trackers, tracking
 from majorant.app.trees import save_tree, tree_exists
 from majorant.app.tuning import chosen_hyper
-from majorant.engines.hosts import follows, place_to_write
+from majorant.engines.hosts import explained_loss, follows, place_to_write
 from majorant.engines.options import Evaluation, Resources
 from majorant.engines.run import Run
 from majorant.engines.simulator import simulate
@@ -62,6 +62,7 @@ def run_in_folder(
         problem = problem._replace(optimum=find_optimum(config, problem.data))
     keep = lambda: tree_exists(folder / "checkpoint")
     with (
+        explained_loss(),
         config.arithmetic(),
         place_to_write(folder) as place,
         working_in(place, keep, resume=resume and place == folder),

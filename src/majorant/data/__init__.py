@@ -13,6 +13,7 @@ from majorant.data.images import (
     load_mnist,
     rotated,
 )
+from majorant.data.lazy import from_clients
 from majorant.data.logistic import heterogeneous_logistic
 from majorant.data.missing import with_missing
 from majorant.data.partition import (
@@ -47,6 +48,7 @@ __all__ = [
     "dirichlet",
     "encode_table",
     "few_classes",
+    "from_clients",
     "from_table",
     "grouped",
     "heart_table",

@@ -53,6 +53,11 @@ def plain_array(values: Any, name: str) -> np.ndarray:
     return np.asarray(values)
 
 
+def unread(values: Any) -> bool:
+    """Whether samples are yet to be read (`lazy`)."""
+    return hasattr(values, "source")
+
+
 def is_numeric(kind: np.dtype) -> bool:
     """Whether values of a type are real numbers; bfloat16 and its relatives, which NumPy does not know as such, are."""
     return kind.kind in "biuf" or (kind.kind == "V" and kind.type is not np.void)
@@ -109,7 +114,7 @@ def check_offsets(ragged: Ragged, part: str, clients: int) -> None:
     if offsets.ndim != 1 or not np.issubdtype(offsets.dtype, np.integer):
         raise ValueError(f"the offsets of the {part} part must be a list of whole numbers, got {offsets.dtype}")
     for name, values in (("samples", ragged.x), ("labels", ragged.y)):
-        if np.ndim(plain_array(values, f"the {name} of the {part} part")) == 0:
+        if not unread(values) and np.ndim(plain_array(values, f"the {name} of the {part} part")) == 0:
             raise ValueError(
                 f"the {name} of the {part} part must be an array with one entry per sample, got {values!r}"
             )
@@ -125,12 +130,14 @@ def check_offsets(ragged: Ragged, part: str, clients: int) -> None:
 
 def check_samples(ragged: Ragged, part: str, data: FederatedData) -> None:
     """Features must be finite numbers, of one shape in all parts."""
-    x = plain_array(ragged.x, f"the {part} part")
+    x = ragged.x if unread(ragged.x) else plain_array(ragged.x, f"the {part} part")
     if not is_numeric(x.dtype):
         raise ValueError(f"{part} samples must be numbers, got type {x.dtype}")
     x = x.astype(np.float32) if x.dtype.kind == "V" else x
     if x.shape[1:] != data.train.x.shape[1:]:
         raise ValueError(f"{part} samples have shape {x.shape[1:]}, training ones {data.train.x.shape[1:]}")
+    if unread(x):
+        return  # its source checks what it reads
     if x.dtype.kind == "f" and not np.isfinite(x).all():
         bad = np.flatnonzero(~np.isfinite(x.reshape(len(x), -1)).all(axis=1))
         owner = int(np.searchsorted(ragged.offsets, bad[0], side="right") - 1)
@@ -180,6 +187,8 @@ def check_scale(x: np.ndarray, clients: np.ndarray) -> None:
 
 def check_codes(ragged: Ragged, part: str, data: FederatedData) -> None:
     """Labels must be codes of the classes, or finite numbers for regression."""
+    if unread(ragged.y):
+        return
     y = plain_array(ragged.y, f"the labels of the {part} part")
     if y.ndim != 1:
         raise ValueError(f"labels must be one number per sample, got {part} labels of shape {y.shape}")

@@ -11,6 +11,7 @@ import numpy as np
 
 from majorant.data.checks import PARTS, check, check_owners, check_scale, check_seed, plain_array
 from majorant.data.labels import TargetScale, encode_labels, label_codes, label_values, tidy
+from majorant.data.lazy import pick, side_by_side
 from majorant.data.splitting import concatenated_ranges, draw_unseen, offsets_of, split_rows
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ SHARED_TRUTH = ("theta",)  # entries of ``truth`` that belong to no single clien
 class Ragged(NamedTuple):
     """Samples of every client, one client after the other: client c owns rows ``offsets[c]:offsets[c + 1]``."""
 
-    x: np.ndarray  # (N, ...)
+    x: np.ndarray  # (N, ...), or what is read when it is asked for (`lazy`)
     y: np.ndarray  # (N,)
     offsets: np.ndarray  # (clients + 1,)
     rows: np.ndarray | None = None  # (N,) which row of a table or of given arrays a sample was, where that is known
@@ -47,7 +48,7 @@ class Ragged(NamedTuple):
     def pick(self, rows: np.ndarray, sizes: np.ndarray) -> Ragged:
         """Some samples, client after client, of each so many."""
         known = None if self.rows is None else self.rows[rows]
-        return Ragged(self.x[rows], self.y[rows], offsets_of(sizes), known)
+        return Ragged(pick(self.x, rows), pick(self.y, rows), offsets_of(sizes), known)
 
 
 @dataclass(frozen=True)
@@ -218,7 +219,7 @@ def shuffled(parts: Sequence[Ragged], seed: int) -> Ragged:
     """The samples of some parts together, each client's in random order."""
     owner = np.concatenate([np.repeat(np.arange(len(part.sizes)), part.sizes) for part in parts])
     order = np.lexsort((np.random.default_rng(check_seed(seed)).random(len(owner)), owner))
-    together = lambda name: np.concatenate([getattr(part, name) for part in parts])
+    together = lambda name: side_by_side([getattr(part, name) for part in parts])
     known = np.arange(len(owner)) if any(part.rows is None for part in parts) else together("rows")
     sizes = np.sum([part.sizes for part in parts], axis=0)
     return Ragged(together("x"), together("y"), offsets_of(sizes), known).pick(order, sizes)

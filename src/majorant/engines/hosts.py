@@ -16,13 +16,14 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
+from majorant.engines import clusters
 from majorant.engines.divergence import Diverged
 
 PATIENCE = 120  # seconds to wait for the others at the start
@@ -38,30 +39,62 @@ def join(
     """Makes this process one of several; call it before anything else uses JAX.
 
     ``coordinator`` is the address of process 0, HOST:PORT, the same on all; "auto" takes it, this process's number and
-    how many there are from the variables of SLURM, Open MPI or Kubernetes.
+    how many there are from the variables of SLURM, Open MPI or Kubernetes (`clusters`). With an address, numbers that
+    are left out are taken from there, too.
     """
-    if coordinator == "auto":
-        if process is not None or processes is not None:
-            raise ValueError("with --coordinator auto the numbers of processes are found, too: leave them out")
-        where: dict[str, Any] = {}
-    else:
-        where = explicit(coordinator, process, processes)
-        if where["process_id"] > 0:
-            await_coordinator(coordinator or "", patience)
-    late = threading.Timer(patience, give_up, [coordinator, patience])  # JAX would end the process with a stack trace
+    where = place_of(coordinator, process, processes, os.environ)
+    address = str(where.get("coordinator_address", coordinator))
+    if where.get("process_id", 0) > 0:
+        await_coordinator(address, patience)
+    late = threading.Timer(patience, give_up, [address, patience])  # JAX would end the process with a stack trace
     late.daemon = True
     late.start()
     try:
         jax.distributed.initialize(**where, initialization_timeout=int(patience) + 60)
-    except ValueError as error:
-        raise ValueError(
-            f"nothing in the environment says how the processes find each other ({error}): start them with srun, "
-            "mpirun or as a Kubernetes JobSet, or give --coordinator HOST:PORT, --process-id and --processes"
-        ) from None
-    except RuntimeError as error:
-        raise ConnectionError(not_found(coordinator, patience, first_line(error))) from None
+    except (ValueError, RuntimeError) as error:
+        if not where:
+            raise unknown_cluster(first_line(error)) from None
+        raise ConnectionError(not_found(address, patience, first_line(error))) from None
     finally:
         late.cancel()
+
+
+def place_of(
+    coordinator: str | None, process: int | None, processes: int | None, variables: Mapping[str, str]
+) -> dict[str, Any]:
+    """What JAX is told of this process: nothing where it finds out by itself, as in Kubernetes and on TPUs."""
+    if coordinator == "auto" and (process is not None or processes is not None):
+        raise ValueError("with --coordinator auto the numbers of processes are found, too: leave them out")
+    if coordinator not in (None, "auto") and process is not None and processes is not None:
+        return explicit(coordinator, process, processes)
+    place = None if coordinator is None else clusters.found(variables)
+    if place is None:
+        if coordinator == "auto":
+            clusters.check_kubernetes(variables)
+            return {}
+        return explicit(coordinator, process, processes)
+    address = place.address if coordinator == "auto" else coordinator
+    if address is None:
+        raise ValueError(
+            f"{place.starter} does not tell where process 0 of {place.processes} is: give --coordinator HOST:PORT in "
+            "place of auto, with the name of its host (the numbers of processes are known)"
+        )
+    for name, given, known in (("process-id", process, place.process), ("processes", processes, place.processes)):
+        if given is not None and given != known:
+            raise ValueError(f"--{name} {given} contradicts {place.starter}, which says {known}: leave it out")
+    own = clusters.own_devices(place, variables)
+    return explicit(address, place.process, place.processes) | {"local_device_ids": own}
+
+
+def unknown_cluster(why: str) -> Exception:
+    """What to say where nothing tells how processes find each other."""
+    say = "give --coordinator HOST:PORT, --process-id and --processes"
+    if clusters.check_kubernetes(os.environ):
+        return ConnectionError(f"Kubernetes was asked who is who: {why}. Mend that, or {say}")
+    return ValueError(
+        f"nothing in the environment says how the processes find each other ({why}): start them with srun, mpirun or "
+        f"as a Kubernetes JobSet, or {say}"
+    )
 
 
 def await_coordinator(address: str, patience: float) -> None:
@@ -101,13 +134,17 @@ def explicit(coordinator: str | None, process: int | None, processes: int | None
     2
     """
     if coordinator is None or process is None or processes is None:
-        raise ValueError("of several processes each is given --coordinator HOST:PORT, --process-id and --processes")
+        raise ValueError(
+            "of several processes each is given --coordinator HOST:PORT, --process-id and --processes, unless srun or "
+            "mpirun started them"
+        )
     host, _, port = coordinator.rpartition(":")
     if not host or not port.isdigit() or not 0 < int(port) < 1 << 16:
         raise ValueError(f"the coordinator is an address such as 10.0.0.1:1234, or auto, got {coordinator!r}")
     if processes < 1 or not 0 <= process < processes:
         raise ValueError(f"{processes} processes have the numbers from 0 to {processes - 1}, got {process}")
-    return {"coordinator_address": coordinator, "process_id": process, "num_processes": processes}
+    numbers = {"process_id": process, "num_processes": processes}
+    return {"coordinator_address": coordinator, **numbers, "cluster_detection_method": "deactivate"}
 
 
 def first_line(error: BaseException) -> str:
@@ -141,6 +178,25 @@ def least(size: int) -> int:
     from jax.experimental import multihost_utils
 
     return int(multihost_utils.process_allgather(np.asarray(size >> 20, np.int32)).min()) << 20
+
+
+def share(count: int) -> np.ndarray:
+    """The numbers below ``count`` that are this process's, where all divide them evenly."""
+    return np.array_split(np.arange(count), jax.process_count())[jax.process_index()]
+
+
+def of_all(rows: np.ndarray, count: int) -> np.ndarray:
+    """What every process has found for its `share` of ``count`` things, ``(count, ...)``, for all."""
+    if not several():
+        return rows
+    from jax.experimental import multihost_utils
+
+    longest = -(-count // jax.process_count())
+    filled = np.zeros((longest, *rows.shape[1:]), rows.dtype)
+    filled[: len(rows)] = rows
+    each = np.asarray(multihost_utils.process_allgather(filled))
+    sizes = [len(part) for part in np.array_split(np.arange(count), jax.process_count())]
+    return np.concatenate([part[:size] for part, size in zip(each, sizes, strict=True)])
 
 
 @contextlib.contextmanager

@@ -259,13 +259,13 @@ def tiny_client(data: FederatedData) -> ClientData:
     return ClientData(x, y, jnp.int32(1), place, place)
 
 
-def refuse_too_large_stack(federation: Federation, clients: int, padded: ClientData, runs: int, budget: int) -> None:
+def refuse_too_large_stack(federation: Federation, clients: int, one: ClientData, runs: int, budget: int) -> None:
     """Methods that need every upload side by side cannot work in chunks: all must fit, with what they make of it."""
     if not federation.stacks:
         return
     from majorant.engines import forging, set_up
 
-    upload, *_ = message_shapes(federation, jax.tree.map(lambda a: a[0], padded))
+    upload, *_ = message_shapes(federation, one)
     slots = clients if federation.exchange.network is None else federation.exchange.network.nodes
     nothing = lambda: jax.tree.map(lambda a: jnp.zeros((slots, *a.shape), a.dtype), (upload.value, upload.weight))
 

@@ -46,6 +46,12 @@ class Bucket(NamedTuple):
         rows = np.arange(len(self.ids)).reshape(self.devices, -1, self.chunk)
         return rows.swapaxes(0, 1).reshape(-1, self.devices * self.chunk)
 
+    def one(self, data: FederatedData) -> ClientData:
+        """A client with no samples, of the shape of the bucket's: no file is read for it."""
+        x = np.zeros((self.length, *data.train.x.shape[1:]), data.train.x.dtype)
+        nothing: Any = np.int32(0)
+        return ClientData(x, np.zeros(self.length, data.train.y.dtype), nothing, nothing, nothing)  # type: ignore[arg-type]
+
     def train(self, data: FederatedData, rows: np.ndarray | slice = slice(None)) -> ClientData:
         """The training samples of some of the bucket's clients, ``(clients, length, ...)``."""
         return stack(data.train, self.ids[rows], self.length)

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from majorant.engines.evaluation import probe_client
+from majorant.engines.laying_out import rows_here
 from majorant.engines.mesh import of_owners
 from majorant.engines.programs import RUNS, SEEDS, Layout, Program, over_runs
 from majorant.exchange.federation import Federation
@@ -35,8 +36,11 @@ def probe(simulation: Simulation, bucket: int, row: int) -> dict[str, np.ndarray
     layout, engine = simulation.layout, simulation.engine
     longest = max(b.length for b in simulation.buckets)  # one program for clients of all buckets
     padded = simulation.buckets[bucket]._replace(length=longest)
-    sets = simulation.data_sets if layout.replicated else [simulation.data]
-    each = [jax.tree.map(lambda a: a[0], padded.train(one, np.array([row]))) for one in sets]
+    here = rows_here(padded, layout)[row]  # elsewhere a client without samples, of which nothing is taken
+    sets = simulation.samples * (len(simulation.settings) // len(simulation.samples))
+    sets = sets if layout.replicated else sets[:1]
+    its = lambda one: jax.tree.map(lambda a: a[0], padded.train(one, np.array([row]))) if here else padded.one(one)
+    each = [its(one) for one in sets]
     data = jax.tree.map(lambda *parts: np.stack(parts), *each) if layout.replicated else each[0]
     program = probing(simulation.federation, layout._replace(mesh=None, seeds=simulation.seeds))
     client = engine.client(bucket, row)

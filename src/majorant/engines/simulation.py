@@ -1,6 +1,6 @@
 """A simulation as it goes on: layout, engine, counters and history.
 
-The clients are laid out (`population`) and the resident or the streamed engine is picked by memory; blocks of rounds
+The clients are laid out (`laying_out`) and the resident or the streamed engine is picked by memory; blocks of rounds
 alternate with evaluations of every client's personalized model.
 """
 
@@ -18,30 +18,23 @@ import numpy as np
 
 from majorant.core import Server, all_finite
 from majorant.data.federated import FederatedData
+from majorant.data.lazy import holding
 from majorant.engines.divergence import Diverged, remedy, stop_if_unopened
 from majorant.engines.extremes import Largest, larger, largest_allowed
 from majorant.engines.hosts import decided, least
+from majorant.engines.laying_out import Plan, laid_out
 from majorant.engines.memory import (
-    bill_of,
-    chunk_size,
-    clients_that_saturate,
     default_budget,
     explained_shortage,
-    fewer,
     fitting_chunk,
     most_side_by_side,
-    refuse_too_large_stack,
     rounds_that_count,
-    runs_in_turn,
-    runs_one_at_a_time,
 )
-from majorant.engines.mesh import devices_for, rectangle, shares_of_runs
+from majorant.engines.mesh import devices_for, shares_of_runs
 from majorant.engines.options import Resources
 from majorant.engines.patience import best_line, kept, out_of_patience
-from majorant.engines.population import build_buckets, in_order, neighbourhoods, padded_bytes
+from majorant.engines.population import in_order
 from majorant.engines.probing import probed
-from majorant.engines.programs import Layout
-from majorant.engines.replicas import refuse_too_many
 from majorant.engines.resident import Resident
 from majorant.engines.rounds import Held, Tally
 from majorant.engines.run import Run, Scores
@@ -50,7 +43,6 @@ from majorant.engines.snapshots import Snapshot, in_order_of_ids, into_buckets, 
 from majorant.engines.stopping import Target
 from majorant.engines.streamed import Streamed
 from majorant.exchange.federation import Federation
-from majorant.exchange.gossip import Peers
 from majorant.metrics.scores import metric_name
 
 PROBED = 4  # clients whose local solves are measured at an evaluation with diagnostics
@@ -89,67 +81,43 @@ class Simulation:
         shares = shares_of_runs(len(self.devices), len(settings), self.seeds)
         for self.share in shares:  # of the runs, on a device
             most = most_side_by_side(algorithm, data, self.budget, len(settings) // self.share)
-            self.lay_out(resources.side_by_side or most)
-            if isinstance(self.engine, Resident):
+            plan = self.planned(resources.side_by_side or most)
+            if plan.fits:
                 break
+        self.lay_out(plan)
 
-    def lay_out(self, most: int) -> None:
-        """Buckets of clients, of which at most so many run side by side, and the engine that runs them."""
-        federation, data, settings, resources = self.federation, self.data, self.settings, self.resources
-        algorithm, given, budget = self.algorithm, self.given, self.budget
-        training = np.flatnonzero(~data.unseen)
-        across = len(self.devices) // self.share  # the devices that divide the clients
-        runs = len(settings) // self.share
-        layout: dict[str, Any] = {
-            "devices": across,
-            "chunk_bytes": chunk_size(budget),
-            "most": most,
-            "one_at_a_time": runs_one_at_a_time(algorithm, resources.clients),
-            "extra_padding": resources.extra_padding,
-            "saturating": clients_that_saturate(algorithm, data, runs),
-        }
-        mesh, homes = rectangle(self.devices, self.share), None
-        if mesh is not None and isinstance(federation.exchange, Peers) and federation.can_be_dealt:
-            homes = np.zeros(data.clients, np.int64)
-            homes[training] = neighbourhoods(data.train.sizes[training], across)
-            federation = federation._replace(exchange=federation.exchange.dealt(homes[training], across))
-        self.buckets = build_buckets(data, training, homes=homes, **layout)
-        self.unseen = build_buckets(data, np.flatnonzero(data.unseen), **layout)
-        share = federation.participation.probability(len(training))
-        everyone = share == 1
-        self.layout = Layout(
-            chunks=tuple(b.chunk for b in self.buckets),
-            pass_chunks=tuple(b.chunk if everyone else fewer(b, share) for b in self.buckets),
-            unseen_chunks=tuple(b.chunk for b in self.unseen),
-            training=len(training),
-            clients=data.clients,
-            classes=len(data.classes),
-            everyone=everyone,
-            seeds=min(runs, self.seeds),
+    def planned(self, most: int) -> Plan:
+        """Clients on devices, of which at most so many run side by side."""
+        return laid_out(
+            self.federation,
+            self.given,
+            self.devices,
+            self.share,
+            runs=len(self.settings),
+            seeds=self.seeds,
+            budget=self.budget,
+            most=most,
+            resources=self.resources,
             diagnostics=self.diagnostics,
-            replicated=len(given) > 1,
-            in_turn=runs_in_turn(algorithm),
-            mesh=mesh,
         )
-        first = jax.tree.map(lambda a: a[0], self.buckets[0].train(data, np.array([0])))
-        self.bill = bill_of(federation, first)
-        if federation.exchange.network is not None:
+
+    def lay_out(self, plan: Plan) -> None:
+        """The engine that runs a plan, with the samples of this process's clients."""
+        self.layout, self.buckets, self.unseen, self.bill = plan.layout, plan.buckets, plan.unseen, plan.bill
+        if self.federation.exchange.network is not None:
             for bill in self.communication:
                 bill["bytes_per_link"] = self.bill.down_rest
-        one = self.buckets[0].train(data, np.array([0]))
-        refuse_too_large_stack(self.federation, data.clients, one, runs, budget)
-        sets = len(given) // self.share if len(given) > 1 else 1
-        needed = sets * padded_bytes(data, self.buckets + self.unseen) // across
-        needed += 2 * runs * len(training) * self.bill.state // across
-        if self.share == 1:
-            refuse_too_many(given, needed, budget)
-        self.keys = jax.vmap(jax.random.key)(jnp.asarray([s["seed"] for s in settings], jnp.uint32))
-        fits = needed <= budget and resources.state_folder is None
-        samples: Any = given if fits else data
-        arguments = (federation, self.layout, samples, self.buckets, self.unseen, self.keys, self.seconds)
+        here = plan.clients_here()
+        self.samples = [holding(one, here) for one in self.given]
+        self.keys = jax.vmap(jax.random.key)(jnp.asarray([s["seed"] for s in self.settings], jnp.uint32))
+        where = (self.buckets, self.unseen, self.keys, self.seconds)
         self.engine: Resident | Streamed = (
-            Resident(*arguments) if fits else Streamed(*arguments, resources.state_folder)
+            Resident(plan.federation, self.layout, self.samples, *where)
+            if plan.fits
+            else Streamed(plan.federation, self.layout, self.samples[0], *where, self.resources.state_folder)
         )
+        if plan.fits and not self.diagnostics:
+            self.samples = self.given  # the devices have them: nothing here asks for samples again
 
     def given_hyper(self) -> dict[str, jax.Array]:
         """The hyperparameters that are not the algorithm's own, ``(runs,)`` each."""
@@ -186,7 +154,7 @@ class Simulation:
             most = fitting_chunk(max(self.layout.chunks), self.engine.prepare(hyper, self.rounds), room)
             if most is None:
                 return
-            self.lay_out(most)
+            self.lay_out(self.planned(most))
 
     def train(self, every: int, report: Callable | None) -> None:
         """Blocks of rounds, each followed by an evaluation, until the target is reached or the rounds are done."""

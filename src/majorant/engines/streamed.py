@@ -246,8 +246,7 @@ class Streamed:
         sums = fetch(sums)
         zero = jnp.zeros_like(sums.participants)
         info = jax.tree.map(jnp.zeros_like, sums.info)
-        one = jax.tree.map(lambda a: a[0], self.buckets[0].train(self.data, np.array([0])))
-        seen = message_shapes(self.federation, one)[1]
+        seen = message_shapes(self.federation, self.buckets[0].one(self.data))[1]
         down = jnp.zeros((len(zero), len(jax.tree.leaves(seen.value))), jnp.int32)
         up = jnp.zeros_like(sums.travelled)
         nobody, largest = jnp.full_like(sums.offender, -1), jax.tree.map(jnp.zeros_like, sums.largest)

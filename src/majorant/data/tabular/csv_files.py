@@ -15,6 +15,8 @@ import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from majorant.data.extras import require
 from majorant.data.tabular.problems import Problem, TableError
 
@@ -108,13 +110,13 @@ def guess_separator(text: str, usual: str = ",") -> str:
     return max(dict.fromkeys([usual, *SEPARATORS]), key=merit)
 
 
-def read_csv(path: Path) -> tuple[Any, Form]:
-    """An Arrow table whose columns are all text, and how the file is written."""
+def read_csv(path: Path, rows: np.ndarray | None = None) -> tuple[Any, Form]:
+    """An Arrow table whose columns are all text, of the whole file or of some rows, and how the file is written."""
     form = find_form(path)
     arrow = require("pyarrow", "tabular", PURPOSE)
     for encoding in dict.fromkeys([form.encoding, "cp1252", "latin-1"]):  # what is not UTF-8 may come late in a file
         try:
-            table = parse(path, form._replace(encoding=encoding))
+            table = parse(path, form._replace(encoding=encoding), rows=rows)
         except (arrow.ArrowInvalid, UnicodeDecodeError) as error:
             if "utf8" not in str(error).lower() and not isinstance(error, UnicodeDecodeError):
                 raise TableError(str(path), row_problems(path, form) or [unreadable(error)]) from None
@@ -123,8 +125,11 @@ def read_csv(path: Path) -> tuple[Any, Form]:
     raise AssertionError("every byte is a character in Latin-1")
 
 
-def parse(path: Path, form: Form, skipped: list[Any] | None = None) -> Any:
-    """The file by Arrow's reader; rows of a wrong length go to ``skipped``, where that is given."""
+def parse(path: Path, form: Form, skipped: list[Any] | None = None, rows: np.ndarray | None = None) -> Any:
+    """The file by Arrow's reader; rows of a wrong length go to ``skipped``, where that is given.
+
+    Of a file of which some ``rows`` are wanted, a block at a time is in memory besides them.
+    """
     reader = require("pyarrow.csv", "tabular", PURPOSE)
     arrow = require("pyarrow", "tabular", PURPOSE)
     raw = tuple(f"c{i}" for i in range(len(form.names)))  # names may stand twice; kinds are asked for by name
@@ -141,7 +146,7 @@ def parse(path: Path, form: Form, skipped: list[Any] | None = None) -> Any:
         return "skip"
 
     handler = None if skipped is None else skip
-    rows = reader.ParseOptions(delimiter=form.separator, newlines_in_values=True, invalid_row_handler=handler)
+    parsing = reader.ParseOptions(delimiter=form.separator, newlines_in_values=True, invalid_row_handler=handler)
     encoding = "utf8" if form.encoding == "utf-8-sig" else form.encoding
     options = reader.ReadOptions(
         encoding=encoding,
@@ -153,7 +158,20 @@ def parse(path: Path, form: Form, skipped: list[Any] | None = None) -> Any:
     )
     with path.open("rb") as file:
         stream = arrow.input_stream(file, compression="gzip" if path.name.endswith(".gz") else None)
-        return reader.read_csv(stream, read_options=options, parse_options=rows, convert_options=convert)
+        how: Any = {"read_options": options, "parse_options": parsing, "convert_options": convert}
+        return reader.read_csv(stream, **how) if rows is None else picked(path, reader.open_csv(stream, **how), rows)
+
+
+def picked(path: Path, batches: Any, rows: np.ndarray, schema: Any = None) -> Any:
+    """The table of some rows, in their order, out of all batches of a file."""
+    arrow, found, begin = require("pyarrow", "tabular", PURPOSE), [], 0
+    for batch in batches:
+        here = rows[(rows >= begin) & (rows < begin + batch.num_rows)] - begin
+        found += [batch.take(arrow.array(here))] if len(here) else []
+        begin += batch.num_rows
+    if len(rows) and rows[-1] >= begin:
+        raise TableError(str(path), [Problem(f"it has {begin} rows, and had more before", "leave it as it is")])
+    return arrow.Table.from_batches(found, schema or batches.schema)
 
 
 def row_problems(path: Path, form: Form) -> list[Problem]:

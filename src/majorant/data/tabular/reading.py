@@ -105,12 +105,17 @@ def parquet(path: Path, function: str, **options: Any) -> Any:
         raise TableError(str(path), [Problem(f"it cannot be read ({error})", "write it again as Parquet")]) from None
 
 
-def read_file(path: Path) -> Source:
-    """One CSV or Parquet file."""
+def read_file(path: Path, rows: np.ndarray | None = None) -> Source:
+    """One CSV or Parquet file, or some of its rows (sorted numbers), for which the rest is read but not held."""
     title = path.name.partition(".")[0]
     if path.name.lower().endswith(PARQUET):
-        return tidied(Source(parquet(path, "read_table", partitioning=None), False, str(path), title))
-    table, form = csv_files.read_csv(path)
+        if rows is None:
+            table = parquet(path, "read_table", partitioning=None)
+        else:
+            file = parquet(path, "ParquetFile")
+            table = csv_files.picked(path, file.iter_batches(), rows, file.schema_arrow)
+        return tidied(Source(table, False, str(path), title))
+    table, form = csv_files.read_csv(path, rows)
     notes: tuple[str, ...] = ()
     if form.encoding in ("cp1252", "latin-1"):
         notes = ("it is not UTF-8 and was read as Latin-1: look whether names with accents are right",)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from majorant.data.federated import FederatedData, Ragged, warn_thin_clients
 from majorant.data.labels import TargetScale, label_values
+from majorant.data.lazy import Lazy
 from majorant.data.tabular.applying import features_of, labels_of, read_as, unknown_levels
 from majorant.data.tabular.encoding import CategoryColumn, Encoding, LabelRecord
 from majorant.data.tabular.fitting import fit_column, mean_and_scale
 from majorant.data.tabular.kinds import Column
 from majorant.data.tabular.options import TableOptions
 from majorant.data.tabular.problems import Problem, TableError, some, tell, unknown_column
-from majorant.data.tabular.reading import Source, read_source
+from majorant.data.tabular.reading import Source, paths_of, read_file, read_source
 from majorant.data.tabular.survey import Survey, look_at
 
 
@@ -39,6 +41,7 @@ def from_table(
     scale_target: bool = True,
     unseen: float = 0.0,
     seed: int = 0,
+    in_memory: bool = True,
 ) -> tuple[FederatedData, Encoding]:
     """Reads a table with a row per sample; one column names the client, one is the label, the others are features.
 
@@ -52,7 +55,9 @@ def from_table(
     ``split`` are the shares of train, validation and test: at random, in the order of ``time_column``, or so that rows
     with the same value in ``together_column`` stay together; ``split_column`` names the part of every row instead.
     Targets of regression are brought to mean 0 and scale 1 if ``scale_target``; models predict in original units.
-    Without a ``label_column`` all labels are 0: for mixtures, clusters and factorizations.
+    Without a ``label_column`` all labels are 0: for mixtures, clusters and factorizations. Without ``in_memory`` the
+    features of files are read again when they are asked for, and not held: of several hosts each holds its own
+    clients', whose files, where there is one for each, are the only ones that it reads again.
 
     Returns the data and the encoding, which ``encode_table`` needs for another file. Raises `TableError`, with all
     problems of the table, and warns with `TableNotice` of what its owner should know.
@@ -66,13 +71,14 @@ def from_table(
     >>> data.names, data.classes, encoding.features
     (('a', 'b'), (0, 1, 2), ('age', 'smoker=n', 'smoker=y'))
     """
-    given = {k: v for k, v in locals().items() if k not in ("source", "dates")}
+    given = {k: v for k, v in locals().items() if k not in ("source", "dates", "in_memory")}
     options = TableOptions(**given, dates=dates or {})
     found, encoding = prepare(read_source(source), options)
     if found.problems:
         raise TableError(found.source.where, found.problems)
     assert encoding is not None
-    data = federated(found, encoding)
+    again = None if in_memory or hasattr(source, "__arrow_c_stream__") else RowsOfFiles(source, found.source, encoding)
+    data = federated(found, encoding, again)
     tell(found.source.where, found.notes)
     warn_thin_clients(data)
     return data, encoding
@@ -114,14 +120,41 @@ def prepare(source: Source, options: TableOptions) -> tuple[Survey, Encoding | N
     return found, encoding
 
 
-def federated(found: Survey, encoding: Encoding) -> FederatedData:
-    """The federated data of a table without problems."""
+class RowsOfFiles:
+    """The features of a table's rows, read from its files again."""
+
+    def __init__(self, source: Any, read: Source, encoding: Encoding) -> None:
+        self.paths, self.starts, self.encoding = paths_of(source), np.array(read.starts), encoding
+        self.schema, self.decimal_comma = read.table.schema, read.decimal_comma
+
+    def read(self, rows: np.ndarray) -> tuple[np.ndarray, ...]:
+        """The features of the rows of these numbers; files that have none of them stay closed."""
+        blocks = []
+        files = np.searchsorted(self.starts, rows, side="right") - 1
+        for number in np.unique(files):
+            mine = rows[files == number] - self.starts[number]
+            source = read_file(self.paths[number], mine)
+            table = source.table.select(self.schema.names).cast(self.schema)
+            source = replace(source, table=table, decimal_comma=self.decimal_comma)
+            columns = [read_as(source, record, self.encoding.missing_values) for record in self.encoding.columns]
+            problems = [column for column in columns if isinstance(column, Problem)]
+            if problems:
+                raise TableError(source.where, problems)
+            blocks.append(features_of(self.encoding, columns, source, mine))  # type: ignore[arg-type]
+        return (np.concatenate(blocks),)
+
+
+def federated(found: Survey, encoding: Encoding, again: RowsOfFiles | None = None) -> FederatedData:
+    """The federated data of a table without problems; its features may be read ``again`` when they are asked for."""
     assert found.codes is not None
     assert found.unseen is not None
     target = encoding.target_scale
     y = found.codes if found.classes else target.scaled(found.codes) if target else found.codes.astype(np.float32)
 
     def part(rows: np.ndarray, offsets: np.ndarray) -> Ragged:
+        if again is not None:
+            x: Any = Lazy(again, rows, (len(encoding.features),), np.float32)
+            return Ragged(x, y[rows], offsets, rows)
         columns = [column.take(rows) for column in found.columns]
         return Ragged(features_of(encoding, columns, found.source, rows), y[rows], offsets, rows)
 
