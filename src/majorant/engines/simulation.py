@@ -38,7 +38,7 @@ from majorant.engines.memory import (
 from majorant.engines.mesh import devices_for, rectangle, shares_of_runs
 from majorant.engines.options import Resources
 from majorant.engines.patience import best_line, kept, out_of_patience
-from majorant.engines.population import build_buckets, in_order, neighbourhoods, padded_bytes
+from majorant.engines.population import build_buckets, in_order, neighbourhoods, padded_bytes, padding
 from majorant.engines.probing import probed
 from majorant.engines.programs import Layout
 from majorant.engines.replicas import refuse_too_many
@@ -399,4 +399,5 @@ class Simulation:
             reason,
             self.target.optimum,
             last,
+            padding=padding(self.data, self.buckets),
         )
