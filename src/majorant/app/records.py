@@ -98,6 +98,7 @@ class Summary(Record):
     rejected_clients: list[str] = []
     seconds: dict[str, Amount | None] = {}
     communication: dict[str, Amount] = {}
+    padding: dict[str, Amount] = {}
     gradients: dict[str, Amount | None] = {}
     test_accuracy: Scores = {}
     test_rmse: Scores = {}

@@ -51,19 +51,11 @@ def programs(federation: Federation, layout: Layout) -> Programs:
 
     def one_round(state: State, tally: rounds.Tally, key: Key, data: tuple[BucketData, ...]) -> Any:
         view, key_of_round = rounds.begin_round(federation, state.server, key)
-        active = rounds.who_takes_part(federation, state.server, key, layout.training)
+        turns = rounds.turns(federation, state.server, key, layout.training, data)
+        through = functools.partial(rounds.bucket_pass, federation, view, key_of_round, everyone=layout.everyone)
         passes = [
-            rounds.bucket_pass(
-                federation,
-                view,
-                key_of_round,
-                clients,
-                b.train,
-                active[b.position] & b.real,
-                chunk=chunk,
-                everyone=layout.everyone,
-            )
-            for b, clients, chunk in zip(data, state.clients, layout.pass_chunks, strict=True)
+            through(clients, b.train, turn, chunk=chunk)
+            for b, clients, turn, chunk in zip(data, state.clients, turns, layout.pass_chunks, strict=True)
         ]
         sums, clients, sent = zip(*passes, strict=True)
         slots = [b.train.slot for b in data]
@@ -128,6 +120,9 @@ class Resident:
         self.keys = put(keys, layout.mesh, RUN)
         place = functools.partial(on_device, data, layout=layout)
         self.data, self.unseen = place(buckets), place(unseen)
+        if federation.participation.chosen is not None and not layout.everyone and layout.mesh is None:
+            rows = rows_in(buckets, layout, len(data))
+            self.data = tuple(b._replace(row=row) for b, row in zip(self.data, rows, strict=True))
         self.state: State | None = None
 
     def prepare(self, hyper: dict[str, jax.Array], planned: int) -> int:
@@ -236,6 +231,19 @@ def on_device(data: Sequence[FederatedData], buckets: list[Bucket], *, layout: L
             spec = HELD if layout.replicated else CLIENT
             found.append(put_parts(make, layout.mesh, spec, len(data), len(bucket.ids)))
     return tuple(found)
+
+
+def rows_in(buckets: list[Bucket], layout: Layout, sets: int) -> list[jax.Array]:
+    """The row in each bucket of every client that trains; its number of rows where a client is in another one.
+
+    Replicated: the same for each of the data sets.
+    """
+    found = []
+    for bucket, position in zip(buckets, positions(buckets), strict=True):
+        rows = np.full(layout.training, len(bucket.ids), np.int32)
+        rows[position[bucket.real]] = bucket.real
+        found.append(jax.device_put(np.stack([rows] * sets) if layout.replicated else rows))
+    return found
 
 
 def positions(buckets: list[Bucket]) -> list[np.ndarray]:

@@ -9,7 +9,7 @@ same keeps its state, and the round counts as one in which every upload was reje
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -99,6 +99,14 @@ class BucketData(NamedTuple):
     test: ClientData
     position: jax.Array  # (clients,) place among the clients that train, or 0
     real: jax.Array  # (clients,) False for fillers
+    row: Any = ()  # (clients that train,) the row of each, or how many rows there are where it is in another bucket
+
+
+class Turn(NamedTuple):
+    """The clients of a bucket that take part in a round."""
+
+    rows: jax.Array  # in ascending order; what comes after ``total`` of them says nothing
+    total: jax.Array
 
 
 def over_clients(function: Callable, chunk: int) -> Callable:
@@ -245,7 +253,7 @@ def bucket_pass(
     key: Key,
     clients: Held,
     data: ClientData,
-    active: jax.Array,
+    active: jax.Array | Turn,
     *,
     chunk: int,
     everyone: bool,
@@ -255,7 +263,7 @@ def bucket_pass(
     When not everyone takes part, active clients are gathered first, so that a round costs what its participants cost.
     """
     step = lambda clients, data, active: chunk_pass(federation, view, key, clients, data, active)
-    count = active.shape[0]
+    count = data.slot.shape[0]
     if count == chunk and everyone:
         return step(clients, data, active)
     piece = lambda t, rows: jax.tree.map(lambda a: a[rows], t)
@@ -273,9 +281,8 @@ def bucket_pass(
         sums, out = jax.lax.scan(body, zeros, chunked((clients, data, active), chunk))
         return sums, *unchunked(out)
 
-    order = jnp.argsort(~active, stable=True)  # active clients first
-    order = jnp.concatenate([order, jnp.zeros(-count % chunk, order.dtype)])
-    total = active.sum()
+    order, total = active if isinstance(active, Turn) else those_active(active)
+    order = jnp.concatenate([order, jnp.zeros(-len(order) % chunk, order.dtype)])
     empty = by_slot(nothing(count)) if stacks else None
 
     def gathered(state: Any) -> Any:
@@ -289,6 +296,17 @@ def bucket_pass(
 
     start = (jnp.asarray(0), zeros, clients, empty)
     return jax.lax.while_loop(lambda s: s[0] * chunk < total, gathered, start)[1:]
+
+
+def those_active(active: jax.Array) -> Turn:
+    """Who takes part, from a mark for every client of a bucket."""
+    return Turn(jnp.nonzero(active, size=active.shape[0])[0], active.sum())
+
+
+def those_chosen(chosen: jax.Array, row: jax.Array, count: int) -> Turn:
+    """Who takes part of a bucket with ``count`` rows, from the places of all that do: nobody else is touched."""
+    rows = jnp.sort(row[chosen])
+    return Turn(jnp.minimum(rows, count - 1), (rows < count).sum())
 
 
 def empty_sent(upload: Upload, rows: int, federation: Federation | None = None) -> Sent:
@@ -353,9 +371,30 @@ def sent_view(federation: Federation, server: Server, key: Key) -> View:
 
 def who_takes_part(federation: Federation, server: Server, run_key: Key, clients: int) -> jax.Array:
     """The clients of the next round, as booleans over those that train."""
+    return federation.participation.active(*drawing(server, run_key), clients)
+
+
+def who_is_chosen(federation: Federation, server: Server, run_key: Key, clients: int) -> jax.Array:
+    """The same as places among those that train, where participation gives them."""
+    assert federation.participation.chosen is not None
+    return federation.participation.chosen(*drawing(server, run_key), clients)
+
+
+def drawing(server: Server, run_key: Key) -> tuple[Key, jax.Array]:
+    """What the clients of the next round are drawn from: a key, and the round's number."""
     number = jnp.asarray(server.round) + 1
-    key = stream_key(round_key(run_key, number), PARTICIPATION_STREAM)
-    return federation.participation.active(key, number, clients)
+    return stream_key(round_key(run_key, number), PARTICIPATION_STREAM), number
+
+
+def turns(
+    federation: Federation, server: Server, run_key: Key, clients: int, data: Sequence[BucketData]
+) -> list[jax.Array | Turn]:
+    """Who takes part of each bucket in the next round: rows, where nobody else need be touched, else marks."""
+    if all(isinstance(b.row, tuple) for b in data):
+        active = who_takes_part(federation, server, run_key, clients)
+        return [active[b.position] & b.real for b in data]
+    chosen = who_is_chosen(federation, server, run_key, clients)
+    return [those_chosen(chosen, b.row, b.real.shape[0]) for b in data]
 
 
 def end_round(

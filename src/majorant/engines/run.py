@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from majorant.engines.snapshots import Snapshot
 
 
+MUCH_PADDING = 0.5  # the share from which on a summary in words speaks of it
+PADDED = {"memory": "rows in memory", "work": "rows worked on"}
+
+
 class Scores(NamedTuple):
     """Each client's loss and score on its own samples, in the order of the clients."""
 
@@ -119,6 +123,9 @@ class Summary(dict):
             hostile = len(self["attack"]["hostile"])
             who = f"{hostile} client{'s' * (hostile != 1)}"
             lines.append(f"  under attack     {self['attack']['name']} by {who}; scores are of the honest ones")
+        if max((empty := self.get("padding", {"memory": 0.0})).values()) >= MUCH_PADDING:
+            shares = ", ".join(f"{100 * share:.0f} % of the {PADDED[what]}" for what, share in empty.items())
+            lines.append(f"  padding          {shares}: the clients' sizes differ much")
         up, down = self["communication"]["bytes_up"], self["communication"]["bytes_down"]
         spent = ", ".join(f"{k} {v:.1f} s" for k, v in self["seconds"].items())
         return "\n".join([*lines, f"  sent {megabytes(up)} up, {megabytes(down)} down; {spent}"])
@@ -223,11 +230,13 @@ class Run:
         last: Snapshot | None = None,
         encoding: Encoding | None = None,
         origin: Mapping[str, Any] = MappingProxyType({}),
+        padding: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
         self.encoding, self.origin = encoding, origin  # of a table, and for models that are saved
         self.federation, self.data_sets, self.settings, self.histories = federation, data_sets, settings, histories
         self.scores, self.snapshot, self.seconds, self.communication = scores, snapshot, seconds, communication
         self.metric, self.rounds, self.stopped, self.optimum = metric, rounds, stopped, optimum
+        self.padding = padding  # the share of training rows without a sample
         self.last = last or snapshot  # at the last round, to resume from; models are those of ``snapshot``
 
     def __len__(self) -> int:
@@ -259,6 +268,7 @@ class Run:
             self.last,
             self.encoding,
             self.origin,
+            self.padding,
         )
 
     @property
@@ -338,6 +348,8 @@ class Run:
             found["attack"] = self.federation.hostile.told(self.data.names)
         found["seconds"] = dict(self.seconds)
         found["communication"] = dict(self.communication[0])
+        if self.padding:
+            found["padding"] = dict(self.padding)
         if self.federation.guarantee is not None:
             found["privacy"] = self.federation.guarantee.record(self.rounds, len(self))
         if isinstance(self.federation.exchange, Peers):

@@ -33,7 +33,7 @@ from majorant.engines.memory import (
 from majorant.engines.mesh import devices_for, shares_of_runs
 from majorant.engines.options import Resources
 from majorant.engines.patience import best_line, kept, out_of_patience
-from majorant.engines.population import in_order
+from majorant.engines.population import in_order, padding
 from majorant.engines.probing import probed
 from majorant.engines.resident import Resident
 from majorant.engines.rounds import Held, Tally
@@ -367,4 +367,5 @@ class Simulation:
             reason,
             self.target.optimum,
             last,
+            padding=padding(self.data, self.buckets),
         )

@@ -177,7 +177,7 @@ def progress_columns(records: Sequence[RunRecord]) -> list[Column]:
 
 def costs_table(records: Sequence[RunRecord]) -> str:
     """Traffic and time, small."""
-    names = ("Bytes up", "Bytes down", *(f"Seconds to {name}" for name in SECONDS))
+    names = ("Bytes up", "Bytes down", *(f"Seconds to {name}" for name in SECONDS), "Padding")
     if not any(record.summary.get("communication") or record.summary.get("seconds") for record in records):
         return ""
     rows = []
@@ -185,8 +185,13 @@ def costs_table(records: Sequence[RunRecord]) -> str:
         traffic, seconds = (record.summary.get(key) or {} for key in ("communication", "seconds"))
         sent = [bytes_format(amount(traffic, key)) for key in ("bytes_up", "bytes_down")]
         spent = [f"{amount(seconds, key):.1f}" for key in SECONDS]
-        cells = "".join(f"<td>{escape(text)}</td>" for text in (*sent, *spent))
+        padded = (record.summary.get("padding") or {}).get("work")
+        waste = "–" if padded is None else f"{100 * padded:.0f} %"
+        cells = "".join(f"<td>{escape(text)}</td>" for text in (*sent, *spent, waste))
         rows.append(f'<tr><th scope="row">{escape(record.label)}</th>{cells}</tr>')
     head = "".join(f'<th scope="col">{name}</th>' for name in ("Method", *names))
-    note = "Bytes are those of all clients and rounds. Compilation is paid once, however many the rounds."
+    note = (
+        "Bytes are those of all clients and rounds. Compilation is paid once, however many the rounds. Padding is the "
+        "share of rows that a round goes through without a sample in them, as clients' sizes differ."
+    )
     return f'{framed(head, rows, kind="", around="scroll small")}<p class="note">{note}</p>'
