@@ -54,6 +54,7 @@ from majorant.surrogates.transport import Coordinates, in_gaussian_coordinates
 DIMENSIONS, CLIENTS, SAMPLES, BATCH, SEEDS = (16, 32, 64), 10, 10_000, 1024, 5
 MAIN, GAUSSIAN = "FedMM-OT, max-min", "FedMM-OT, Gaussian coordinates"
 LONGER = GAUSSIAN + ", three times the rounds"
+RIVAL = "FedAdam, cycle, tuned on all rounds"
 RATE = 1e-3  # Adam's, of the benchmark; multiplied by the grid below
 RATES = (0.5, 1.0, 2.0, 4.0, 8.0)  # times 1e-3
 CYCLES = ((1.0, 1.0), (2.0, 1.0), (4.0, 1.0), (1.0, 10.0), (2.0, 10.0))  # a rate and λ
@@ -297,6 +298,7 @@ def pieces(study: Study, own: Variant, more: bool) -> list[tuple[str, Callable[[
         plain("FedAvg, cycle", lambda: fedavg(study, "cycle")),
         plain("FedAvg, max-min", lambda: fedavg(study, "max-min")),
         ("clients alone", alone),
+        (RIVAL, lambda: run_piece(study._replace(tuning=1), RIVAL, fedadam(study, "cycle"), data)),
         (LONGER, lambda: coordinates(LONGER, times=3)),
     ]
 
@@ -402,7 +404,7 @@ def main() -> None:
     parser.add_argument("--only", action="append", help="run these pieces alone")
     parser.add_argument("--tuning", type=int, default=4, help="points of a grid are tried for the rounds over this")
     parser.add_argument("--picture", type=Path, help="draw the map in two dimensions to this file, and end")
-    parser.add_argument("--curves", type=Path, help="draw the curves of the pieces in OUT to this file, and end")
+    parser.add_argument("--curves", type=Path, help="draw the curves of OUT to this file, FILE-inverse, and end")
     given = vars(parser.parse_args())
     picture, curves = given.pop("picture"), given.pop("curves")
     if curves is not None:

@@ -20,6 +20,7 @@ DRAWN = (
     "FedAdam, cycle",
     "FedAdam, max-min",
     "centralized",
+    "FedAdam, cycle, tuned on all rounds",
 )
 Record = dict[str, Any]
 
@@ -37,27 +38,40 @@ def read(folder: Path) -> list[Record]:
 
 
 def curves_of(folder: Path, path: Path) -> None:
-    """Draws the curves of all dimensions side by side."""
+    """Draws the curves of all dimensions side by side: the map to a file, its inverse to one named so beside it."""
     from majorant.app.report.figures import lines, render
 
     found = read(folder)
-    result = overview(found, sorted({r["dimension"] for r in found}))
-    atomic_write_bytes(path, render(lines(result.curves, *result.axes, result.bands), "png"))
+    for way, file in (("forward", path), ("inverse", path.with_stem(path.stem + "-inverse"))):
+        curves, bands = medians(found, way)
+        atomic_write_bytes(file, render(lines(curves, "round", f"L2-UVP, {way} map (%)", bands), "png"))
+
+
+def medians(records: list[Record], way: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Curves of the medians over runs, and bands between the least and the largest."""
+    curves, bands = {}, {}
+    for record in sorted((r for r in records if r["piece"] in DRAWN), key=place):
+        name, path = f"d = {record['dimension']} | {record['piece']}", np.minimum(np.array(record[way], float), CUT)
+        curves[name] = (record["rounds"], np.nanmedian(path, axis=0).tolist())
+        bands[name] = (np.nanmin(path, axis=0).tolist(), np.nanmax(path, axis=0).tolist())
+    return curves, bands
+
+
+def place(record: Record) -> tuple[int, int]:
+    """Where a curve stands among the others."""
+    return record["dimension"], DRAWN.index(record["piece"])
 
 
 def overview(records: list[Record], dimensions: list[int]) -> Result:
     """Means and standard deviations over runs of both errors, and curves of the forward one."""
-    columns, rows, curves, bands = ["method"], {r["piece"]: [r["piece"]] for r in records}, {}, {}
+    columns, rows = ["method"], {r["piece"]: [r["piece"]] for r in records}
     for d in dimensions:
         columns += [f"d = {d}: forward", "inverse"]
         here = {r["piece"]: r for r in records if r["dimension"] == d}
         for name, row in rows.items():
             row += [around(here[name][way]) if name in here else "–" for way in ("forward", "inverse")]
-        for name in (name for name in DRAWN if name in here):
-            path = np.minimum(np.array(here[name]["forward"], float), CUT)
-            curves[f"d = {d} | {name}"] = (here[name]["rounds"], np.nanmedian(path, axis=0).tolist())
-            bands[f"d = {d} | {name}"] = (np.nanmin(path, axis=0).tolist(), np.nanmax(path, axis=0).tolist())
     title = "Mix3 → Mix10: L2-UVP in per cent, means ± standard deviations over runs"
+    curves, bands = medians(records, "forward")
     return Result(title, columns, list(rows.values()), curves=curves, axes=("round", "L2-UVP (%)"), bands=bands)
 
 

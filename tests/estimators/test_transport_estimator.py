@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils.estimator_checks import check_estimator
 
 from majorant.estimators import FederatedTransport
-from majorant.estimators.transport import moments, sliced_distance
+from majorant.estimators.transport import held_out, moments, sliced_distance
 
 
 class WithReference(FederatedTransport):
@@ -76,6 +76,46 @@ def test_networks_do_what_affine_maps_cannot(learnt):
     assert between.mean() < (np.abs(affine.transform(x)[:, 0] - 5.0) < 0.5).mean()
 
 
+def test_networks_are_compared_with_the_gaussian_map_on_rows_that_they_have_not_seen(learnt):
+    """A tenth of each group is held out; the distances there are those of `score` with the other rows' reference."""
+    x, y, groups, network = learnt
+    mask, mask_y = held_out([int((groups == g).sum()) for g in range(3)], 0.1), held_out([400], 0.1)
+    rows, unseen = x[np.argsort(groups, kind="stable")][mask], y[mask_y]
+    affine = FederatedTransport(method="gaussian").fit(x, groups=groups, reference=y)
+    assert affine.held_out_ is None
+    found, variance = network.held_out_, network.reference_variance_
+    assert found.rows == sum(int((groups == g).sum()) // 10 for g in range(3))
+    np.testing.assert_allclose(found.network, sliced_distance(network.transform(rows), unseen) / variance, rtol=1e-5)
+    np.testing.assert_allclose(found.gaussian, sliced_distance(affine.transform(rows), unseen) / variance, rtol=1e-5)
+    assert found.network < found.gaussian
+    assert "better" not in found.words
+
+
+def test_networks_that_are_behind_the_gaussian_map_say_so(learnt, monkeypatch):
+    """Networks that split a blob in two are no good where the reference is a blob, and have not seen what says so."""
+    rng, given = np.random.default_rng(0), []
+    x, y = rng.normal(size=(300, 2)), rng.normal(size=(300, 2)) + 3.0
+
+    def learn(model, rows, owner, reference):
+        given.append((rows, owner, reference))
+        model.potentials_ = learnt[3].potentials_
+
+    monkeypatch.setattr(FederatedTransport, "_learn", learn)
+    model = FederatedTransport(hidden=(16, 16, 8))
+    with pytest.warns(
+        ConvergenceWarning, match=r"by the Gaussian map alone, which is better: take that, or more rounds"
+    ):
+        model.fit(x, groups=np.arange(300) % 3, reference=y)
+    FederatedTransport(hidden=(16, 16, 8), validation_fraction=0.0).fit(x, reference=y)
+    few = FederatedTransport(hidden=(16, 16, 8)).fit(x[:290], reference=y)  # 29 held-out rows tell nothing
+    assert few.held_out_ is None
+    assert [(len(rows), len(owner), len(public)) for rows, owner, public in given] == [
+        (270, 270, 270),
+        (300, 300, 300),
+        (290, 290, 300),
+    ]
+
+
 def test_the_map_is_monotone_and_can_be_undone(learnt):
     x, _, _, network = learnt
     a, b = x[:200], x[200:]
@@ -109,6 +149,7 @@ def test_weights_that_are_not_convex_are_refused(learnt):
         ({"participation": 0.0}, np.zeros((9, 2)), "participation == 0.0, must be > 0"),
         ({"max_iter": 0}, np.zeros((9, 2)), "max_iter == 0, must be >= 1"),
         ({"hidden": (4, 4)}, np.zeros((9, 2)), "hidden must be three widths"),
+        ({"validation_fraction": 1.0}, np.zeros((9, 2)), "validation_fraction == 1.0, must be < 1"),
         ({"bits": 1}, np.zeros((9, 2)), "bits == 1, must be >= 2"),
     ],
 )

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import csv
 import io
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 
 from majorant.app.files import DamagedFile, atomic_write_bytes, atomic_write_text, strict_json
 from majorant.app.trees import load_tree, save_tree
@@ -34,7 +36,9 @@ def transport_tables(
     names = columns or shared_numbers(ours, theirs or ours, client_column)
     x, rows = numbers(ours, names), BARYCENTRE if theirs is None else numbers(theirs, names)
     groups = None if client_column is None else clients_in(ours, client_column)
-    model = FederatedTransport(**options).fit(x, groups=groups, reference=rows)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the summary says it
+        model = FederatedTransport(**options).fit(x, groups=groups, reference=rows)
     y = model.reference_ if isinstance(rows, str) else rows
     folder.mkdir(parents=True, exist_ok=True)
     save_map(folder / "map", model, names)
@@ -51,6 +55,7 @@ def transport_tables(
         "bytes_up": model.bytes_up_,
         "distance_before": sliced_distance(x, y) / model.reference_variance_,
         "distance_after": -model.score(x),
+        "held_out": None if model.held_out_ is None else model.held_out_._asdict() | {"words": model.held_out_.words},
     }
     atomic_write_text(folder / "summary.json", strict_json(found, indent=2) + "\n")
     return found

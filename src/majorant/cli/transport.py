@@ -70,4 +70,6 @@ def transport(
         return print_json(found | {"folder": str(folder)})
     say(f"{found['rows']} rows of {found['clients']} clients onto {found['reference_rows']} of the reference")
     say(f"squared distance to it, over its variance: {found['distance_before']:.4g} → {found['distance_after']:.4g}")
+    if found["held_out"] is not None:
+        say(found["held_out"]["words"])
     say(f"transported rows, the map and a summary are in {folder}", wrap=False)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import warnings
+from collections.abc import Sequence
 from numbers import Integral, Real
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from sklearn.base import TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array, check_scalar
 from sklearn.utils.validation import check_is_fitted
 
@@ -29,6 +32,22 @@ RIDGE = 1e-6  # of the mean variance, so that constant columns do no harm
 DIRECTIONS = 128  # of the sliced distance
 TINY = float(np.finfo(np.float32).tiny)
 KEPT = 5_000  # reference rows that are kept for scores
+ENOUGH = 30  # held-out rows on either side; with fewer, nothing is held out
+
+
+class HeldOut(NamedTuple):
+    """Distances as in `score`, on rows that no network was learnt from; both maps know the moments of all rows."""
+
+    rows: int
+    network: float
+    gaussian: float
+
+    @property
+    def words(self) -> str:
+        """Which map is better there."""
+        both = f"{self.network:.4g} by the networks, {self.gaussian:.4g} by the Gaussian map alone"
+        better = ", which is better: take that, or more rounds" if self.gaussian < self.network else ""
+        return f"on {self.rows} rows that were held out: {both}{better}"
 
 
 class FederatedTransport(TransformerMixin, GroupedEstimator):
@@ -56,6 +75,9 @@ class FederatedTransport(TransformerMixin, GroupedEstimator):
         The bits a number takes on its way to the server, from 2 to 16; None: nothing is compressed.
     hidden : tuple of int or None, default None
         The widths of the dense convex network; None: those of the Wasserstein-2 benchmark.
+    validation_fraction : float, default 0.1
+        The share of every group's rows, and of the reference, that networks are not learnt from but compared on with
+        the Gaussian map; where that is better, a ``ConvergenceWarning`` says so. 0: nothing is held out or compared.
     random_state : int, RandomState or None, default None
 
     Attributes
@@ -64,6 +86,7 @@ class FederatedTransport(TransformerMixin, GroupedEstimator):
     coordinates_ : those of the Gaussian map
     barycentre_ : mean, covariance and rounds of the groups' barycentre where that is the reference, or None
     potentials_ : (parameters of f, parameters of its conjugate), or None for the Gaussian map alone
+    held_out_ : `HeldOut`, the distances that both maps leave on rows that were held out; None where none were
     bytes_up_ : int, what all groups have sent in the rounds
     groups_, n_iter_, n_features_in_, feature_names_in_
 
@@ -89,6 +112,7 @@ class FederatedTransport(TransformerMixin, GroupedEstimator):
         participation: float = 1.0,
         bits: int | None = None,
         hidden: tuple[int, int, int] | None = None,
+        validation_fraction: float = 0.1,
         random_state: Any = None,
     ) -> None:
         self.method = method
@@ -101,6 +125,7 @@ class FederatedTransport(TransformerMixin, GroupedEstimator):
         self.participation = participation
         self.bits = bits
         self.hidden = hidden
+        self.validation_fraction = validation_fraction
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None, groups: Any = None, *, reference: Any = None) -> Self:
@@ -129,8 +154,9 @@ class FederatedTransport(TransformerMixin, GroupedEstimator):
         kept = np.random.default_rng(0).permutation(len(reference))[:KEPT]
         self.reference_, self.reference_variance_ = reference[kept], max(float(np.trace(spread)), 1e-300)
         self.potentials_: tuple[Any, ...] | None = None
+        self.held_out_: HeldOut | None = None
         if self.method == "network":
-            self._learn(data.samples.x, np.repeat(np.arange(data.clients), data.samples.sizes), reference)
+            self._learn_and_compare(data, reference)
         return self
 
     def transform(self, X: Any) -> np.ndarray:
@@ -165,6 +191,21 @@ class FederatedTransport(TransformerMixin, GroupedEstimator):
     @property
     def _network(self) -> Potential:
         return dense_icnn(self.n_features_in_, hidden=self.hidden)
+
+    def _learn_and_compare(self, data: Grouped, reference: np.ndarray) -> None:
+        """Learns networks from most rows, and says how they do on the others beside the map that they start from."""
+        x, owner = data.samples.x, np.repeat(np.arange(data.clients), data.samples.sizes)
+        out, out_y = (held_out(n, self.validation_fraction) for n in (data.samples.sizes, [len(reference)]))
+        if min(out.sum(), out_y.sum()) < ENOUGH:
+            out, out_y = np.zeros_like(out), np.zeros_like(out_y)
+        self._learn(x[~out], owner[~out], reference[~out_y])
+        if not out.any():
+            return
+        far = lambda inside: sliced_distance(self.coordinates_.out(inside), reference[out_y]) / self.reference_variance_
+        inside = self.coordinates_.into(x[out])
+        self.held_out_ = HeldOut(int(out.sum()), far(self._moved(inside, 0)), far(inside))
+        if self.held_out_.gaussian < self.held_out_.network:
+            warnings.warn(self.held_out_.words, ConvergenceWarning, stacklevel=3)
 
     def _learn(self, x: np.ndarray, owner: np.ndarray, reference: np.ndarray) -> None:
         inside = self.coordinates_.into(x).astype(np.float32)
@@ -212,7 +253,12 @@ class FederatedTransport(TransformerMixin, GroupedEstimator):
             raise ValueError(f"method must be 'network' or 'gaussian', got {self.method!r}")
         if self.loss not in LOSSES:
             raise ValueError(f"loss must be one of {', '.join(LOSSES)}, got {self.loss!r}")
-        for name in ("cycle", "learning_rate", "participation"):  # not a number is neither below a bound nor above
+        for name in (
+            "cycle",
+            "learning_rate",
+            "participation",
+            "validation_fraction",
+        ):  # not a number is neither below a bound nor above
             check_scalar(getattr(self, name), name, Real)
             if not np.isfinite(getattr(self, name)):
                 raise ValueError(f"{name} must be a finite number, got {getattr(self, name)}")
@@ -221,6 +267,9 @@ class FederatedTransport(TransformerMixin, GroupedEstimator):
             check_scalar(getattr(self, name), name, Integral, min_val=1)
         check_scalar(self.learning_rate, "learning_rate", Real, min_val=0, include_boundaries="neither")
         check_scalar(self.participation, "participation", Real, min_val=0, max_val=1, include_boundaries="right")
+        check_scalar(
+            self.validation_fraction, "validation_fraction", Real, min_val=0, max_val=1, include_boundaries="left"
+        )
         if self.bits is not None:
             check_scalar(self.bits, "bits", Integral, min_val=2, max_val=16)
         _ = self._network  # refuses widths that it cannot have
@@ -245,6 +294,16 @@ def barycentre_of(data: Grouped, word: str) -> Barycentre:
     return gaussian_barycentre(
         np.stack([mean for mean, _ in parts]), np.stack([c + ridge for _, c in parts]), data.samples.sizes
     )
+
+
+def held_out(sizes: Sequence[int] | np.ndarray, share: float) -> np.ndarray:
+    """A mask over the rows of groups of these sizes: of each group a share, rounded down, drawn always in one way.
+
+    >>> held_out([4, 1, 5], 0.5).sum()
+    np.int64(4)
+    """
+    rng = np.random.default_rng(0)
+    return np.concatenate([rng.permutation(np.arange(size) < int(share * size)) for size in sizes])
 
 
 def moments(x: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
