@@ -42,3 +42,6 @@ def test_work_travels_through_a_file_and_ours_does_it(tmp_path, monkeypatch):
     assert "| 1 × |" in table
     assert "| 2 × |" in table
     assert "not run: it is not there" in table
+    lines = command.overview({small.name: {"Majorant": found, "slow": slower, "gone": {"not run": "no"}}}).splitlines()
+    assert lines[3] == "| slow | 2 × |"
+    assert lines[4] == "| gone | – |"

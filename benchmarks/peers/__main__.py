@@ -128,6 +128,19 @@ def table(work: Work, results: dict[str, dict[str, Any]]) -> str:
     return "\n".join([*lines, ""])
 
 
+def overview(works: dict[str, dict[str, dict[str, Any]]]) -> str:
+    """How many times as long as ours a round takes, tool by work; a dash where a tool has no such method or model."""
+    lines = [f"| a round, against ours | {' | '.join(works)} |", "|---" * (1 + len(works)) + "|"]
+    for tool in dict.fromkeys(name for results in works.values() for name in results):
+        cells = []
+        for results in works.values():
+            found, ours = results.get(tool, {}), results["Majorant"].get("round_s")
+            ratio = found["round_s"] / ours if ours and "round_s" in found else None
+            cells.append("–" if ratio is None else f"{for_people(ours)}" if tool == "Majorant" else f"{ratio:.2g} ×")
+        lines.append(f"| {tool} | {' | '.join(cells)} |")
+    return "\n".join([*lines, ""])
+
+
 def for_people(seconds: float) -> str:
     """A time in milliseconds or seconds."""
     return f"{1e3 * seconds:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
@@ -157,6 +170,7 @@ def main() -> None:
                 record["works"][work.name] = results
                 options.out.write_text(json.dumps(record, indent=1), encoding="utf-8")  # saved as it comes
             print(table(work, results), flush=True)
+    print(overview(record["works"]))
 
 
 if __name__ == "__main__":
