@@ -5,7 +5,7 @@ CSV files, one for each client, and ``file``: all in one, with a column that nam
 that a process has grown by since it had trained something small, in the middle of training (what allocators keep in
 reserve is given back first) and at most; those of one process with everything are beside those of each of two. Devices
 are processors, so what is on devices is counted, too.
-Run: python -m benchmarks.hosts_memory
+Run: python -m benchmarks.hosts_memory [KIND ...]
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def main() -> None:
     print(f"{samples:.0f} MB of samples; growth of each process in MB: in training, and at most")
     with tempfile.TemporaryDirectory() as folder:
         write(Path(folder))
-        for kind in KINDS:
+        for kind in sys.argv[1:] or KINDS:
             found: Any = {count: in_processes(kind, Path(folder), count) for count in (1, 2)}
             words = [" ".join(f"{p['training']:.0f}/{p['most']:.0f}" for p in found[count]) for count in (1, 2)]
             print(f"{kind:10} one: {words[0]:>10}   two: {words[1]}", flush=True)

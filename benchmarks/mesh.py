@@ -5,7 +5,7 @@ beyond its cores: what is measured is what dealing clients, collectives and padd
 of a round on all devices together, against that on one device for the same clients: 1 means that dividing the work
 costs nothing. ``wall`` is the same by the clock, which other programs disturb. Rows lost to padding, and the samples of
 the busiest device, are counted, and hold for any kind of device. Each number of devices is a process of its own.
-Run: python -m benchmarks.mesh
+Weak scaling has 64 clients for each device. Run: python -m benchmarks.mesh [METHOD]
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def main() -> None:
     print(
         f"{'method':20} {'devices':>7} {'strong work':>12} {'wall':>6} {'weak work':>10} {'padding':>8} {'busiest':>8}"
     )
-    for method in METHODS:
+    for method in sys.argv[1:] or METHODS:
         strong = {n: in_a_process(n, CLIENTS, method) for n in COUNTS}
         weak = {n: in_a_process(n, EACH * n, method) for n in COUNTS}
         for n in COUNTS:

@@ -93,11 +93,6 @@ def side_by_side(arrays: Sequence[Any]) -> Any:
     return Lazy(first.source, rows, first.shape[1:], first.dtype, first.field)
 
 
-def is_lazy(data: FederatedData) -> bool:
-    """Whether samples are read when they are asked for."""
-    return isinstance(data.train.x, Lazy)
-
-
 class Elsewhere(LookupError):
     """Samples that another process has."""
 
