@@ -44,6 +44,7 @@ class Record:
     encoding: dict[str, Any] | None = None
     rate: float | None = None  # the learning rate, where the study leaves it open
     sizes: list[list[int]] = field(default_factory=list)  # of train, validation and test parts, by slot
+    totals: list[int] = field(default_factory=list)  # of all silos' parts together, where sums are secure
     heard: list[int] = field(default_factory=list)  # the last round whose upload arrived, by slot
     round: int = 0
     history: list[dict[str, Any]] = field(default_factory=list)
