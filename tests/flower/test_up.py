@@ -23,11 +23,12 @@ from majorant.app.flower.study import read_study
 from majorant.app.trees import load_tree
 
 
-def simulation(study):
+def simulation(study, **exchange):
     """The same study in one process."""
     config = load_config(study)
     problem = build(config)
-    run = mj.simulate(problem.algorithm, problem.data, rounds=config.rounds, seed=config.seed, **problem.exchange)
+    way = problem.exchange | exchange
+    run = mj.simulate(problem.algorithm, problem.data, rounds=config.rounds, seed=config.seed, **way)
     return run, problem
 
 

@@ -12,16 +12,19 @@ import time
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from silo_files import write_silos, write_study
 from test_up import left_of, simulation
 
 from majorant.app.flower.certificates import make_node_key
+from majorant.app.flower.new import write_app
 from majorant.app.flower.processes import free_port, program
 from majorant.app.flower.study import read_study
 from majorant.app.flower.up import Federation, up
 from majorant.app.trees import load_tree
+from majorant.exchange.participation import Participation
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::majorant.data.tabular.TableNotice"),
@@ -37,9 +40,9 @@ ZOO = {
 }
 
 
-def assert_same(out, study):
+def assert_same(out, study, **exchange):
     """The server is that of the simulation, to rounding."""
-    run, _ = simulation(study)
+    run, _ = simulation(study, **exchange)
     server, _ = load_tree(out / "model", run.server)
     difference = lambda a, b: np.abs(np.asarray(a, np.float64) - np.asarray(b, np.float64)).max(initial=0)
     assert max(jax.tree.leaves(jax.tree.map(difference, server.value, run.server.value)), default=0) < 1e-4
@@ -93,6 +96,46 @@ def test_a_killed_server_and_a_killed_silo_lose_nothing(tmp_path):
     with killing(silo / ".lock", silo / "round-000001"):
         up(read_study(study), out, resume=True)
     assert_same(out, study)
+
+
+FAILING = '''
+from pathlib import Path
+from majorant.app.flower import apps, silo
+
+STEPS = ("keys", "shares", "round", "reveal")
+answer = silo.Silo.answer
+
+def failing(self, letter):
+    """Silo c is cut off at another step of the secure sum in every round."""
+    place = Path(self.node.state).with_suffix(".round")
+    if "round" in letter.facts:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(str(letter.facts["round"]))
+    round = int(place.read_text()) if place.exists() else 0
+    if self.node.name == "c" and 1 <= round <= 4 and letter.kind == STEPS[round - 1]:
+        raise RuntimeError("cut off")
+    return answer(self, letter)
+
+silo.Silo.answer = failing
+app = apps.client_app(Path(__file__).with_name("study.toml"))
+'''
+
+
+def test_a_secure_sum_survives_drop_outs_at_every_step(tmp_path):
+    """Three silos of which one is cut off: keys, shares, its vector or its shares of the others' secrets never come."""
+    more = 'channel = ["secure-sum:8.0,bits=20"]'
+    study = write_study(
+        tmp_path / "study.toml", write_silos(tmp_path / "files", "abc"), rounds=4, more=more, flower="minimum = 2"
+    )
+    out = tmp_path / "run"
+    app = write_app(out / "federation" / "app", read_study(study))
+    (app / "study" / "client_app.py").write_text(FAILING)
+    up(read_study(study), out, resume=True)
+    there = lambda key, round, n: (jnp.arange(n) != 2) | (jnp.asarray(round) > 3)
+    assert_same(out, study, participation=Participation("c is cut off", there, lambda n: 1.0))
+    log = (out / "network.log").read_text()
+    assert all(f"round {n} of 4: {2 if n < 4 else 3} of 3 silos" in log for n in range(1, 5)), log
+    assert left_of(out) == []
 
 
 def test_an_interruption_stops_everything(tmp_path):

@@ -7,6 +7,7 @@ comes in time is as one that did not take part: its state is that of its last up
 from __future__ import annotations
 
 import functools
+import os
 import time
 from collections.abc import Callable
 from fractions import Fraction
@@ -32,6 +33,7 @@ from majorant.engines.divergence import Diverged, remedy
 from majorant.engines.extremes import Largest, largest_allowed
 from majorant.engines.memory import bill_of, refuse_unequal_sizes
 from majorant.engines.options import Evaluation as Plan
+from majorant.engines.private_messages import refuse_uncovered
 from majorant.engines.programs import enable_compilation_cache
 from majorant.engines.remote.client import programs as client_programs
 from majorant.engines.remote.server import Center, Round, Sending
@@ -43,6 +45,7 @@ from majorant.engines.run import Run
 from majorant.engines.snapshots import Snapshot
 from majorant.engines.stopping import Target, parse_bounds
 from majorant.exchange.exact_sums import BITS, numbers
+from majorant.exchange.federation import Federation
 from majorant.exchange.secagg import Stopped
 from majorant.metrics.scores import metric_name
 from majorant.models.base import Spec
@@ -99,13 +102,16 @@ class Coordinator:
         if config.local.lr is None and self.study.make is None:
             local = config.local.model_copy(update={"lr": record.rate or USUAL_RATE})
             study = study._replace(config=config.model_copy(update={"local": local}))
-        federation = study.federation(spec)
+        sizes = np.array([train for train, *_ in record.sizes]) if study.secure is None else None
+        federation = study.federation(spec, sizes)
         one = client_of(spec, precision)
         self.data = outline(record, "silos" if config.is_table else config.data.partition(":")[0], precision)
         if study.secure is None:
             refuse_unequal_sizes(federation.algorithm, self.data)
         self.federation, self.metric = federation, metric_name(federation.algorithm, len(record.classes))
-        self.center = Center(federation, messages_of(federation, one), len(record.names), config.seed)
+        if federation.guarantee is not None:
+            refuse_uncovered(federation, one)
+        self.center = Center(federation, messages_of(federation, one), len(record.names), self.key(federation))
         if study.secure is not None:
             self.center.refuse_in_secret()
         self.bill, self.one = bill_of(federation, one), one
@@ -113,6 +119,13 @@ class Coordinator:
         diagnostics = federation.exchange.diagnostics(federation.algorithm)
         self.diagnoses = config.measures and diagnostics.measure is not None
         self.conclude = jit(functools.partial(evaluation.conclude, federation))
+
+    def key(self, federation: Federation) -> Any:
+        """The key of all that the server draws: the study's seed, or a secret where silos are hidden by noise."""
+        if federation.guarantee is None:
+            return jax.random.key(jnp.uint32(self.config.seed))
+        self.record.secret = self.record.secret or os.urandom(8).hex()
+        return jax.random.wrap_key_data(jnp.asarray(np.frombuffer(bytes.fromhex(self.record.secret), "<u4")))
 
     def begin(self) -> Server:
         """The server before round 1, with all silos' answers to the method's set-up question."""
@@ -164,16 +177,17 @@ class Coordinator:
     def train(self, server: Server) -> Server:
         """Rounds until the last one, or until a bound is met."""
         config, record = self.config, self.record
-        every = Plan(every=config.evaluate_every).rounds(config.rounds)
+        every, guarantee = Plan(every=config.evaluate_every).rounds(config.rounds), self.federation.guarantee
+        last = config.rounds if guarantee is None else guarantee.allowed(config.rounds)
         while True:
             told_of = record.history[-1]["round"] if record.history else 0
-            if record.round > told_of and (record.round % every == 0 or record.round == config.rounds):
+            if record.round > told_of and (record.round % every == 0 or record.round == last):
                 begin = time.perf_counter()
                 self.note(server)
                 record.seconds["evaluate"] += time.perf_counter() - begin
                 self.tally = self.center.tally()
                 self.ledger.save(server, self.tally, record)
-            if record.round >= config.rounds or self.target.reached([record.history]):
+            if record.round >= last or self.target.reached([record.history]):
                 return server
             begin = time.perf_counter()
             server = self.one_round(server)
@@ -228,6 +242,8 @@ class Coordinator:
         spec, modulus = self.federation.way.secure[0], self.center.messages.moduli
         terms: dict[str, Any] = {"round": this.number, "seconds": self.flower.timeout, "needed": needed}
         sum = SecretSum(self.gathering, spec.threshold, modulus, **terms)
+        if not this.asked:  # chance has drawn nobody
+            return [], 0, 0
 
         def send(slot: int, secret: Received) -> Letter:
             task = self.task(this, slot).model_copy(update={"secret": secret})
@@ -335,6 +351,8 @@ class Coordinator:
         weight = max(float(numbers.weight), 1e-30)
         line |= {name: float(total) / weight for name, total in numbers.info.items()}
         line |= {name: float(value) for name, value in noticed.items()} | scores.summary(self.metric)
+        if self.federation.guarantee is not None:
+            line["epsilon"] = self.federation.guarantee.epsilon(record.round)
         record.history.append(line)
         self.ledger.line(line)
         self.stop_if_diverged(scores, numbers)

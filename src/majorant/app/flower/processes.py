@@ -19,6 +19,7 @@ QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",  # seconds, in place of one: every letter waits for it on both sides
 }
 PATIENCE = 10.0  # seconds in which a process ends when it is asked to
 

@@ -33,7 +33,7 @@ from majorant.app.flower.office import Failed, Reply
 from majorant.app.flower.silo import told
 from majorant.engines.remote.wire import Refused
 from majorant.exchange import exact_sums
-from majorant.exchange.secagg import Collector, Modulus, Shares
+from majorant.exchange.secagg import Collector, Modulus, Shares, Stopped
 
 ANSWERS: dict[str, Any] = {"keys": Keys, "shares": SharesGiven, "reveal": Revealed}
 Send = Callable[[int, Received], Letter]
@@ -119,7 +119,10 @@ def exact_total(gathering: Gathering, size: int, send: Send, kind: str) -> list[
             sum.vectors[slot] = exact_vector(letter, size, repr(gathering.record.names[slot]))
         return letter is not None
 
-    total = sum.opened(everyone, send, hear)
+    try:
+        total = sum.opened(everyone, send, hear)
+    except Stopped as stopped:
+        raise ValueError(f"before training, {stopped}. The silos' logs say more") from None
     missing = [name for slot, name in enumerate(gathering.record.names) if slot not in sum.vectors]
     if missing:
         raise ValueError(f"{missing[0]!r} gave nothing to a secure sum within {wait:g} s: look at its log")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -241,7 +242,7 @@ class Silo:
         with self.at_work(task.run) as work:
             view, key = sent_by_server(work.messages.view, letter)
             held = work.place.load(task.delivered, held_like(work.federation, work.messages.view, work.own.train))
-            leaving = self.programs(work).update(view, key, held, work.own.train)
+            leaving = self.programs(work).update(view, own_key(work, key), held, work.own.train)
             sound = bool(leaving.sound)
             if sound:
                 work.place.keep(task.round, leaving.delivered)
@@ -339,6 +340,17 @@ def held_like(federation: Federation, view: View, data: ClientData) -> Held:
     """The structure of what a silo holds."""
     start = functools.partial(first_held, federation)
     return jax.eval_shape(start, view, jax.random.key(0), data)[0]
+
+
+def own_key(work: Work, key: jax.Array) -> jax.Array:
+    """The key that a silo draws from in a round: the server's or, where noise hides something, one of the silo's own.
+
+    Whoever knows the key of noise can subtract it. It is the same whenever the silo is asked for the same round.
+    """
+    if work.federation.guarantee is None and work.federation.algorithm.traits.sample_noise is None:
+        return key
+    mixed = hashlib.sha256(work.place.secret() + np.asarray(jax.random.key_data(key)).tobytes()).digest()
+    return jax.random.wrap_key_data(jnp.asarray(np.frombuffer(mixed[:8], "<u4")))
 
 
 def encode_any(tree: Tree) -> list[Any]:

@@ -66,11 +66,11 @@ class Study(NamedTuple):
             return self.make(spec, self.flower.clients)
         return build_algorithm(self.config, spec, self.flower.clients)[1]
 
-    def federation(self, spec: Spec) -> Federation:
-        """The method among all silos."""
+    def federation(self, spec: Spec, sizes: Any = None) -> Federation:
+        """The method among all silos; what is promised of single samples depends on their numbers of samples."""
         import numpy as np
 
-        return federated(self.algorithm(spec), build_exchange(self.config), np.arange(self.flower.clients))
+        return federated(self.algorithm(spec), build_exchange(self.config), np.arange(self.flower.clients), sizes)
 
     @property
     def secure(self) -> SecureSum | None:
@@ -117,10 +117,6 @@ class Study(NamedTuple):
             )
         if channel is not None and channel.secure is not None:
             self.check_secure(channel)
-        if channel is not None and (channel.noise is not None or channel.server is not None):
-            raise ValueError(
-                f"{channel.name} has noise or a part at the server, which networks do not have yet: simulate"
-            )
         if flower.minimum is not None and flower.minimum > flower.clients:
             raise ValueError(f"minimum asks for {flower.minimum} answers of {flower.clients} silos: lower it")
         return self

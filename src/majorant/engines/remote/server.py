@@ -45,6 +45,7 @@ from majorant.engines.rounds import (
     empty_sent,
     empty_tally,
     end_round,
+    sent_view,
     who_takes_part,
 )
 from majorant.engines.set_up import finish_start, start_server
@@ -63,9 +64,8 @@ class Sending(NamedTuple):
 class Center:
     """A federation's server, among clients in the slots 0, 1, …, which are their ids, too."""
 
-    def __init__(self, federation: Federation, messages: Messages, clients: int, seed: int) -> None:
-        self.federation, self.messages, self.clients = federation, messages, clients
-        self.key = jax.random.key(jnp.uint32(seed))
+    def __init__(self, federation: Federation, messages: Messages, clients: int, key: Key) -> None:
+        self.federation, self.messages, self.clients, self.key = federation, messages, clients, key
         self.programs = programs(federation, clients)
 
     def start(self, hyper: Mapping[str, float], rounds: int) -> Server:
@@ -161,7 +161,9 @@ class Round:
         weight, info = jax.tree.unflatten(jax.tree.structure((messages.upload.weight, messages.upload.info)), rest)
         if jax.tree.leaves(messages.message):
             message = jax.tree.unflatten(jax.tree.structure(messages.message), value)
-            point = programs.decode(message, self.view, jnp.int32(slot))
+            point = message.payload  # which is added up as it is, where the channel has a part at the server
+            if not self.center.federation.adds_payloads:
+                point = programs.decode(message, self.view, jnp.int32(slot))
         else:
             point = jax.tree.unflatten(jax.tree.structure(messages.upload.value), value)
         sent = programs.sent(Upload(point, weight, info), jnp.asarray(travels, jnp.int32), jnp.int32(slot))
@@ -232,7 +234,7 @@ def programs(federation: Federation, clients: int) -> Programs:
 
     def welcome(run_key: Key, server: Server) -> tuple[View, Key]:
         key = round_key(run_key, server.round)
-        return exchange.broadcast(algorithm, server, stream_key(key, SERVER_STREAM)), key
+        return sent_view(federation, server, stream_key(key, SERVER_STREAM)), key
 
     def release(run_key: Key, server: Server) -> tuple[View, Key]:
         key = round_key(run_key, server.round)
