@@ -26,6 +26,7 @@ from majorant.engines.remote.server import Sending
 from majorant.engines.remote.wire import Raw, Refused, encode, leaves_of
 
 ASK_AGAIN = 15.0  # seconds after which a node that failed is asked again
+INTRODUCTION = 60.0  # seconds that a node has to introduce itself when training has ended
 
 
 class Gathering:
@@ -166,7 +167,11 @@ class Gathering:
 
     def invite_newcomers(self, sending: Callable[[], Sending]) -> None:
         """Silos that came after the start are given a model each; they took no part in training."""
+        begin = time.monotonic()
         self.greet(self.carrier.nodes())
+        while self.under_way and time.monotonic() - begin < min(INTRODUCTION, self.study.flower.timeout):
+            time.sleep(self.office.poll)
+            self.greet(self.carrier.nodes())
         names = [name for name in in_order(self.nodes) if name not in self.record.names]
         if not names:
             return
