@@ -36,7 +36,7 @@ def write_silos(folder: Path, names: str = "ab", rows: int = 20) -> Path:
             age, dose = rng.normal(50, 10), rng.normal(3, 1)
             sick = ((age - 50) / 10 + (dose - 3)) * (1 if place % 2 else -1) > 0
             part = ("train", "train", "validation", "test")[row % 4]
-            lines.append(f"{age:.2f},{dose:.3f},{'xyz'[row % (2 + place)]},{part},{'sick' if sick else 'well'}")
+            lines.append(f"{age:.2f},{dose:.3f},{'xyz'[row % (2 + place % 2)]},{part},{'sick' if sick else 'well'}")
         (folder / f"{name}.csv").write_text("\n".join(lines) + "\n")
     return folder
 

@@ -23,11 +23,12 @@ from majorant.app.flower.study import read_study
 from majorant.app.trees import load_tree
 
 
-def simulation(study):
+def simulation(study, **exchange):
     """The same study in one process."""
     config = load_config(study)
     problem = build(config)
-    run = mj.simulate(problem.algorithm, problem.data, rounds=config.rounds, seed=config.seed, **problem.exchange)
+    way = problem.exchange | exchange
+    run = mj.simulate(problem.algorithm, problem.data, rounds=config.rounds, seed=config.seed, **way)
     return run, problem
 
 
@@ -89,11 +90,17 @@ def test_what_cannot_start_is_refused_at_once(tmp_path):
         "seeds = 3": "one seed at a time",
         "patience = 2": "patience does not go with a network",
         'channel = "lossy:0.1"': "imitates a network that loses messages",
-        'channel = "secure-sum:1.0"': "its masks are not there on a network",
+        'channel = "secure-sum:1.0,threshold=3"': "a sum of fewer than 3 clients is not opened, and 2 train",
+        'channel = "secure-sum:1.0"\ncombine = "median"': "reads each upload by itself, and a secure sum is all",
+        'channel = ["quantized:8", "secure-sum:1.0"]': "its messages cannot be added up before they are decoded",
         'attack = "sign-flip:0.5"': "attack does not go with a network",
     }.items():
         bad = write_study(tmp_path / "bad.toml", files, more=line)
         assert words in refused("flower", "new", tmp_path / "app", "--config", bad)
+    bad = write_study(tmp_path / "bad.toml", files, "clustered", more='channel = "secure-sum:1.0"')
+    assert "reads each upload by itself" in refused("flower", "new", tmp_path / "app", "--config", bad)
+    bad.write_text(bad.read_text().replace("clustered", "fedavg").replace("lr = 0.3", ""))
+    assert "the learning rate is open" in refused("flower", "new", tmp_path / "app", "--config", bad)
     bad = write_study(tmp_path / "bad.toml", files, "k-means:clusters=2")
     assert "all rows together, which nobody has" in refused("flower", "new", tmp_path / "app", "--config", bad)
     assert not (tmp_path / "app").exists()

@@ -12,23 +12,27 @@ import time
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from silo_files import write_silos, write_study
 from test_up import left_of, simulation
 
+import majorant as mj
+from commands import read
 from majorant.app.flower.certificates import make_node_key
+from majorant.app.flower.new import write_app
 from majorant.app.flower.processes import free_port, program
 from majorant.app.flower.study import read_study
-from majorant.app.flower.up import Federation, up
+from majorant.app.flower.up import Federation, silos_of, up
 from majorant.app.trees import load_tree
+from majorant.exchange.participation import Participation
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::majorant.data.tabular.TableNotice"),
     pytest.mark.filterwarnings("ignore:.* has its own local solver"),
 ]
 ZOO = {
-    "fedem": {"algorithm": "fedem:components=2"},
     "pfedme": {"algorithm": "pfedme"},
     "fedavg, quantized": {"algorithm": "fedavg", "more": 'channel = "quantized:8"'},
     "clustered": {"algorithm": "clustered"},
@@ -37,9 +41,9 @@ ZOO = {
 }
 
 
-def assert_same(out, study):
+def assert_same(out, study, **exchange):
     """The server is that of the simulation, to rounding."""
-    run, _ = simulation(study)
+    run, _ = simulation(study, **exchange)
     server, _ = load_tree(out / "model", run.server)
     difference = lambda a, b: np.abs(np.asarray(a, np.float64) - np.asarray(b, np.float64)).max(initial=0)
     assert max(jax.tree.leaves(jax.tree.map(difference, server.value, run.server.value)), default=0) < 1e-4
@@ -50,6 +54,24 @@ def test_real_processes_give_the_numbers_of_the_simulator(tmp_path, name):
     study = write_study(tmp_path / "study.toml", write_silos(tmp_path / "files"), **ZOO[name])
     up(read_study(study), tmp_path / "run", resume=False)
     assert_same(tmp_path / "run", study)
+
+
+def test_a_silo_that_comes_during_training_is_given_a_model(tmp_path):
+    files = write_silos(tmp_path / "files", "abc")
+    study = write_study(tmp_path / "study.toml", files, clients=2, rounds=1)
+    federation = Federation(read_study(study), tmp_path / "run")
+    with federation.processes as processes:
+        federation.start()
+        federation.submit()
+        while not (tmp_path / "run" / "checkpoint").exists():
+            processes.check()
+            time.sleep(0.2)
+        late = silos_of(federation.study.config)[2]
+        federation.start_silo(late, federation.place / "keys")
+        federation.watch(lambda lines: None)
+    x = np.zeros((2, 5), np.float32)
+    assert mj.load_model(tmp_path / "run" / "silos" / "c" / "model").predict_proba(x).shape == (2, 2)
+    assert [row["name"] for row in read(tmp_path / "run" / "clients.csv")] == ["a", "b"]
 
 
 def killer(lock: Path, after: Path, stop: threading.Event) -> None:
@@ -95,18 +117,74 @@ def test_a_killed_server_and_a_killed_silo_lose_nothing(tmp_path):
     assert_same(out, study)
 
 
-def test_an_interruption_stops_everything(tmp_path):
-    study = write_study(tmp_path / "study.toml", write_silos(tmp_path / "files"), rounds=50)
+FAILING = '''
+from pathlib import Path
+from majorant.app.flower import apps, silo
+
+STEPS = ("keys", "shares", "round", "reveal")
+answer = silo.Silo.answer
+
+def failing(self, letter):
+    """Silo c is cut off at another step of the secure sum in every round."""
+    place = Path(self.node.state).with_suffix(".round")
+    if "round" in letter.facts:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(str(letter.facts["round"]))
+    round = int(place.read_text()) if place.exists() else 0
+    if self.node.name == "c" and 1 <= round <= 4 and letter.kind == STEPS[round - 1]:
+        raise RuntimeError("cut off")
+    return answer(self, letter)
+
+silo.Silo.answer = failing
+app = apps.client_app(Path(__file__).with_name("study.toml"))
+'''
+
+
+def test_a_secure_sum_survives_drop_outs_at_every_step(tmp_path):
+    """Three silos of which one is cut off: keys, shares, its vector or its shares of the others' secrets never come."""
+    more = 'channel = ["secure-sum:8.0,bits=20"]'
+    study = write_study(
+        tmp_path / "study.toml", write_silos(tmp_path / "files", "abc"), rounds=4, more=more, flower="minimum = 2"
+    )
     out = tmp_path / "run"
-    command = [sys.executable, "-m", "majorant", "flower", "up", "--config", str(study), "--out", str(out)]
+    app = write_app(out / "federation" / "app", read_study(study))
+    (app / "study" / "client_app.py").write_text(FAILING)
+    up(read_study(study), out, resume=True)
+    there = lambda key, round, n: (jnp.arange(n) != 2) | (jnp.asarray(round) > 3)
+    assert_same(out, study, participation=Participation("c is cut off", there, lambda n: 1.0))
+    log = (out / "network.log").read_text()
+    assert all(f"round {n} of 4: {2 if n < 4 else 3} of 3 silos" in log for n in range(1, 5)), log
+    assert left_of(out) == []
+
+
+def interrupted(command, signal_number, moment):
+    """Starts a command, and sends it a signal at a moment; its exit code, and what it said."""
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    while not (out / "checkpoint").exists():
-        assert process.poll() is None
-        time.sleep(0.2)
-    process.send_signal(signal.SIGINT)
+    while not moment():
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.1)
+    process.send_signal(signal_number)
     said = process.communicate(timeout=120)[1]
-    assert process.returncode == 130
-    assert "--resume" in " ".join(said.split())
+    return process.returncode, " ".join(said.split())
+
+
+def test_an_interruption_stops_everything_and_the_run_goes_on_later(tmp_path):
+    """Ctrl-C and SIGTERM leave no process behind, and a folder that goes on to the same end."""
+    study = write_study(tmp_path / "study.toml", write_silos(tmp_path / "files"), rounds=3)
+    out = tmp_path / "run"
+    command = [sys.executable, "-m", "majorant", "flower", "up"]
+    log = lambda: (out / "network.log").read_text() if (out / "network.log").exists() else ""
+    begin = [*command, "--config", str(study), "--out", str(out)]
+    code, said = interrupted(begin, signal.SIGINT, lambda: (out / "checkpoint").exists())
+    assert code == 130
+    assert f"go on with majorant flower up --resume {out}" in said
+    assert left_of(out) == []
+    resume = [*command, "--resume", str(out)]
+    code, said = interrupted(resume, signal.SIGTERM, lambda: "resumed after" in log() and "round 1 of 3" in log())
+    assert code == 143
+    assert left_of(out) == []
+    subprocess.run(resume, check=True, capture_output=True)
+    assert_same(out, study)
     assert left_of(out) == []
 
 

@@ -22,9 +22,13 @@ from majorant.exchange.federation import Federation
 
 def refuse_unprotected(federation: Federation, data: FederatedData) -> None:
     """Raises a ``ValueError`` where clients would send what the noise does not cover."""
-    if federation.guarantee is None:
-        return
-    answers, weights = uncovered(federation, shapes_of(tiny_client(data)), jnp.result_type(float))
+    if federation.guarantee is not None:
+        refuse_uncovered(federation, tiny_client(data))
+
+
+def refuse_uncovered(federation: Federation, one: ClientData) -> None:
+    """`refuse_unprotected`, for clients like this one."""
+    answers, weights = uncovered(federation, shapes_of(one), jnp.result_type(float))
     name = federation.algorithm.name
     if answers:
         raise ValueError(

@@ -1,8 +1,8 @@
 """The protocol behind a secure sum between real machines: masks that cancel, and drop-outs at every step.
 
-Four steps, as in Flower's SecAgg+ with every client a neighbour of every other. A `Member` is a client in one round, a
-`Collector` the server; both are plain Python around arrays of residues (`SecureSum.encode`), so that any transport can
-carry their messages::
+Four steps, as in Flower's SecAgg+ with every client a neighbour of every other. A `Member` is a client in one sum, a
+`Collector` the server; both are plain Python around arrays of residues (`SecureSum.encode`, or `exact_sums`), so that
+any transport can carry their messages::
 
     keys       each member sends two public keys                                        and hears those of the others
     shares     each sends to each, encrypted, a share of its own seed and of its key     and hears those for itself
@@ -12,7 +12,8 @@ carry their messages::
 
 Who is lost before ``shares`` is out of the sum, and has no masks in it. Who is lost before ``masked`` is out of it,
 and its masks with the others are taken off with its key. Who is lost before ``reveal`` is in the sum. With fewer than
-``threshold`` members left at any step nobody can open anything.
+``threshold`` members left at any step nobody can open anything. A member that is asked for a step twice answers the
+same; asked for another vector under the same masks, or for other shares, it answers nothing.
 
 The cryptography is not ours: keys, key agreement, encryption and Shamir's shares are Flower's
 (`flwr.common.secure_aggregation`, on the packages cryptography and pycryptodome), masks are the key stream of ChaCha20
@@ -27,6 +28,7 @@ References: Bonawitz et al., CCS 2017; Bell et al., CCS 2020 (see `secure_sum`).
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -35,6 +37,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 PublicKeys = tuple[bytes, bytes]  # for masks, and for encryption
+Modulus = Any  # the bits of all residues, or an array with those of each; more than 64 for Python's whole numbers
 
 
 class Stopped(RuntimeError):
@@ -49,7 +52,7 @@ class Shares(NamedTuple):
 
 
 class Member:
-    """A client in one round of the protocol; keys and seeds are drawn anew for every round."""
+    """A client in one sum; keys and seeds are drawn anew for every sum."""
 
     def __init__(self, own: int, threshold: int) -> None:
         from flwr.supercore.primitives.asymmetric import generate_key_pairs, private_key_to_bytes, public_key_to_bytes
@@ -63,7 +66,9 @@ class Member:
         self.seed = os.urandom(32)
         self.others: dict[int, PublicKeys] = {}
         self.held = Shares({}, {})  # of members that shared with this one
-        self.revealed = False
+        self.sent: dict[int, bytes] = {}  # the encrypted shares for the others
+        self.sealed = b""  # a digest of the vector that was masked
+        self.revealed: list[list[int]] = []  # who arrived and who was lost, when it was asked for shares
 
     def shares(self, public: Mapping[int, PublicKeys]) -> dict[int, bytes]:
         """For every other member an encrypted share of the seed and of the key."""
@@ -75,38 +80,56 @@ class Member:
         keys = [key for pair in public.values() for key in pair]
         if public.get(self.own) != self.public or len(set(keys)) != len(keys):
             raise Stopped("the public keys that came back are not those that were sent: somebody stands between")
-        self.others = {number: pair for number, pair in public.items() if number != self.own}
+        others = {number: pair for number, pair in public.items() if number != self.own}
+        if self.sent:
+            if others != self.others:
+                raise Stopped(f"member {self.own} is asked to share its secrets with others than before")
+            return self.sent
+        self.others = others
         order = sorted(public)
         seeds = dict(zip(order, create_shares(self.seed, self.threshold, len(order)), strict=True))
         secrets = dict(zip(order, create_shares(self.private[0], self.threshold, len(order)), strict=True))
         self.held = Shares({self.own: seeds[self.own]}, {self.own: secrets[self.own]})
         plain = lambda to: share_keys_plaintext_concat(self.own, to, seeds[to], secrets[to])
-        return {to: encrypt(agreed(self.private[1], pair[1]), plain(to)) for to, pair in self.others.items()}
+        self.sent = {to: encrypt(agreed(self.private[1], pair[1]), plain(to)) for to, pair in self.others.items()}
+        return self.sent
 
-    def masked(self, residues: np.ndarray, modulus: int, received: Mapping[int, bytes]) -> np.ndarray:
+    def masked(self, residues: np.ndarray, modulus: Modulus, received: Mapping[int, bytes]) -> np.ndarray:
         """The residues modulo 2^modulus with the member's own mask and those that it has with all who shared."""
         from flwr.common.secure_aggregation.crypto.symmetric_encryption import decrypt
         from flwr.common.secure_aggregation.secaggplus_utils import share_keys_plaintext_separate
 
         enough(len(received) + 1, self.threshold, "shared their secrets")
+        if not set(received) <= set(self.others):
+            raise Stopped(f"member {self.own} was given shares of somebody whose keys it does not know")
+        what = hashlib.sha256(repr([sorted(received), residues.tolist()]).encode()).digest()
+        if self.sealed not in (b"", what):
+            raise Stopped(f"member {self.own} is asked for a second vector under the same masks: it gives none")
+        self.sealed = what
         for number, ciphertext in received.items():
-            opened = decrypt(agreed(self.private[1], self.others[number][1]), ciphertext)
-            source, target, seed, key = share_keys_plaintext_separate(opened)
+            try:
+                opened = decrypt(agreed(self.private[1], self.others[number][1]), ciphertext)
+                source, target, seed, key = share_keys_plaintext_separate(opened)
+            except Exception:  # of the packages that decrypt: each has errors of its own
+                raise Stopped(f"member {self.own} cannot read the shares of {number}") from None
             if (source, target) != (number, self.own):
                 raise Stopped(f"member {self.own} was given shares that are not from {number} to it")
             self.held.seeds[number], self.held.keys[number] = seed, key
-        total = residues.astype(np.uint64) + stream(self.seed, residues.size)
+        total = summable(residues, modulus) + stream(self.seed, residues.size, modulus)
         for number in received:
-            total += sign(self.own, number) * pairwise(self.private[0], self.others[number][0], residues.size)
+            mask = pairwise(self.private[0], self.others[number][0], residues.size, modulus)
+            total = added(total, mask, self.own, number)
         return modulo(total, modulus)
 
     def reveal(self, arrived: set[int], lost: set[int]) -> Shares:
         """Shares of the seeds of those whose vectors arrived, and of the keys of those who were lost: once, and never
         both of one member's, which would open its vector."""
         enough(len(arrived), self.threshold, "sent their vectors")
-        if self.revealed or arrived & lost or not (arrived | lost) <= set(self.held.seeds):
+        asked = [sorted(arrived), sorted(lost)]
+        again = self.revealed and asked != self.revealed
+        if again or arrived & lost or not (arrived | lost) <= set(self.held.seeds):
             raise Stopped(f"member {self.own} is asked for shares that would open a single vector: it gives none")
-        self.revealed = True
+        self.revealed = asked
         return Shares({n: self.held.seeds[n] for n in arrived}, {n: self.held.keys[n] for n in lost})
 
     def saved(self) -> bytes:
@@ -119,13 +142,14 @@ class Member:
         found = cls.__new__(cls)
         found.__dict__.update(unpacked(json.loads(saved)))
         found.held, found.public = Shares(*found.held), (found.public[0], found.public[1])
+        found.revealed = [list(numbers) for numbers in found.revealed]
         return found
 
 
 class Collector:
     """The server in one round: it hands messages on, and opens the sum."""
 
-    def __init__(self, threshold: int, modulus: int) -> None:
+    def __init__(self, threshold: int, modulus: Modulus) -> None:
         self.threshold, self.modulus = threshold, modulus
         self.public: dict[int, PublicKeys] = {}
         self.letters: dict[int, dict[int, bytes]] = {}  # from, to
@@ -141,7 +165,10 @@ class Collector:
         """What each member that has shared is sent: the shares for it, by whose they are."""
         enough(len(letters), self.threshold, "shared their secrets")
         self.letters = {number: dict(sent) for number, sent in letters.items()}
-        return {to: {n: sent[to] for n, sent in self.letters.items() if n != to} for to in self.letters}
+        try:
+            return {to: {n: sent[to] for n, sent in self.letters.items() if n != to} for to in self.letters}
+        except KeyError as error:
+            raise Stopped(f"somebody has no share for member {error}: the round is not opened") from None
 
     def with_vectors(self, vectors: Mapping[int, np.ndarray]) -> tuple[set[int], set[int]]:
         """Whose vectors have arrived, and who was lost after it had shared."""
@@ -151,19 +178,43 @@ class Collector:
 
     def opened(self, revealed: Mapping[int, Shares]) -> np.ndarray:
         """The sum of the residues of all whose vectors arrived, modulo 2^modulus."""
-        from flwr.common.secure_aggregation.crypto.shamir import combine_shares
-
         enough(len(revealed), self.threshold, "gave their shares")
         size = next(iter(self.vectors.values())).size
-        total = sum((v.astype(np.uint64) for v in self.vectors.values()), np.zeros(size, np.uint64))
-        together = lambda kind, number: combine_shares([getattr(s, kind)[number] for s in revealed.values()])
+        total = sum((summable(v, self.modulus) for v in self.vectors.values()), summable(np.zeros(size), self.modulus))
         for number in self.vectors:
-            total -= stream(together("seeds", number), size)
+            seed = secret_of([given.seeds.get(number) for given in revealed.values()], number)
+            total = total - stream(seed, size, self.modulus)
         for number in set(self.letters) - set(self.vectors):
-            key = together("keys", number)
+            key = secret_of([given.keys.get(number) for given in revealed.values()], number)
+            if public_of(key) != self.public[number][0]:
+                raise Stopped(f"the shares of member {number}'s key do not go together: the round is not opened")
             for other in self.vectors:
-                total -= sign(other, number) * pairwise(key, self.public[other][0], size)
+                mask = pairwise(key, self.public[other][0], size, self.modulus)
+                total = added(total, mask, number, other)  # the opposite of what the other did
         return modulo(total, self.modulus)
+
+
+def secret_of(shares: list[bytes | None], number: int) -> bytes:
+    """A seed or a key from its shares."""
+    from flwr.common.secure_aggregation.crypto.shamir import combine_shares
+
+    given = [share for share in shares if share is not None]
+    if len(given) < len(shares):
+        raise Stopped(f"a share of member {number}'s secrets is missing: the round is not opened")
+    try:
+        return combine_shares(given)
+    except Exception:  # Flower's: shares that do not go together
+        raise Stopped(f"the shares of member {number}'s secrets do not go together: the round is not opened") from None
+
+
+def public_of(private: bytes) -> bytes:
+    """The public key of a private one; nothing where it is none."""
+    from flwr.supercore.primitives.asymmetric import bytes_to_private_key, public_key_to_bytes
+
+    try:
+        return public_key_to_bytes(bytes_to_private_key(private).public_key())
+    except (ValueError, TypeError):
+        return b""
 
 
 def enough(count: int, threshold: int, what: str) -> None:
@@ -180,27 +231,42 @@ def agreed(private: bytes, public: bytes) -> bytes:
     return generate_shared_key(bytes_to_private_key(private), bytes_to_public_key(public))
 
 
-def pairwise(private: bytes, public: bytes, size: int) -> np.ndarray:
+def pairwise(private: bytes, public: bytes, size: int, modulus: Modulus) -> np.ndarray:
     """The mask that two members have in common."""
-    return stream(base64.urlsafe_b64decode(agreed(private, public)), size)
+    return stream(base64.urlsafe_b64decode(agreed(private, public)), size, modulus)
 
 
-def stream(key: bytes, size: int) -> np.ndarray:
-    """Random whole numbers of 64 bits from a key of 32 bytes that is used once."""
+def wide(modulus: Modulus) -> bool:
+    """Whether residues have more bits than the machine's whole numbers."""
+    return isinstance(modulus, int) and modulus > 64
+
+
+def summable(residues: np.ndarray, modulus: Modulus) -> np.ndarray:
+    """Residues as numbers whose sums are right modulo 2^modulus."""
+    return np.array([int(v) for v in residues], object) if wide(modulus) else residues.astype(np.uint64)
+
+
+def stream(key: bytes, size: int, modulus: Modulus) -> np.ndarray:
+    """Random residues, uniform modulo 2^64 or, where they are wider, 2^modulus, from a key that is used once."""
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
-    encryptor = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
-    return np.frombuffer(encryptor.update(bytes(8 * size)), "<u8")
+    each = -(-modulus // 8) if wide(modulus) else 8
+    drawn = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor().update(bytes(each * size))
+    if not wide(modulus):
+        return np.frombuffer(drawn, "<u8")
+    return np.array([int.from_bytes(drawn[i : i + each], "little") for i in range(0, each * size, each)], object)
 
 
-def sign(own: int, other: int) -> np.uint64:
-    """+1 or −1, modulo 2^64: a mask is added by one of two members and subtracted by the other."""
-    return np.uint64(1) if own > other else np.uint64(2**64 - 1)
+def added(total: np.ndarray, mask: np.ndarray, own: int, other: int) -> np.ndarray:
+    """A mask is added by one of two members, and subtracted by the other."""
+    return total + mask if own > other else total - mask
 
 
-def modulo(total: np.ndarray, modulus: int) -> np.ndarray:
+def modulo(total: np.ndarray, modulus: Modulus) -> np.ndarray:
     """Whole numbers modulo 2^modulus."""
-    return total & np.uint64(2**modulus - 1)
+    if wide(modulus):
+        return total & (2**modulus - 1)
+    return total & (np.uint64(2**64 - 1) >> (64 - np.asarray(modulus)).astype(np.uint64))
 
 
 def packed(value: Any) -> Any:

@@ -6,11 +6,21 @@ import numpy as np
 import pytest
 
 from majorant.data import from_table
-from majorant.data.tabular.agreeing import Disagreement, agree, answer_of, encoded
+from majorant.data.tabular.agreeing import (
+    Disagreement,
+    agree,
+    answer_of,
+    discreet,
+    encoded,
+    own_part,
+    to_be_summed,
+    with_sums,
+)
 from majorant.data.tabular.options import TableOptions
 from majorant.data.tabular.problems import TableError
 from majorant.data.tabular.reading import read_file
 from majorant.data.tabular.survey import look_at
+from majorant.exchange.exact_sums import numbers, residues
 
 OPTIONS = {"label_column": "outcome", "split_column": "part", "dates": {"visit": "%d/%m/%Y"}, "max_categories": 3}
 HEAD = "age,dose,ward,smoker,visit,part,outcome"
@@ -43,6 +53,24 @@ def survey(path, **options):
 def agreed(folder, **options):
     answers = {path.stem: answer_of(survey(path, **options)) for path in sorted(folder.glob("*.csv"))}
     return agree(answers, TableOptions(**(OPTIONS | options)))
+
+
+def test_an_agreement_by_sums_alone_is_the_same(files):
+    """Discreet answers have no numbers in them; the sum of what owners give beside them is all that is needed."""
+    plain = {path.stem: answer_of(survey(path)) for path in sorted(files.glob("*.csv"))}
+    quiet = {owner: discreet(answer) for owner, answer in plain.items()}
+    told = [column for answer in quiet.values() for column in answer.columns]
+    assert not any(moments.count for column in told for moments in column.moments)
+    assert not any(count for column in told for count in column.counts.values())
+    asked = to_be_summed(quiet)
+    parts = [residues(own_part(answer, asked)) for answer in plain.values()]
+    found = agree(with_sums(quiet, asked, numbers(sum(parts[1:], parts[0]))), TableOptions(**OPTIONS))
+    for one, two in zip(found.columns, agreed(files).columns, strict=True):
+        exact, close = one.model_dump(), two.model_dump()
+        for name in ("mean", "scale", "means", "scales"):
+            if name in exact:
+                assert exact.pop(name) == pytest.approx(close.pop(name), rel=1e-12)
+        assert exact == close
 
 
 @pytest.mark.filterwarnings("ignore::majorant.data.tabular.TableNotice")

@@ -7,8 +7,10 @@ comes in time is as one that did not take part: its state is that of its last up
 from __future__ import annotations
 
 import functools
+import os
 import time
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import jax
@@ -18,11 +20,12 @@ import numpy as np
 from majorant.app.build import USUAL_RATE
 from majorant.app.flower.gathering import Gathering, sent_arrays
 from majorant.app.flower.ledger import Ledger, Record, outline
-from majorant.app.flower.letters import Contribution, Evaluation, Letter, Task, read_facts
+from majorant.app.flower.letters import Contribution, Evaluation, Letter, Received, Task, read_facts
 from majorant.app.flower.office import POLL, Carrier, Failed, Reply
+from majorant.app.flower.secret_sums import SecretSum, exact_total, exact_vector
 from majorant.app.flower.silo import told
 from majorant.app.flower.study import Study
-from majorant.app.flower.totals import scores_of
+from majorant.app.flower.totals import scores_of, totals_of
 from majorant.core import Server
 from majorant.core.compilation import jit
 from majorant.engines import evaluation
@@ -30,15 +33,20 @@ from majorant.engines.divergence import Diverged, remedy
 from majorant.engines.extremes import Largest, largest_allowed
 from majorant.engines.memory import bill_of, refuse_unequal_sizes
 from majorant.engines.options import Evaluation as Plan
+from majorant.engines.private_messages import refuse_uncovered
 from majorant.engines.programs import enable_compilation_cache
 from majorant.engines.remote.client import programs as client_programs
 from majorant.engines.remote.server import Center, Round, Sending
 from majorant.engines.remote.shapes import client_of, messages_of
+from majorant.engines.remote.sums import answer_size, evaluation_size, summed_answer, summed_evaluation
 from majorant.engines.remote.wire import Refused, decode, leaves_of
 from majorant.engines.rounds import Tally
 from majorant.engines.run import Run
 from majorant.engines.snapshots import Snapshot
 from majorant.engines.stopping import Target, parse_bounds
+from majorant.exchange.exact_sums import BITS, numbers
+from majorant.exchange.federation import Federation
+from majorant.exchange.secagg import Stopped
 from majorant.metrics.scores import metric_name
 from majorant.models.base import Spec
 
@@ -94,21 +102,37 @@ class Coordinator:
         if config.local.lr is None and self.study.make is None:
             local = config.local.model_copy(update={"lr": record.rate or USUAL_RATE})
             study = study._replace(config=config.model_copy(update={"local": local}))
-        federation = study.federation(spec)
+        sizes = np.array([train for train, *_ in record.sizes]) if study.secure is None else None
+        federation = study.federation(spec, sizes)
         one = client_of(spec, precision)
         self.data = outline(record, "silos" if config.is_table else config.data.partition(":")[0], precision)
-        refuse_unequal_sizes(federation.algorithm, self.data)
+        if study.secure is None:
+            refuse_unequal_sizes(federation.algorithm, self.data)
         self.federation, self.metric = federation, metric_name(federation.algorithm, len(record.classes))
-        self.center = Center(federation, messages_of(federation, one), len(record.names), config.seed)
+        if federation.guarantee is not None:
+            refuse_uncovered(federation, one)
+        self.center = Center(federation, messages_of(federation, one), len(record.names), self.key(federation))
+        if study.secure is not None:
+            self.center.refuse_in_secret()
         self.bill, self.one = bill_of(federation, one), one
         self.target = Target(parse_bounds(config.until))
         diagnostics = federation.exchange.diagnostics(federation.algorithm)
         self.diagnoses = config.measures and diagnostics.measure is not None
         self.conclude = jit(functools.partial(evaluation.conclude, federation))
 
+    def key(self, federation: Federation) -> Any:
+        """The key of all that the server draws: the study's seed, or a secret where silos are hidden by noise."""
+        if federation.guarantee is None:
+            return jax.random.key(jnp.uint32(self.config.seed))
+        self.record.secret = self.record.secret or os.urandom(8).hex()
+        return jax.random.wrap_key_data(jnp.asarray(np.frombuffer(bytes.fromhex(self.record.secret), "<u4")))
+
     def begin(self) -> Server:
         """The server before round 1, with all silos' answers to the method's set-up question."""
         server, messages = self.center.start({}, self.config.rounds), self.center.messages
+        everyone = range(len(self.record.names))
+        if self.study.secure is not None:
+            return self.begun(self.begin_in_secret(server))
         answers: dict[int, Any] = {}
         task = Task(run=self.record.run, round=0, delivered=0)
 
@@ -121,33 +145,49 @@ class Coordinator:
             return True
 
         send = lambda slot: self.task_letter("welcome", task, self.center.welcome(server, slot))
-        everyone = range(len(self.record.names))
         missing = self.office.ask(everyone, send, hear, seconds=self.flower.wait, needed=len(everyone))
         if missing:
             raise ValueError(f"{self.name(missing[0])} did not begin within {self.flower.wait:g} s: look at its log")
-        finished = jax.tree.map(jnp.asarray, self.center.answered(server, answers if messages.answer else {}))
+        return self.begun(self.center.answered(server, answers if messages.answer else {}))
+
+    def begin_in_secret(self, server: Server) -> Server:
+        """The server with the sum of all silos' answers, and of their numbers of samples."""
+        like, task = self.center.messages.answer, Task(run=self.record.run, round=0, delivered=0)
+
+        def send(slot: int, secret: Received) -> Letter:
+            welcome = self.center.welcome(server, slot)
+            return self.task_letter("welcome", task.model_copy(update={"secret": secret}), welcome)
+
+        total = exact_total(self.gathering, 3 + answer_size(like), send, "begun")
+        self.record.totals = [int(number) for number in total[:3]]
+        return self.center.answered_together(server, summed_answer(total[3:], like))
+
+    def begun(self, server: Server) -> Server:
+        """The server that rounds begin with, in a first checkpoint."""
+        finished = jax.tree.map(jnp.asarray, server)
         lost = [name for name, value in finished.hyper.items() if np.isnan(np.asarray(value)).any()]
         if lost:
             raise ValueError(
                 f"{self.federation.name} found no value for {', '.join(lost)}: give the numbers themselves"
             )
-        self.record.heard, self.tally = [0] * len(everyone), self.center.tally()
+        self.record.heard, self.tally = [0] * len(self.record.names), self.center.tally()
         self.ledger.save(finished, self.tally, self.record)
         return finished
 
     def train(self, server: Server) -> Server:
         """Rounds until the last one, or until a bound is met."""
         config, record = self.config, self.record
-        every = Plan(every=config.evaluate_every).rounds(config.rounds)
+        every, guarantee = Plan(every=config.evaluate_every).rounds(config.rounds), self.federation.guarantee
+        last = config.rounds if guarantee is None else guarantee.allowed(config.rounds)
         while True:
             told_of = record.history[-1]["round"] if record.history else 0
-            if record.round > told_of and (record.round % every == 0 or record.round == config.rounds):
+            if record.round > told_of and (record.round % every == 0 or record.round == last):
                 begin = time.perf_counter()
                 self.note(server)
                 record.seconds["evaluate"] += time.perf_counter() - begin
                 self.tally = self.center.tally()
                 self.ledger.save(server, self.tally, record)
-            if record.round >= config.rounds or self.target.reached([record.history]):
+            if record.round >= last or self.target.reached([record.history]):
                 return server
             begin = time.perf_counter()
             server = self.one_round(server)
@@ -156,33 +196,16 @@ class Coordinator:
 
     def one_round(self, server: Server) -> Server:
         """One round: the server after it."""
-        this = self.center.round(server)
-        record, lost, up = self.record, [], [0]
-        asked = this.asked
-        needed = min(self.flower.minimum or len(asked), len(asked))
-
-        def send(slot: int) -> Letter:
-            task = Task(run=record.run, round=this.number, delivered=record.heard[slot])
-            return self.task_letter("round", task, this.sending(slot))
-
-        def hear(slot: int, reply: Reply) -> bool:
-            if isinstance(reply, Letter):
-                up[0] += reply.size
-            if isinstance(reply, Letter) and reply.kind == "lost":
-                lost.append(slot)
-                self.tell(f"{self.name(slot)} has lost its state: {reply.facts.get('reason')}")
-                this.miss(slot, rejected=False)
-                return True
-            return self.contribution(this, slot, reply)
-
-        absent = self.office.ask(asked, send, hear, seconds=self.flower.timeout, needed=needed)
-        for slot in absent:
-            this.miss(slot, rejected=False)
-        if len(asked) - len(absent) < needed:
-            names = ", ".join(map(self.name, absent))
+        this, record = self.center.round(server), self.record
+        needed = min(self.flower.minimum or len(this.asked), len(this.asked))
+        hidden = self.center.messages.secret
+        lost, up, down = (self.ask_in_secret if hidden else self.ask_openly)(this, needed)
+        answers = len(this.heard) + len(this.missed) + len(lost)
+        if answers < needed:
+            names = ", ".join(self.name(slot) for slot in this.asked if slot not in {*this.heard, *this.missed, *lost})
             raise ValueError(
-                f"round {this.number} has {len(asked) - len(absent)} answers of {needed} that it needs: nothing came "
-                f"from {names} within {self.flower.timeout:g} s. Resume when they are back, or lower minimum"
+                f"round {this.number} has {answers} answers of {needed} that it needs: nothing came from {names} "
+                f"within {self.flower.timeout:g} s. Resume when they are back, or lower minimum"
             )
         server, self.tally = this.end(self.tally)
         record.round = this.number
@@ -191,13 +214,76 @@ class Coordinator:
         for slot in lost:
             self.begin_anew(server, slot)
         record.communication["rounds"] += 1
-        record.communication["wire_up"] += up[0]
-        record.communication["wire_down"] += self.office.down
-        self.tell(f"round {this.number} of {self.config.rounds}: {len(this.heard)} of {len(asked)} silos")
+        record.communication["wire_up"] += up
+        record.communication["wire_down"] += down
+        self.tell(f"round {this.number} of {self.config.rounds}: {len(this.heard)} of {len(this.asked)} silos")
         return server
 
-    def contribution(self, this: Round, slot: int, reply: Reply) -> bool:
-        """Takes an upload; False where it was of no use and the silo may be asked once more."""
+    def ask_openly(self, this: Round, needed: int) -> tuple[list[int], int, int]:
+        """Every participant's upload; who has lost its state, and the bytes of letters up and down."""
+        lost: list[int] = []
+        up = [0]
+
+        def send(slot: int) -> Letter:
+            return self.task_letter("round", self.task(this, slot), this.sending(slot))
+
+        def hear(slot: int, reply: Reply) -> bool:
+            if isinstance(reply, Letter):
+                up[0] += reply.size
+            return self.is_lost(slot, reply, lost) or self.contribution(this, slot, reply) is not None
+
+        absent = self.office.ask(this.asked, send, hear, seconds=self.flower.timeout, needed=needed)
+        for slot in {*absent, *lost}:
+            this.miss(slot, rejected=False)
+        return lost, up[0], self.office.down
+
+    def ask_in_secret(self, this: Round, needed: int) -> tuple[list[int], int, int]:
+        """The sum of the participants' uploads, and no single one; otherwise as `ask_openly`."""
+        spec, modulus = self.federation.way.secure[0], self.center.messages.moduli
+        terms: dict[str, Any] = {"round": this.number, "seconds": self.flower.timeout, "needed": needed}
+        sum = SecretSum(self.gathering, spec.threshold, modulus, **terms)
+        if not this.asked:  # chance has drawn nobody
+            return [], 0, 0
+
+        def send(slot: int, secret: Received) -> Letter:
+            task = self.task(this, slot).model_copy(update={"secret": secret})
+            return self.task_letter("round", task, this.sending(slot))
+
+        def hear(slot: int, reply: Reply) -> bool:
+            if isinstance(reply, Letter):
+                sum.up += reply.size
+            if self.is_lost(slot, reply, sum.lost):
+                return True
+            arrays = self.contribution(this, slot, reply)
+            if arrays:
+                sum.vectors[slot] = np.append(*(a.astype(np.uint64) for a in arrays))
+            return arrays is not None
+
+        try:
+            total = sum.opened(this.asked, send, hear)
+        except Stopped as stopped:
+            raise ValueError(f"round {this.number} stops: {stopped}. Resume when more silos are there") from None
+        this.take_sum(sorted(sum.vectors), total)
+        for slot in this.asked:
+            if slot not in sum.vectors and slot not in this.missed:
+                this.miss(slot, rejected=False)
+        return sum.lost, sum.up, sum.down
+
+    def task(self, this: Round, slot: int) -> Task:
+        """What a participant is told beside its view."""
+        return Task(run=self.record.run, round=this.number, delivered=self.record.heard[slot])
+
+    def is_lost(self, slot: int, reply: Reply, lost: list[int]) -> bool:
+        """Whether a silo says that it has lost its state."""
+        if not (isinstance(reply, Letter) and reply.kind == "lost"):
+            return False
+        lost.append(slot)
+        self.tell(f"{self.name(slot)} has lost its state: {reply.facts.get('reason')}")
+        return True
+
+    def contribution(self, this: Round, slot: int, reply: Reply) -> list[np.ndarray] | None:
+        """The arrays of an upload, taken where they are no part of a secure sum; [] where it was rejected, None where
+        there was nothing of use and the silo may be asked once more."""
         messages, who = self.center.messages, self.name(slot)
         try:
             letter = self.gathering.usable(slot, reply, "upload", fatal=False)
@@ -207,7 +293,7 @@ class Coordinator:
             if not facts.sound:
                 self.tell(f"the update of {who} is not finite, or too large: it is left out")
                 this.miss(slot, rejected=True)
-                return True
+                return []
             leaves = [*messages.value, *messages.rest]
             if len(facts.travels) != len(jax.tree.leaves(messages.upload.value)):
                 raise Refused(f"{who} does not say what of its upload travels")
@@ -215,13 +301,13 @@ class Coordinator:
         except Refused as refusal:
             self.tell(f"left out: {refusal}")
             if isinstance(reply, Failed):
-                return False
+                return None
             this.miss(slot, rejected=True)
-            return True
+            return []
         count = len(messages.value)
-        if not this.take(slot, arrays[:count], arrays[count:], facts.travels):
+        if not messages.secret and not this.take(slot, arrays[:count], arrays[count:], facts.travels):
             self.tell(f"the upload of {who} is too large: it is left out")
-        return True
+        return arrays
 
     def begin_anew(self, server: Server, slot: int) -> None:
         """A silo that came back without its state: it begins anew, where the method can bear that."""
@@ -265,6 +351,8 @@ class Coordinator:
         weight = max(float(numbers.weight), 1e-30)
         line |= {name: float(total) / weight for name, total in numbers.info.items()}
         line |= {name: float(value) for name, value in noticed.items()} | scores.summary(self.metric)
+        if self.federation.guarantee is not None:
+            line["epsilon"] = self.federation.guarantee.epsilon(record.round)
         record.history.append(line)
         self.ledger.line(line)
         self.stop_if_diverged(scores, numbers)
@@ -275,6 +363,8 @@ class Coordinator:
         measured: list[Any] = []
         like = self.measured_like() if self.diagnoses else ()
         each, about = self.flower.per_client_scores, {"diagnostics": self.diagnoses}
+        if self.study.secure is not None and not each:
+            return self.measure_in_secret(server, like)
 
         def send(slot: int) -> Letter:
             task = Task(run=record.run, round=record.round, delivered=record.heard[slot], each=each, **about)
@@ -299,6 +389,38 @@ class Coordinator:
         self.scores = scores_of(found, self.data, self.metric, each=each)
         sums = jax.tree.map(lambda *parts: np.sum(parts, axis=0), *measured) if measured and self.diagnoses else None
         return self.scores, jax.tree.map(np.asarray, self.conclude(server, sums))
+
+    def measure_in_secret(self, server: Server, like: Any) -> tuple[Any, dict[str, Any]]:
+        """`measure_silos` by a secure sum; with too few silos there are no scores."""
+        record, spec = self.record, self.federation.way.secure[0]
+        everyone = range(len(record.names))
+        terms: dict[str, Any] = {"round": record.round, "seconds": self.flower.timeout, "needed": spec.threshold}
+        sum = SecretSum(self.gathering, spec.threshold, BITS, **terms)
+        size = evaluation_size(like)
+
+        def send(slot: int, secret: Received) -> Letter:
+            about: dict[str, Any] = {"diagnostics": self.diagnoses, "secret": secret}
+            task = Task(run=record.run, round=record.round, delivered=record.heard[slot], **about)
+            return self.task_letter("evaluate", task, self.center.released(server, slot))
+
+        def hear(slot: int, reply: Reply) -> bool:
+            try:
+                letter = self.gathering.usable(slot, reply, "evaluation", fatal=False)
+                sum.vectors[slot] = exact_vector(letter, size, self.name(slot))
+            except Refused as refusal:
+                self.tell(f"left out: {refusal}")
+                return not isinstance(reply, Failed)
+            return True
+
+        try:
+            total = numbers(sum.opened(everyone, send, hear))
+        except Stopped as stopped:
+            self.tell(f"no scores after round {record.round}: {stopped}")
+            total = [Fraction(0)] * size
+        sums, lost, measured = summed_evaluation(total, like)
+        self.scores = totals_of(sums, 2 * lost > len(sum.vectors) > 0, self.data, self.metric)
+        heard = self.diagnoses and bool(sum.vectors)
+        return self.scores, jax.tree.map(np.asarray, self.conclude(server, measured if heard else None))
 
     def measured_like(self) -> Any:
         """The shapes of what a silo measures of the method's convergence."""

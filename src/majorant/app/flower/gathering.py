@@ -16,16 +16,17 @@ import jax
 
 import majorant
 from majorant.app.flower.ledger import Record
-from majorant.app.flower.letters import Hello, Introduction, Letter, Readiness, Task, read_facts
+from majorant.app.flower.letters import Count, Hello, Introduction, Letter, Readiness, Task, read_facts
 from majorant.app.flower.office import Carrier, Failed, Office, Reply
 from majorant.app.flower.silo import told
 from majorant.app.flower.study import Study
-from majorant.data.tabular.agreeing import agree
+from majorant.data.tabular.agreeing import TableAnswer, agree, own_part, to_be_summed, with_sums
 from majorant.data.tabular.options import TableOptions
 from majorant.engines.remote.server import Sending
 from majorant.engines.remote.wire import Raw, Refused, encode, leaves_of
 
 ASK_AGAIN = 15.0  # seconds after which a node that failed is asked again
+INTRODUCTION = 60.0  # seconds that a node has to introduce itself when training has ended
 
 
 class Gathering:
@@ -116,7 +117,11 @@ class Gathering:
         if tables and len(tables) < len(said):
             raise ValueError("some silos have tables and others have not: all need the same kind of data")
         if tables:
-            encoding = agree(tables, TableOptions(**config.table_options()))
+            options = TableOptions(**config.table_options())
+            if self.study.secure is not None:
+                agree(tables, options)  # names and kinds go together
+                tables = self.counted(tables)
+            encoding = agree(tables, options)
             record.encoding = encoding.to_dict()
             record.features, record.classes = [len(encoding.features)], list(encoding.classes)
             self.tell(f"agreed on {len(encoding.columns)} columns, {len(encoding.features)} features")
@@ -130,6 +135,16 @@ class Gathering:
                     f", {name!r} of shape {said[name].features} and {said[name].classes[:10]}: they differ"
                 )
         record.features, record.classes = list(said[first].features or []), list(said[first].classes)
+
+    def counted(self, tables: dict[str, TableAnswer]) -> dict[str, TableAnswer]:
+        """The sums of all silos' counts and moments, in the place of the first one's."""
+        from majorant.app.flower.secret_sums import exact_total
+
+        asked = to_be_summed(tables)
+        size = len(own_part(next(iter(tables.values())), asked))
+        letter = lambda secret: told(Count(run=self.record.run, asked=asked, secret=secret), "count")
+        total = exact_total(self, size, lambda slot, secret: letter(secret), "counted")
+        return with_sums(tables, asked, total)
 
     def prepare(self) -> None:
         """Every silo reads its rows by what was agreed on, and says how many there are."""
@@ -146,13 +161,17 @@ class Gathering:
         missing = self.office.ask(everyone, send, hear, seconds=wait, needed=len(everyone))
         if missing:
             raise ValueError(f"{record.names[missing[0]]!r} did not read its rows within {wait:g} s: look at its log")
-        record.sizes = [[ready[s].train, ready[s].validation, ready[s].test] for s in everyone]
+        record.sizes = [[ready[s].train or 0, ready[s].validation, ready[s].test] for s in everyone]
         steps = [each.step for each in ready.values() if each.step is not None]
         record.rate = min(steps) if steps else None
 
     def invite_newcomers(self, sending: Callable[[], Sending]) -> None:
         """Silos that came after the start are given a model each; they took no part in training."""
+        begin = time.monotonic()
         self.greet(self.carrier.nodes())
+        while self.under_way and time.monotonic() - begin < min(INTRODUCTION, self.study.flower.timeout):
+            time.sleep(self.office.poll)
+            self.greet(self.carrier.nodes())
         names = [name for name in in_order(self.nodes) if name not in self.record.names]
         if not names:
             return

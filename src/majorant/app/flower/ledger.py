@@ -44,6 +44,8 @@ class Record:
     encoding: dict[str, Any] | None = None
     rate: float | None = None  # the learning rate, where the study leaves it open
     sizes: list[list[int]] = field(default_factory=list)  # of train, validation and test parts, by slot
+    secret: str = ""  # what random numbers are drawn from where noise hides silos: the seed is no secret among them
+    totals: list[int] = field(default_factory=list)  # of all silos' parts together, where sums are secure
     heard: list[int] = field(default_factory=list)  # the last round whose upload arrived, by slot
     round: int = 0
     history: list[dict[str, Any]] = field(default_factory=list)
@@ -125,7 +127,7 @@ class Ledger:
             self.folder / "clients.csv", csv_text([list(columns), *map(list, zip(*columns.values(), strict=True))])
         )
         meta = model_meta(self.study.config, data, encoding, self.study.config.seed)
-        save_tree(self.folder / "model", run.server, meta)
+        save_tree(self.folder / "model", run.deployment.server, meta)
         write_signed(self.folder / "summary.json", run.summary(), ("metrics.jsonl", "clients.csv"))
 
 

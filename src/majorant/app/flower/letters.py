@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from majorant.app.files import strict_json
-from majorant.data.tabular.agreeing import TableAnswer
+from majorant.data.tabular.agreeing import Summed, TableAnswer
 from majorant.engines.remote.wire import Raw, Refused
 
 FACTS_LIMIT = 64 << 20  # bytes of facts: categories and classes of the widest table that we would agree on
@@ -20,6 +20,7 @@ ARRAYS_LIMIT = 1 << 20  # arrays in a letter
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 RunId = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
 Whole = Annotated[int, Field(ge=0, lt=1 << 62)]
+Hex = Annotated[str, Field(pattern="^([0-9a-f]{2})*$", max_length=1 << 14)]
 
 
 class Letter(NamedTuple):
@@ -69,12 +70,75 @@ class Agreement(Facts):
     encoding: dict[str, Any] | None = None
 
 
-class Readiness(Facts):
-    """A silo has read its rows."""
+class Received(Facts):
+    """The shares that other silos have for this one, by their slots: what it needs to mask a vector for a sum."""
 
-    train: Annotated[int, Field(ge=1)]
-    validation: Whole
-    test: Whole
+    sum: RunId
+    shares: dict[Whole, Hex]
+
+
+class KeysWanted(Facts):
+    """A secure sum begins: public keys, please."""
+
+    run: RunId
+    sum: RunId
+    slot: Whole  # the silo's own
+    round: Whole
+
+
+class Keys(Facts):
+    """A silo's public keys, for masks and for encryption."""
+
+    sum: RunId
+    keys: tuple[Hex, Hex]
+
+
+class SharesWanted(Facts):
+    """The public keys of all who are there: shares of your secrets for each, please."""
+
+    run: RunId
+    sum: RunId
+    public: dict[Whole, tuple[Hex, Hex]]
+
+
+class SharesGiven(Facts):
+    """Encrypted shares, by whom they are for."""
+
+    sum: RunId
+    shares: dict[Whole, Hex]
+
+
+class RevealWanted(Facts):
+    """Whose vectors have arrived, and who was lost: the shares that open their sum, please."""
+
+    run: RunId
+    sum: RunId
+    arrived: list[Whole]
+    lost: list[Whole]
+
+
+class Revealed(Facts):
+    """Shares of seeds, and of keys, by whose they are."""
+
+    sum: RunId
+    seeds: dict[Whole, Hex]
+    keys: dict[Whole, Hex]
+
+
+class Count(Facts):
+    """What a table's numbers are summed to, in a secure sum."""
+
+    run: RunId
+    asked: Summed
+    secret: Received
+
+
+class Readiness(Facts):
+    """A silo has read its rows; how many there are is not told where sums are secure."""
+
+    train: Annotated[int, Field(ge=1)] | None = None
+    validation: Whole = 0
+    test: Whole = 0
     step: Annotated[float, Field(gt=0)] | None = None  # a learning rate that is stable on its rows
 
 
@@ -85,7 +149,8 @@ class Task(Facts):
     round: Whole
     delivered: Whole
     diagnostics: bool = False
-    each: bool = False  # whether mixture weights may be told
+    each: bool = False  # whether what is a single silo's may be told
+    secret: Received | None = None  # what goes into a secure sum is masked
 
 
 class Contribution(Facts):

@@ -19,6 +19,7 @@ QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",  # seconds, in place of one: every letter waits for it on both sides
 }
 PATIENCE = 10.0  # seconds in which a process ends when it is asked to
 
@@ -108,17 +109,20 @@ class Processes:
                 raise ValueError(f"{name} has ended ({code}): {''.join(last)[:300]}. Its log is {log}")
 
     def stop(self) -> None:
-        """Asks all to end, the last one first, and then makes them."""
-        for process in reversed(self.running.values()):
-            signal_group(process, signal.SIGTERM)
+        """Asks all to end, the last one first, and then makes them; at once where somebody does not want to wait."""
         deadline = time.monotonic() + PATIENCE
-        for process in self.running.values():
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(max(deadline - time.monotonic(), 0.1))
-            if process.poll() is None:
-                signal_group(process, signal.SIGKILL)
-                process.wait()
-        self.running.clear()
+        try:
+            for process in reversed(self.running.values()):
+                signal_group(process, signal.SIGTERM)
+            for process in self.running.values():
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(max(deadline - time.monotonic(), 0.1))
+        finally:
+            for process in self.running.values():
+                if process.poll() is None:
+                    signal_group(process, signal.SIGKILL)
+                    process.wait()
+            self.running.clear()
 
 
 def signal_group(process: subprocess.Popen[bytes], number: int) -> None:

@@ -1,13 +1,15 @@
 """A silo's answers: everything is computed from its own rows and its own folder, and a letter at a time.
 
-Every letter may start a process of its own, so nothing is remembered but what is on the disk. `Silo.contribute` is the
-place where an upload leaves: what the channel made of it is in ``message``; a secure sum would hide it there.
+Every letter may start a process of its own, so nothing is remembered but what is on the disk. With a secure sum in the
+study, uploads, evaluations, answers before round 1 and a table's counts and moments leave masked (`masks`), or not at
+all, whatever the server asks for.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -21,6 +23,7 @@ from majorant.app.config import to_toml
 from majorant.app.flower.letters import (
     Agreement,
     Contribution,
+    Count,
     Evaluation,
     Facts,
     Hello,
@@ -28,10 +31,12 @@ from majorant.app.flower.letters import (
     Letter,
     Lost,
     Readiness,
+    Received,
     Sums,
     Task,
     read_facts,
 )
+from majorant.app.flower.masks import STEPS, Masks, Stopped, step_of
 from majorant.app.flower.own_rows import own_data, stable_rate, surveyed
 from majorant.app.flower.states import NoState, Place
 from majorant.app.flower.study import NodeSettings, Study, differences, parse_study, read_study, settings_of
@@ -39,16 +44,18 @@ from majorant.app.folders import claimed
 from majorant.app.personal_model import save_model
 from majorant.core import ClientData, Tree, View
 from majorant.data.federated import FederatedData
-from majorant.data.tabular.agreeing import answer_of
+from majorant.data.tabular.agreeing import answer_of, discreet, own_part
 from majorant.data.tabular.encoding import Encoding
 from majorant.engines.deployment import PersonalModel
 from majorant.engines.programs import enable_compilation_cache
 from majorant.engines.remote.client import Own, own_samples, programs
 from majorant.engines.remote.shapes import Messages, messages_of
-from majorant.engines.remote.wire import Refused, decode, encode, leaves_of
+from majorant.engines.remote.sums import answer_numbers, evaluation_numbers
+from majorant.engines.remote.wire import Raw, Refused, decode, encode, leaves_of
 from majorant.engines.rounds import Held
 from majorant.engines.set_up import first_held
 from majorant.exchange.federation import Federation
+from majorant.exchange.secure_sum import Masked
 from majorant.models.base import Spec
 
 Rows = Callable[[NodeSettings], FederatedData]
@@ -77,12 +84,15 @@ class Silo:
         self.study, self.rows = study, rows
         known = {k.replace("-", "_"): v for k, v in node.items() if k in NodeSettings.model_fields}
         self.node: NodeSettings = settings_of(NodeSettings, known, "the silo's node configuration")
+        self.secure = study.secure
         enable_compilation_cache()
 
     def answer(self, letter: Letter) -> Letter:
         """The answer to a letter; a complaint of the silo is an answer, too."""
         tasks = {
             "hello": self.introduce,
+            "count": self.count,
+            **dict.fromkeys(STEPS, self.take_step),
             "prepare": self.prepare,
             "welcome": self.begin,
             "round": self.contribute,
@@ -98,7 +108,7 @@ class Silo:
             return Letter("busy", {"name": self.node.name, "reason": str(busy)})
         except NoState as lost:
             return told(Lost(run=str(letter.facts.get("run")), reason=str(lost)), "lost")
-        except (ValueError, OSError) as error:
+        except (ValueError, OSError, Stopped) as error:
             return Letter("refused", {"name": self.node.name, "reason": str(error)})
 
     def introduce(self, letter: Letter) -> Letter:
@@ -107,11 +117,42 @@ class Silo:
         self.check_study(parse_study(hello.settings))
         about: dict[str, Any] = {"name": self.node.name, "version": majorant.__version__}
         if self.rows is None and self.study.config.is_table:
-            about["table"] = answer_of(surveyed(self.study.config, self.node))
+            answer = answer_of(surveyed(self.study.config, self.node))
+            about["table"] = answer if self.secure is None else discreet(answer)
         else:
             data = self.own_data(None)
             about |= {"features": list(data.spec.features), "classes": list(data.classes)}
         return told(Introduction(**about), "introduction")
+
+    def take_step(self, letter: Letter) -> Letter:
+        """A step of a secure sum, before or after a vector leaves."""
+        wanted = step_of(letter)
+        place = Place(self.node.state, wanted.run, self.node.name)
+        if letter.kind == "keys" and wanted.round == 0:
+            place.make()
+        with self.claimed(place):
+            return told(STEPS[letter.kind][1](self.masks(place), wanted), letter.kind)
+
+    def masks(self, place: Place) -> Masks:
+        """The silo's secure sums."""
+        if self.secure is None:
+            raise Refused("the study has no secure sum")
+        return Masks(place, self.secure)
+
+    def exact(self, place: Place, values: Any, secret: Received | None) -> list[Raw]:
+        """Numbers as they leave in a secure sum."""
+        if secret is None:
+            raise Refused(f"the study has a secure sum: {self.node.name!r} tells nothing of its own outside of it")
+        data = self.masks(place).exact(values, secret)
+        return [Raw("uint8", (len(data),), data)]
+
+    def count(self, letter: Letter) -> Letter:
+        """Counts and moments of the silo's table, masked."""
+        asked = read_facts(Count, letter, "the server")
+        place = Place(self.node.state, asked.run, self.node.name)
+        with self.claimed(place):
+            own = own_part(answer_of(surveyed(self.study.config, self.node)), asked.asked)
+            return Letter("counted", {"sum": asked.secret.sum}, self.exact(place, own, asked.secret))
 
     def check_study(self, theirs: Study) -> None:
         """A silo takes part in the study that it was given, and with a copy of its own in no other."""
@@ -141,6 +182,8 @@ class Silo:
             raise ValueError(f"{self.node.name!r} has no training rows: it cannot take part")
         place = Place(self.node.state, agreement.run, self.node.name)
         place.remember(agreement, data_digest(data, encoding))
+        if self.secure is not None:
+            return told(Readiness(), "ready")
         step = None
         if self.study.make is None:
             from majorant.app.build import build_algorithm
@@ -151,9 +194,8 @@ class Silo:
         return told(Readiness(**sizes, step=step), "ready")
 
     @contextlib.contextmanager
-    def at_work(self, run: str) -> Iterator[Work]:
-        """Everything that a letter needs, with the silo's folder kept for one process."""
-        place = Place(self.node.state, run, self.node.name)
+    def claimed(self, place: Place) -> Iterator[None]:
+        """The silo's folder of a run, kept for one process."""
         if not place.folder.is_dir():
             raise NoState(f"there is no folder {place.folder}")
         with contextlib.ExitStack() as stack:
@@ -161,6 +203,13 @@ class Silo:
                 stack.enter_context(claimed(place.folder))
             except ValueError as error:
                 raise Busy(str(error)) from None
+            yield
+
+    @contextlib.contextmanager
+    def at_work(self, run: str) -> Iterator[Work]:
+        """Everything that a letter needs."""
+        place = Place(self.node.state, run, self.node.name)
+        with self.claimed(place):
             agreement, digest = place.agreement()
             encoding = Encoding.from_dict(agreement.encoding) if agreement.encoding else None
             data = self.own_data(encoding)
@@ -177,7 +226,13 @@ class Silo:
             view, key = sent_by_server(work.messages.view, letter)
             held, answer = self.programs(work).start(view, key, work.own.train)
             work.place.keep(task.round, held)
-            arrays = encode(jax.tree.leaves(answer), work.messages.answers)
+            if self.secure is None:
+                arrays = encode(jax.tree.leaves(answer), work.messages.answers)
+            elif task.round:  # it begins anew: nothing of it is in a sum
+                arrays = []
+            else:
+                sizes = [len(getattr(work.data, part).y) for part in ("train", "validation", "test")]
+                arrays = self.exact(work.place, [*sizes, *answer_numbers(answer)], task.secret)
             return told(Task(run=task.run, round=task.round, delivered=task.delivered), "begun", arrays)
 
     def contribute(self, letter: Letter) -> Letter:
@@ -187,20 +242,28 @@ class Silo:
         with self.at_work(task.run) as work:
             view, key = sent_by_server(work.messages.view, letter)
             held = work.place.load(task.delivered, held_like(work.federation, work.messages.view, work.own.train))
-            leaving = self.programs(work).update(view, key, held, work.own.train)
+            leaving = self.programs(work).update(view, own_key(work, key), held, work.own.train)
             sound = bool(leaving.sound)
             if sound:
                 work.place.keep(task.round, leaving.delivered)
+            travels = np.asarray(leaving.travels).tolist()
+            about = Contribution(run=task.run, round=task.round, sound=sound, travels=travels)
+            if not sound:
+                return told(about, "upload")
+            if work.messages.secret:
+                return told(about, "upload", self.hidden(work, leaving.message, task.secret))
             message = jax.tree.leaves(leaving.message) or jax.tree.leaves(leaving.upload.value)
             arrays = encode(message, work.messages.value)
             arrays += encode(jax.tree.leaves((leaving.upload.weight, leaving.upload.info)), work.messages.rest)
-            about = {
-                "run": task.run,
-                "round": task.round,
-                "sound": sound,
-                "travels": np.asarray(leaving.travels).tolist(),
-            }
-            return told(Contribution(**about), "upload", arrays if sound else [])
+            return told(about, "upload", arrays)
+
+    def hidden(self, work: Work, message: Masked, secret: Received | None) -> list[Raw]:
+        """An upload as it leaves in a secure sum: residues under masks, of numbers and of the weight."""
+        if secret is None:
+            raise Refused(f"the study has a secure sum: {self.node.name!r} sends no upload outside of it")
+        vector = np.append(np.asarray(message.numbers), np.asarray(message.weight))
+        masked = self.masks(work.place).masked(vector, work.messages.moduli, secret)
+        return encode([masked[:-1], masked[-1]], work.messages.value)
 
     def evaluate(self, letter: Letter) -> Letter:
         """Makes and keeps the silo's own model, and says how it does on the silo's own samples, in sums."""
@@ -209,19 +272,27 @@ class Silo:
             view, key = sent_by_server(work.messages.released, letter)
             held = work.place.load(task.delivered, held_like(work.federation, work.messages.view, work.own.train))
             model = self.programs(work).model(view, key, held.state, work.own.train)
-            measured: list[Any] = []
-            if task.diagnostics:
-                measured = encode_any(self.programs(work).measure(view, key, held.state, work.own.train))
-            return self.scored(work, task, model, measured)
+            measured = self.programs(work).measure(view, key, held.state, work.own.train) if task.diagnostics else ()
+            facts = self.scored(work, task, model)
+            if self.secure is None or self.tells_each(task):
+                return told(facts, "evaluation", encode_any(measured))
+            numbers = evaluation_numbers(sums_of(facts), measured)
+            silent = facts.model_copy(update={"sums": {}})
+            return told(silent, "evaluation", self.exact(work.place, numbers, task.secret))
 
     def join(self, letter: Letter) -> Letter:
         """A model for a silo that was not there at training, from its own samples alone."""
         task = read_facts(Task, letter, "the server")
         with self.at_work(task.run) as work:
             view, key = sent_by_server(work.messages.whole, letter)
-            return self.scored(work, task, self.programs(work).join(view, key, work.own.train), [])
+            facts = self.scored(work, task, self.programs(work).join(view, key, work.own.train))
+            return told(facts.model_copy(update={"sums": {}}), "evaluation")
 
-    def scored(self, work: Work, task: Task, model: Tree, measured: list[Any]) -> Letter:
+    def tells_each(self, task: Task) -> bool:
+        """Whether what is a single silo's may be told: where the server asks, and the silo's own study allows it."""
+        return task.each and self.study.flower.per_client_scores
+
+    def scored(self, work: Work, task: Task, model: Tree) -> Evaluation:
         """Keeps a model, and scores it."""
         scores = jax.tree.map(np.asarray, self.programs(work).scores(model, work.own))
         save_model(self.personal(work, model), work.place.model)
@@ -233,9 +304,8 @@ class Silo:
             if f"{part}_loss" in scores:
                 total = lambda name, power=1, part=part, n=count: finite(n * float(scores[f"{part}_{name}"]) ** power)
                 sums[part] = Sums(count=count, loss=total("loss"), score=total("score", power))
-        weights = scores["pi"].tolist() if task.each and "pi" in scores else None
-        about = {"run": task.run, "round": task.round, "sums": sums, "weights": weights}
-        return told(Evaluation(**about), "evaluation", measured)
+        weights = scores["pi"].tolist() if self.tells_each(task) and "pi" in scores else None
+        return Evaluation(run=task.run, round=task.round, sums=sums, weights=weights)
 
     def personal(self, work: Work, model: Tree) -> PersonalModel:
         """A model as it is kept on the silo, where ``majorant predict`` uses it."""
@@ -272,10 +342,26 @@ def held_like(federation: Federation, view: View, data: ClientData) -> Held:
     return jax.eval_shape(start, view, jax.random.key(0), data)[0]
 
 
+def own_key(work: Work, key: jax.Array) -> jax.Array:
+    """The key that a silo draws from in a round: the server's or, where noise hides something, one of the silo's own.
+
+    Whoever knows the key of noise can subtract it. It is the same whenever the silo is asked for the same round.
+    """
+    if work.federation.guarantee is None and work.federation.algorithm.traits.sample_noise is None:
+        return key
+    mixed = hashlib.sha256(work.place.secret() + np.asarray(jax.random.key_data(key)).tobytes()).digest()
+    return jax.random.wrap_key_data(jnp.asarray(np.frombuffer(mixed[:8], "<u4")))
+
+
 def encode_any(tree: Tree) -> list[Any]:
     """A tree of arrays whose shapes the receiver knows."""
     arrays = [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
     return encode(arrays, leaves_of(arrays))
+
+
+def sums_of(facts: Evaluation) -> dict[str, tuple[int, float | None, float | None]]:
+    """Counts and sums of an evaluation, by part."""
+    return {part: (own.count, own.loss, own.score) for part, own in facts.sums.items()}
 
 
 def finite(value: float) -> float | None:

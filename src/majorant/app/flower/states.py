@@ -8,12 +8,13 @@ delivered, and nothing has to be undone. Trees have checksums, and belong to one
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from pathlib import Path
 from typing import Any
 
-from majorant.app.files import DamagedFile, make_folder
+from majorant.app.files import DamagedFile, atomic_write_bytes, make_folder, read_bytes
 from majorant.app.flower.letters import Agreement
 from majorant.app.signed import read_signed, write_signed
 from majorant.app.trees import load_tree, save_tree
@@ -53,6 +54,13 @@ class Place:
             return Agreement.model_validate(content["agreement"]), content["rows"]
         except (DamagedFile, ValueError, KeyError, TypeError) as error:
             raise NoState(str(error)) from None
+
+    def secret(self) -> bytes:
+        """A random number that nobody but this silo knows, the same in the whole run."""
+        path = self.folder / "secret"
+        if not path.exists():
+            atomic_write_bytes(path, os.urandom(32))
+        return read_bytes(path)
 
     def keep(self, round: int, held: Tree) -> None:
         """Keeps what the silo will hold if its message of a round arrives."""

@@ -20,7 +20,10 @@ from majorant.app.build import build_algorithm, build_exchange, check_names, fed
 from majorant.app.config import RunConfig, explain_settings, make_config, read_settings
 from majorant.app.names import parse
 from majorant.core import Algorithm
-from majorant.exchange.federation import Federation
+from majorant.exchange._stage import Stage
+from majorant.exchange.federation import Federation, check_secure
+from majorant.exchange.secure_sum import SecureSum
+from majorant.exchange.star import star
 from majorant.models.base import Spec
 
 POOLED = {"gaussian-mixture", "k-means"}  # start from centres that all rows together give
@@ -63,11 +66,17 @@ class Study(NamedTuple):
             return self.make(spec, self.flower.clients)
         return build_algorithm(self.config, spec, self.flower.clients)[1]
 
-    def federation(self, spec: Spec) -> Federation:
-        """The method among all silos."""
+    def federation(self, spec: Spec, sizes: Any = None) -> Federation:
+        """The method among all silos; what is promised of single samples depends on their numbers of samples."""
         import numpy as np
 
-        return federated(self.algorithm(spec), build_exchange(self.config), np.arange(self.flower.clients))
+        return federated(self.algorithm(spec), build_exchange(self.config), np.arange(self.flower.clients), sizes)
+
+    @property
+    def secure(self) -> SecureSum | None:
+        """The secure sum of its channel, where it has one."""
+        channel = build_exchange(self.config)["channel"]
+        return None if channel is None or channel.secure is None else channel.secure[0]
 
     def to_toml(self) -> str:
         """The study as a file."""
@@ -107,17 +116,35 @@ class Study(NamedTuple):
                 f"{channel.name} imitates a network that loses messages, and here is a real one: leave it out"
             )
         if channel is not None and channel.secure is not None:
-            raise ValueError(
-                f"{channel.name} is the arithmetic of a secure sum, and its masks are not there on a network: the "
-                "server would see each upload. Leave it out"
-            )
-        if channel is not None and (channel.noise is not None or channel.server is not None):
-            raise ValueError(
-                f"{channel.name} has noise or a part at the server, which networks do not have yet: simulate"
-            )
+            self.check_secure(channel)
         if flower.minimum is not None and flower.minimum > flower.clients:
             raise ValueError(f"minimum asks for {flower.minimum} answers of {flower.clients} silos: lower it")
         return self
+
+    def check_secure(self, channel: Stage) -> None:
+        """Refuses a secure sum that could not be opened, or beside which something of a single silo must be told."""
+        import numpy as np
+
+        config, flower, spec = self.config, self.flower, channel.secure[0]
+        spec.among(flower.clients)
+        try:
+            algorithm = self.algorithm(Spec((2,), 2))
+        except (ValueError, TypeError):  # which says why when the silos' own shape is known
+            algorithm = None
+        if algorithm is not None:
+            found = build_exchange(config)
+            bound = (found["exchange"] or star()).bind(algorithm, np.arange(flower.clients))
+            check_secure(Federation(algorithm, found["participation"], channel, bound), channel, flower.clients)
+        if flower.minimum is not None and flower.minimum < spec.threshold:
+            raise ValueError(
+                f"{spec.name}: a sum of fewer than {spec.threshold} silos is not opened, and minimum is "
+                f"{flower.minimum}: raise it"
+            )
+        if self.make is None and config.local.lr is None:
+            raise ValueError(
+                f"{spec.name}: the learning rate is open, and would be chosen by what each silo says of its rows: give "
+                "lr in [local]"
+            )
 
 
 def read_study(path: str | Path, **flower: Any) -> Study:

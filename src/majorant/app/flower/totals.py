@@ -38,9 +38,17 @@ class Totals(NamedTuple):
         return found
 
     def table(self, names: Sequence[str], metric: str) -> dict[str, Any]:
-        """A column per fact about silos: their sizes."""
-        sizes = {f"{part}_samples": self.silos[part] for part in ("train", "test")}
+        """A column per fact about silos: their sizes, where they are known."""
+        sizes = {f"{part}_samples": self.silos[part] for part in ("train", "test") if part in self.silos}
         return {"name": list(names), "unseen": np.zeros(len(names), int), **sizes}
+
+
+def totals_of(sums: Mapping[str, Any], lost: bool, data: FederatedData, metric: str) -> Totals:
+    """The scores of all silos together, from sums that nobody has seen the parts of."""
+    unit = data.target_scale.scale if metric == "rmse" and data.target_scale is not None else 1.0
+    number = lambda value: NAN if value is None else value
+    parts = {part: (count, number(loss), number(score)) for part, (count, loss, score) in sums.items()}
+    return Totals(parts, {}, unit, lost)
 
 
 def scores_of(found: Mapping[int, Evaluation], data: FederatedData, metric: str, *, each: bool) -> Any:

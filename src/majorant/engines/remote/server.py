@@ -2,7 +2,8 @@
 
 The keys, the order of clients and the server's functions are those of the simulator: the same seed gives the same
 numbers, to rounding. `Round.take` is the place where uploads are summed: nothing of a single upload is kept where the
-method reads their sum. A secure sum replaces it, and `decoded` with it, for channels that are linear.
+method reads their sum. Under a secure sum there is nothing of a single upload to be seen, and `Round.take_sum` is given
+what was opened.
 """
 
 from __future__ import annotations
@@ -44,11 +45,13 @@ from majorant.engines.rounds import (
     empty_sent,
     empty_tally,
     end_round,
+    sent_view,
     who_takes_part,
 )
 from majorant.engines.set_up import finish_start, start_server
 from majorant.exchange._stage import decoded
 from majorant.exchange.federation import Federation
+from majorant.exchange.secure_sum import Masked
 
 
 class Sending(NamedTuple):
@@ -61,9 +64,8 @@ class Sending(NamedTuple):
 class Center:
     """A federation's server, among clients in the slots 0, 1, …, which are their ids, too."""
 
-    def __init__(self, federation: Federation, messages: Messages, clients: int, seed: int) -> None:
-        self.federation, self.messages, self.clients = federation, messages, clients
-        self.key = jax.random.key(jnp.uint32(seed))
+    def __init__(self, federation: Federation, messages: Messages, clients: int, key: Key) -> None:
+        self.federation, self.messages, self.clients, self.key = federation, messages, clients, key
         self.programs = programs(federation, clients)
 
     def start(self, hyper: Mapping[str, float], rounds: int) -> Server:
@@ -94,11 +96,28 @@ class Center:
         if self.messages.answer is None or not answers:
             return server
         usable = {slot: a for slot, a in answers.items() if bool(all_finite(a))}
+        if self.federation.hides:  # how many samples each has would be told otherwise
+            usable = {slot: a._replace(weight=jnp.ones_like(a.weight)) for slot, a in usable.items()}
         if not usable:
             return server
         together = [added_answer(usable[slot], self.federation.algorithm.traits.reads) for slot in sorted(usable)]
         slots = [jnp.asarray([slot]) for slot in sorted(usable)]
         return finish_start(self.federation, server, together, slots, self.clients)
+
+    def refuse_in_secret(self) -> None:
+        """Refuses a method that must know something of each client which no sum tells."""
+        algorithm, answer = self.federation.algorithm, self.messages.answer
+        if algorithm.traits.equal_sizes:
+            raise ValueError(f"{algorithm.name} needs clients of equal sizes, which nobody knows under a secure sum")
+        if jax.tree.leaves(answer.largest[0]):
+            raise ValueError(
+                f"{algorithm.name} asks for the largest of something before round 1, and a secure sum tells sums "
+                "alone: give its constants beforehand, or leave the secure sum out"
+            )
+
+    def answered_together(self, server: Server, answer: Answer) -> Server:
+        """The server with the sum of all clients' weighted answers."""
+        return finish_start(self.federation, server, [answer], [jnp.asarray([0])], self.clients)
 
     def forgives(self) -> bool:
         """Whether a client that has lost its state may begin anew.
@@ -130,6 +149,7 @@ class Round:
         self.sums = add_up(nobody, jnp.zeros(1, bool), not self.stacks)
         self.each: dict[int, Sent] = {}
         self.heard: list[int] = []
+        self.missed: list[int] = []  # whose messages were of no use
 
     def sending(self, slot: int) -> Sending:
         """What a participant is sent."""
@@ -141,7 +161,9 @@ class Round:
         weight, info = jax.tree.unflatten(jax.tree.structure((messages.upload.weight, messages.upload.info)), rest)
         if jax.tree.leaves(messages.message):
             message = jax.tree.unflatten(jax.tree.structure(messages.message), value)
-            point = programs.decode(message, self.view, jnp.int32(slot))
+            point = message.payload  # which is added up as it is, where the channel has a part at the server
+            if not self.center.federation.adds_payloads:
+                point = programs.decode(message, self.view, jnp.int32(slot))
         else:
             point = jax.tree.unflatten(jax.tree.structure(messages.upload.value), value)
         sent = programs.sent(Upload(point, weight, info), jnp.asarray(travels, jnp.int32), jnp.int32(slot))
@@ -153,8 +175,21 @@ class Round:
                 self.each[slot] = sent
         return counts
 
+    def take_sum(self, slots: Sequence[int], residues: np.ndarray) -> None:
+        """The sum of what arrived from some clients, as a secure sum opens it; that of their weights is the last."""
+        messages = self.center.messages
+        nobody = empty_sent(messages.upload, 1, self.center.federation)
+        for slot in slots:
+            sent = nobody._replace(heard=jnp.ones(1, bool), travelled=jnp.ones_like(nobody.travelled))
+            self.sums = self.center.programs.add(self.sums, sent._replace(slot=jnp.full(1, slot, jnp.int32)))
+        numbers, weight = messages.message
+        total = Masked(jnp.asarray(residues[:-1].astype(numbers.dtype)), jnp.asarray(residues[-1].astype(weight.dtype)))
+        self.sums, self.heard = self.sums._replace(value=total), list(slots)
+
     def miss(self, slot: int, *, rejected: bool) -> None:
         """A participant from whom nothing usable came; a message that was rejected was sent, and is counted."""
+        if rejected:
+            self.missed.append(slot)
         nobody = empty_sent(self.center.messages.upload, 1, self.center.federation)
         travelled = jnp.full_like(nobody.travelled, int(rejected))
         sent = nobody._replace(rejected=jnp.full(1, rejected), slot=jnp.full(1, slot, jnp.int32), travelled=travelled)
@@ -199,7 +234,7 @@ def programs(federation: Federation, clients: int) -> Programs:
 
     def welcome(run_key: Key, server: Server) -> tuple[View, Key]:
         key = round_key(run_key, server.round)
-        return exchange.broadcast(algorithm, server, stream_key(key, SERVER_STREAM)), key
+        return sent_view(federation, server, stream_key(key, SERVER_STREAM)), key
 
     def release(run_key: Key, server: Server) -> tuple[View, Key]:
         key = round_key(run_key, server.round)

@@ -12,10 +12,11 @@ import numpy as np
 from majorant.core import ClientData, Tree, Upload, View
 from majorant.engines.memory import shapes_of
 from majorant.engines.remote.wire import Leaf, leaves_of
-from majorant.engines.rounds import Held, client_part
+from majorant.engines.rounds import Held, client_part, sent_view
 from majorant.engines.set_up import first_held, start_server
 from majorant.exchange._stage import numbers_of
 from majorant.exchange.federation import Federation
+from majorant.exchange.secure_sum import Masked
 from majorant.models.base import Spec
 
 
@@ -32,9 +33,24 @@ class Messages(NamedTuple):
     widths: tuple[int | None, ...]  # the bits that the channel gives to the entries of a message's arrays
 
     @property
+    def secret(self) -> bool:
+        """Whether uploads travel in a secure sum: residues, of numbers and of a weight, and nothing beside them."""
+        return isinstance(self.message, Masked)
+
+    @property
+    def moduli(self) -> np.ndarray:
+        """The bits of the residues of a secure sum, that of the weight last."""
+        width = self.widths[0] or 8 * self.message.numbers.dtype.itemsize
+        return np.array([*[width] * self.message.numbers.size, 32])
+
+    @property
     def value(self) -> list[Leaf]:
         """The arrays of an upload's value as they travel."""
         arrays = jax.tree.leaves(self.message)
+        if self.secret:
+            return [
+                Leaf(np.dtype(a.dtype), tuple(a.shape), w) for a, w in zip(arrays, (self.widths[0], 32), strict=True)
+            ]
         if not arrays:
             return leaves_of(self.upload.value, may_be_zero=True)
         widths = (*self.widths, *(None,) * len(arrays))
@@ -46,6 +62,8 @@ class Messages(NamedTuple):
     @property
     def rest(self) -> list[Leaf]:
         """Weight and scalars for the log."""
+        if self.secret:
+            return []
         return leaves_of((self.upload.weight, self.upload.info))
 
     @property
@@ -73,7 +91,7 @@ def traced(federation: Federation, one: ClientData, precision: Any) -> Messages:
 
     def everything(data: ClientData, key: jax.Array) -> Any:
         server = start_server(federation, 1, key, {}, jnp.int32(1))
-        view = federation.exchange.broadcast(algorithm, server, key)
+        view = sent_view(federation, server, key)
         seen = federation.exchange.seen(algorithm, view, data.slot)
         whole = federation.exchange.release(algorithm, server, key)
         released = federation.exchange.seen(algorithm, whole, data.slot)
