@@ -1,9 +1,11 @@
-"""Who is hurt by hostile clients: methods × rules × attacks × shares, and what rules and secure sums cost.
+"""Who is hurt by hostile clients: methods × rules × attacks × shares, and what rules, noise and secure sums cost.
 
-``python -m benchmarks.attacks study OUT.json [synthetic|digits [SHARE …]]`` trains every method under every attack and
-rule, two seeds each, and writes the accuracy of honest clients. All of a method's runs are calls of one compiled
-program, in which rule, attack and hostile clients are arguments. ``python -m benchmarks.attacks cost OUT.json`` times a
-round of FedAvg with every rule and with secure sums against the plain one, and counts its bytes.
+``python -m benchmarks.attacks study OUT.json synthetic|digits [METHOD …]`` trains every method under every attack and
+rule, several seeds each, and writes the accuracy of honest clients. All of a method's runs are one compiled program, in
+which step size, rule, attack and hostile clients are arguments. Step sizes are chosen for each method without an
+attack, on validation rows. ``python -m benchmarks.attacks table FILE …`` prints tables for a page. ``python -m
+benchmarks.attacks cost OUT.json`` times a round of FedAvg with every rule and stage against the plain one, and counts
+its bytes.
 """
 
 from __future__ import annotations
@@ -34,56 +36,77 @@ from majorant.exchange.attack import Attack, Seen
 from majorant.exchange.federation import Federation, federation
 from majorant.exchange.star import star
 
-SHARES = (0.1, 0.2, 0.4)
-SEEDS = (0, 1)
+SHARES = (0.1, 0.2, 0.3, 0.4)
+SEEDS = tuple(range(5))
+STEPS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+CLIENTS, ROUNDS = 24, 100
 RULES: dict[str, Combine] = {  # each set for 40 % of hostile clients
     "median": robust.median(),
     "trimmed-mean": robust.trimmed_mean(0.4),
     "geometric-median": robust.geometric_median(iterations=20),
+    "krum": robust.krum(0.4),
     "multi-krum": robust.multi_krum(0.4),
     "centered-clip": robust.centered_clip(),
+    "norm-bound": robust.norm_bound(),
     "median, bucket=2": robust.median(bucket=2),
 }
 ATTACKS: dict[str, Attack] = {
     "sign-flip": attacks.sign_flip(scale=3.0),
+    "noise": attacks.noise(scale=3.0),
     "label-flip": attacks.label_flip(),
     "model-replacement": attacks.model_replacement(),
     "alie": attacks.alie(),
     "inner-product": attacks.inner_product(scale=3.0),
+    "huge": attacks.huge(),
 }
 
 
 class Menu(NamedTuple):
-    """What one call of a program is told: numbers of a rule and of an attack, who is hostile, what is poisoned."""
+    """What one run is told: numbers of a rule and of an attack, who is hostile, what is poisoned, the step size."""
 
-    rule: jax.Array  # 0 is the mean
-    attack: jax.Array  # 0 is none
-    hostile: jax.Array  # (clients,)
-    component: jax.Array  # the only component of a mixture that hostile clients forge; −1: all
+    rule: Any  # 0 is the mean
+    attack: Any  # 0 is none
+    hostile: Any  # (clients,)
+    component: Any  # the only component of a mixture that hostile clients forge; −1: all
+    step: Any
+
+
+class Case(NamedTuple):
+    """A run in words."""
+
+    rule: str = "mean"
+    attack: str = "none"
+    share: float = 0.0
+    component: int = -1
+    step: float | None = None
 
 
 def data_of(name: str, seed: int) -> FederatedData:
     """Clients that differ: the FedEM paper's mixture, or digits of which each client has some classes more."""
     if name == "synthetic":
-        return mj.data.synthetic_mixture(clients=24, dimension=20, noise=0.1, seed=seed)
+        return mj.data.synthetic_mixture(clients=CLIENTS, dimension=20, noise=0.1, seed=seed)
     from majorant.app import catalogue
 
-    return catalogue.datasets.make(f"digits:clients=24,alpha=1.0,seed={seed}")
+    return catalogue.datasets.make(f"digits:clients={CLIENTS},alpha=1.0,seed={seed}")
 
 
-@functools.cache
-def methods_of(name: str) -> dict[str, Algorithm]:
-    """The methods, with one local solver."""
-    model = mj.models.linear(data_of(name, SEEDS[0]))
-    local = mj.local_sgd(0.5 if name == "synthetic" else 0.1, epochs=1, batch_size=32)
-    return {
-        "local": mj.local(model, local=local),
-        "fedavg": mj.fedavg(model, local=local),
-        "fedem": mj.fedem(model, components=3, local=local),
-        "ditto": mj.ditto(model, local=local),
-        "pfedme": mj.pfedme(model, local=local),
-        "fedavg+": mj.fedavg_plus(model, local=local),
+METHODS = ("local", "fedavg", "fedavg+", "fedem", "ditto", "pfedme", "apfl", "clustered")
+
+
+def method_of(name: str, data: FederatedData) -> Algorithm:
+    """A method; all train a linear model by as many epochs."""
+    model, local = mj.models.linear(data), mj.local_sgd(0.1, epochs=1, batch_size=32)
+    made = {
+        "local": mj.local,
+        "fedavg": mj.fedavg,
+        "fedavg+": mj.fedavg_plus,
+        "fedem": functools.partial(mj.fedem, components=3),
+        "ditto": mj.ditto,
+        "pfedme": mj.pfedme,
+        "apfl": mj.apfl,
+        "clustered": functools.partial(mj.clustered, clients=data.clients),
     }
+    return made[name](model, local=local)
 
 
 def chosen_rule(number: jax.Array, x: Any, present: jax.Array, weights: jax.Array, key: jax.Array) -> Any:
@@ -127,16 +150,19 @@ class Forger(NamedTuple):
 
 @functools.cache
 def program(algorithm: Algorithm, classes: int, count: int) -> Any:
-    """Some rounds and an evaluation, compiled once: ``(train, test, key, menu) -> (accuracies, mixture weights)``."""
+    """Some rounds and an evaluation, compiled once, for several data sets and for several runs on each.
+
+    ``(train, others, keys, menus) -> (accuracies (data sets, runs, parts, clients), mixture weights)``.
+    """
     flips = jnp.asarray([False, *(kind.flips_labels for kind in ATTACKS.values())])
 
-    def trained(train: Any, test: Any, key: jax.Array, menu: Menu) -> Any:
+    def trained(train: Any, others: Any, key: jax.Array, menu: Menu) -> Any:
         clients = train.id.shape[0]
         turned = (menu.hostile & flips[menu.attack])[:, None]
         train = train._replace(y=jnp.where(turned, classes - 1 - train.y, train.y))
         reading = lambda value, weight: (value, weight)
         together = Federation(algorithm, exchange=star(Combine("by number", reading)))
-        server = set_up.start_server(together, clients, key, {}, jnp.int32(count))
+        server = set_up.start_server(together, clients, key, {"lr": menu.step}, jnp.int32(count))
         everyone = jnp.ones(clients, bool)
         held, answers = set_up.start_clients(together, server, key, train, everyone, clients)
         server = set_up.finish_start(together, server, [answers], [train.slot], clients)
@@ -147,81 +173,139 @@ def program(algorithm: Algorithm, classes: int, count: int) -> Any:
             _, held, sent = rounds.chunk_pass(together, view, own, held, train, everyone)
             uploads, heard = stack_rows([sent], [train.slot], clients)
             uploads, heard, _ = forging.forged(together, view, own, uploads, heard, Forger(menu))
-            origin = algorithm.client.origin(view)
-            moved = jax.tree.map(lambda v, o: v - o, uploads.value, origin)
-            moved = chosen_rule(menu.rule, moved, uploads.weight > 0, uploads.weight, own)
-            total = uploads.weight.sum()
-            summed = jax.tree.map(lambda o, m: (o + m) * total, origin, moved)
-            updated = algorithm.server.update(server, view, type(uploads)(summed, total))
+            if algorithm.traits.reads == "sum":
+                origin, total = algorithm.client.origin(view), uploads.weight.sum()
+                moved = jax.tree.map(lambda v, o: v - o, uploads.value, origin)
+                moved = chosen_rule(menu.rule, moved, uploads.weight > 0, uploads.weight, own)
+                uploads = type(uploads)(jax.tree.map(lambda o, m: (o + m) * total, origin, moved), total)
+            updated = algorithm.server.update(server, view, uploads)
             return updated._replace(round=server.round + 1, rounds=server.rounds, terms=server.terms), held
 
         server, held = jax.lax.fori_loop(0, count, one_round, (server, held))
         view, own = evaluation.released_view(together, server, key)
 
-        def score(state: Any, train: Any, test: Any) -> Any:
+        def score(state: Any, train: Any, *others: Any) -> Any:
             model = evaluation.deployed_model(together, view, own, state, train, unseen=False)
-            right = algorithm.deployment.predict(model, test.x).argmax(axis=1) == test.y
+            right = lambda rows: algorithm.deployment.predict(model, rows.x).argmax(axis=1) == rows.y
+            share = lambda rows: jnp.where(rows.mask, right(rows), False).sum() / jnp.maximum(rows.size, 1)
             pi = jnp.zeros(1) if algorithm.deployment.mixture is None else algorithm.deployment.mixture(model)
-            return jnp.where(test.mask, right, False).sum() / jnp.maximum(test.size, 1), pi
+            return jnp.stack([share(rows) for rows in others]), pi
 
-        return jax.vmap(score)(held.state, train, test)
+        each, pi = jax.vmap(score)(held.state, train, *others)
+        return each.T, pi
 
-    return jax.jit(trained)
-
-
-def accuracy(
-    algorithm: Algorithm,
-    data: FederatedData,
-    longest: int,
-    seed: int,
-    count: int,
-    rule: str,
-    attack: str,
-    share: float,
-    part: int,
-) -> dict[str, Any]:
-    """One run: the accuracy of honest clients (mean by samples, bottom decile), and their mixture weights."""
-    slots = np.arange(data.clients)
-    train, test = (jax.tree.map(jnp.asarray, stack(p, slots, longest)) for p in (data.train, data.test))
-    kind = attacks.sign_flip(share or 0.1, seed=seed)  # any attack of this share and seed has these clients
-    hostile = kind.among(slots).mask(data.clients) if share else np.zeros(data.clients, bool)
-    number = lambda names, name: jnp.int32([*names].index(name) + 1 if name in names else 0)
-    menu = Menu(number(RULES, rule), number(ATTACKS, attack), jnp.asarray(hostile), jnp.int32(part))
-    run = program(algorithm, len(data.classes), count)
-    each, pi = jax.tree.map(np.asarray, run(train, test, jax.random.key(seed), menu))
-    sizes = data.test.sizes[~hostile]
-    found = {
-        "mean": float(np.average(each[~hostile], weights=sizes)),
-        "bottom_decile": float(np.sort(each[~hostile])[max(0, (~hostile).sum() // 10 - 1)]),
-    }
-    if pi.shape[1] > 1:
-        found["pi"] = np.average(pi[~hostile], axis=0, weights=data.train.sizes[~hostile]).tolist()
-    return found
+    several = jax.vmap(trained, (None, None, None, 0))
+    return jax.jit(jax.vmap(several))
 
 
-def study(
-    name: str, out: Path, count: int = 40, seeds: tuple[int, ...] = SEEDS, shares: tuple[float, ...] = SHARES
-) -> list[dict[str, Any]]:
+def hostile_of(clients: int, share: float, seed: int) -> np.ndarray:
+    """Who is hostile: those of any attack of this share and seed."""
+    if not share:
+        return np.zeros(clients, bool)
+    return attacks.sign_flip(share, seed=seed).among(np.arange(clients)).mask(clients)
+
+
+class Study:
+    """One method on the data sets of all seeds."""
+
+    def __init__(self, name: str, method: str, count: int = ROUNDS, seeds: tuple[int, ...] = SEEDS) -> None:
+        self.name, self.method, self.count, self.seeds = name, method, count, seeds
+        self.sets = [data_of(name, seed) for seed in seeds]
+        longest = [max(int(getattr(d, p).sizes.max()) for d in self.sets) for p in ("train", "validation", "test")]
+        slots = np.arange(self.sets[0].clients)
+        parts = [
+            [stack(part, slots, rows) for part, rows in zip((d.train, d.validation, d.test), longest, strict=True)]
+            for d in self.sets
+        ]
+        self.train, *others = jax.tree.map(lambda *each: jnp.stack([jnp.asarray(a) for a in each]), *parts)
+        self.others, self.keys = tuple(others), jnp.stack([jax.random.key(seed) for seed in seeds])
+        self.algorithm = method_of(method, self.sets[0])
+        self.at_once = 4 if jax.default_backend() == "cpu" else 64
+        self.step = STEPS[0]
+
+    def menus(self, cases: list[Case]) -> Menu:
+        """The cases as arrays, (seeds, cases)."""
+        number = lambda names, name: [*names].index(name) + 1 if name in names else 0
+        hostile = [
+            [hostile_of(d.clients, c.share, s) for c in cases] for d, s in zip(self.sets, self.seeds, strict=True)
+        ]
+        same = lambda each, kind: jnp.broadcast_to(jnp.asarray(each, kind), (len(self.seeds), len(cases)))
+        return Menu(
+            same([number(RULES, c.rule) for c in cases], jnp.int32),
+            same([number(ATTACKS, c.attack) for c in cases], jnp.int32),
+            jnp.asarray(hostile),
+            same([c.component for c in cases], jnp.int32),
+            same([self.step if c.step is None else c.step for c in cases], jnp.float32),
+        )
+
+    def results(self, cases: list[Case]) -> list[dict[str, Any]]:
+        """The accuracy of honest clients (mean by samples, bottom decile) for each seed, and their mixture weights."""
+        run = program(self.algorithm, len(self.sets[0].classes), self.count)
+        lines: list[dict[str, Any]] = []
+        for first in range(0, len(cases), self.at_once):
+            some = cases[first : first + self.at_once]
+            padded = [*some, *[some[-1]] * (self.at_once - len(some))]
+            each, pi = jax.tree.map(np.asarray, run(self.train, self.others, self.keys, self.menus(padded)))
+            lines += [self.line(case, each[:, i], pi[:, i]) for i, case in enumerate(some)]
+        return lines
+
+    def line(self, case: Case, each: np.ndarray, pi: np.ndarray) -> dict[str, Any]:
+        """What is written of a case: ``each`` (seeds, parts, clients), ``pi`` (seeds, clients, components)."""
+        found: dict[str, Any] = {"data": self.name, "method": self.method} | case._asdict()
+        found |= {"rounds": self.count, "step": self.step if case.step is None else case.step}
+        found |= {"validation": [], "test": [], "bottom_decile": []} | ({"pi": []} if pi.shape[2] > 1 else {})
+        for s, (data, seed) in enumerate(zip(self.sets, self.seeds, strict=True)):
+            honest = ~hostile_of(data.clients, case.share, seed)
+            for place, part in enumerate(("validation", "test")):
+                sizes = getattr(data, part).sizes[honest]
+                found[part].append(float(np.average(each[s, place, honest], weights=sizes)))
+            found["bottom_decile"].append(float(np.sort(each[s, 1, honest])[max(0, honest.sum() // 10 - 1)]))
+            if "pi" in found:
+                found["pi"].append(np.average(pi[s, honest], axis=0, weights=data.train.sizes[honest]).tolist())
+        return found
+
+    def everything(self, shares: tuple[float, ...] = SHARES) -> list[dict[str, Any]]:
+        """The step size, then all cases that make sense for the method."""
+        tried = self.results([Case(step=step) for step in STEPS])
+        self.step = max(tried, key=lambda line: float(np.mean(line["validation"])))["step"]
+        ruled = self.method != "local" and self.algorithm.traits.reads == "sum"
+        rules = ("mean", *RULES) if ruled else ("mean",)
+        cases = [Case(rule) for rule in rules]
+        cases += [Case(rule, kind, share) for kind in ATTACKS for share in shares for rule in rules]
+        if self.method == "fedem":
+            cases += [Case("mean", kind, share, 0) for kind in ("sign-flip", "inner-product") for share in shares]
+        return [line | {"tuning": True} for line in tried] + self.results(cases)
+
+
+def study(name: str, out: Path, methods: tuple[str, ...] = METHODS) -> None:
     """All combinations, method after method; the file is written as it grows."""
     lines: list[dict[str, Any]] = []
-    cases = [("mean", "none", 0.0, -1), *((rule, "none", 0.0, -1) for rule in RULES)]
-    cases += [(rule, kind, share, -1) for kind in ATTACKS for share in shares for rule in ("mean", *RULES)]
-    poisoned = [("mean", "inner-product", share, 0) for share in shares]
-    sets = {seed: data_of(name, seed) for seed in seeds}
-    longest = max(int(part.sizes.max()) for data in sets.values() for part in (data.train, data.test))
-    for method, built in methods_of(name).items():
+    for method in methods:
         begin = time.perf_counter()
-        alone = [("mean", kind, share, part) for rule, kind, share, part in cases if rule == "mean"]
-        wanted = alone if method == "local" else cases + (poisoned if method == "fedem" else [])
-        for rule, kind, share, part in wanted:
-            each = [accuracy(built, sets[s], longest, s, count, rule, kind, share, part) for s in seeds]
-            line = {"data": name, "method": method, "rule": rule, "attack": kind, "share": share, "rounds": count}
-            line |= {"component": part} if part >= 0 else {}
-            line |= {key: [one[key] for one in each] for key in each[0]}
-            lines.append(line)
-        print(f"{name} {method}: {len(wanted)} cases, {time.perf_counter() - begin:.0f} s", flush=True)
+        done = Study(name, method)
+        lines += done.everything()
+        print(f"{name} {method}: step {done.step:g}, {time.perf_counter() - begin:.0f} s", flush=True)
         out.write_text(json.dumps(lines), encoding="utf-8")
-    return lines
+
+
+def tables(lines: list[dict[str, Any]], shares: tuple[float, ...]) -> str:
+    """A table for each data set: rows are methods and rules, cells the accuracy for some shares, in per cent."""
+    cell = lambda line: "–" if line is None else f"{100 * np.mean(line['test']):.0f}"
+    told = []
+    for name in dict.fromkeys(line["data"] for line in lines):
+        here = [line for line in lines if line["data"] == name and not line.get("tuning") and line["component"] < 0]
+        found = {(line["method"], line["rule"], line["attack"], line["share"]): line for line in here}
+        told += [f"{name}:", "| method | rule | none | " + " | ".join(f"`{kind}`" for kind in ATTACKS) + " |"]
+        told.append("|---" * (3 + len(ATTACKS)) + "|")
+        for method, rule in dict.fromkeys((line["method"], line["rule"]) for line in here):
+            under = [" / ".join(cell(found.get((method, rule, kind, share))) for share in shares) for kind in ATTACKS]
+            told.append(f"| {method} | {rule} | {cell(found[method, rule, 'none', 0.0])} | " + " | ".join(under) + " |")
+        told += [""]
+        for line in lines:
+            if line["data"] == name and line["component"] == 0 and not line.get("tuning"):
+                weight, score = np.mean([pi[0] for pi in line["pi"]]), np.mean(line["test"])
+                told.append(f"one component, {line['attack']} {line['share']:g}: weight {weight:.2f}, {score:.3f}")
+    return "\n".join(told)
 
 
 def cost(out: Path, clients: int = 50, dimension: int = 2000, repeats: int = 7) -> list[dict[str, Any]]:
@@ -231,17 +315,29 @@ def cost(out: Path, clients: int = 50, dimension: int = 2000, repeats: int = 7) 
     one = np.arange(clients, dtype=np.int32)
     data = mj.ClientData(jnp.asarray(x), jnp.asarray(y, jnp.int32), jnp.full(clients, 20), jnp.asarray(one), one)
     data = data._replace(slot=jnp.asarray(one))
+    from majorant.exchange import adaptive_clip, chain, gaussian, skellam
     from majorant.models.base import Spec
 
     model = mj.models.softmax_regression(Spec((dimension,), 10))
     algorithm = mj.fedavg(model, local=mj.local_sgd(0.1, epochs=1, batch_size=10))
-    kinds: dict[str, dict[str, Any]] = {"plain": {}}
+    hidden = mj.solvers.local_private_sgd(0.1, noise=1.0, clip=1.0, batch_size=10, steps=2)
+    clip, secure = mj.channel.clip(1.0), mj.channel.secure_sum
+    channels = {
+        "clip": clip,
+        "adaptive-clip": adaptive_clip(),
+        "clip, gaussian": chain(clip, gaussian(1.0)),
+        "adaptive-clip, gaussian": chain(adaptive_clip(), gaussian(1.0)),
+        "clip, gaussian at clients": chain(clip, gaussian(1.0, at="client")),
+        "clip, skellam, secure-sum, 16 bits": chain(clip, skellam(1.0), secure(1.0, bits=16, threshold=40)),
+        **{f"secure-sum, {bits} bits": secure(64.0, bits=bits) for bits in (8, 16, 24)},
+        "quantized:8": mj.channel.quantized(8),
+    }
+    kinds: dict[str, dict[str, Any]] = {"plain": {}, "DP-SGD of samples": {"algorithm": mj.fedavg(model, local=hidden)}}
+    kinds |= {name: {"channel": channel} for name, channel in channels.items()}
     kinds |= {rule: {"exchange": star(combine)} for rule, combine in RULES.items()}
-    kinds |= {f"secure-sum, {bits} bits": {"channel": mj.channel.secure_sum(64.0, bits=bits)} for bits in (8, 16, 24)}
-    kinds |= {"quantized:8": {"channel": mj.channel.quantized(8)}, "clip": {"channel": mj.channel.clip(1.0)}}
     works, sent = {}, {}
     for name, options in kinds.items():
-        together = federation(algorithm, training=one, **options)
+        together = federation(**({"algorithm": algorithm} | options), training=one)
         works[name], sent[name] = timed_round(together, data)
     seconds = interleaved(works, repeats)
     found = [
@@ -286,15 +382,16 @@ def timed_round(together: Federation, data: Any) -> tuple[Any, int]:
 
 
 def main() -> None:
-    """``study OUT.json [synthetic|digits [SHARE …]]`` or ``cost OUT.json``."""
+    """``study OUT.json NAME [METHOD …]``, ``table FILE …`` or ``cost OUT.json``."""
     kind, out, *names = sys.argv[1:]
-    if kind == "cost":
+    if kind == "table":
+        lines = [line for file in (out, *names) for line in json.loads(Path(file).read_text(encoding="utf-8"))]
+        print(tables(lines, (0.2, 0.4)))
+    elif kind == "cost":
         for line in cost(Path(out)):
-            print(f"{line['name']:20s} {line['time_ratio']:6.2f} × seconds, {line['bytes_ratio']:5.2f} × bytes up")
-        return
-    shares = tuple(float(share) for share in names[1:]) or SHARES
-    for name in names[:1] or ["synthetic", "digits"]:
-        study(name, Path(out) if names else Path(out).with_stem(f"{Path(out).stem}-{name}"), shares=shares)
+            print(f"{line['name']:36s} {line['time_ratio']:6.2f} × seconds, {line['bytes_ratio']:5.2f} × bytes up")
+    else:
+        study(names[0], Path(out), tuple(names[1:]) or METHODS)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,20 @@
-"""What privacy costs: accuracy against ε for DP-FedAvg, DP-FedEM and DP-FedMM, and the seconds of each stage.
+"""What privacy costs: accuracy against ε for DP-FedAvg, DP-FedEM and DP-FedMM.
 
-Run with: python -m benchmarks.privacy [--data synthetic digits fashion] [--clients 1000] [--rounds 200] [--out FILE]
-
-Every client counts once, a tenth of the clients takes part in a round by independent coins, displacements are clipped
+``python -m benchmarks.privacy accuracy OUT.json [--data synthetic digits fashion] [--methods fedavg fedem fedmm]``:
+every client counts once, a fifth of the clients takes part in a round by independent coins, displacements are clipped
 adaptively at their median length, noise at the server is solved for by the budget. "inf" is the same method without
-clipping and noise. Means over seeds, with the standard deviation between them. ``fashion`` reads Fashion-MNIST from the
+clipping and noise. A method's step size is one of a grid, the one that is best on the clients' validation rows; test
+rows choose nothing. Grid and seeds run side by side. ``digits`` and ``fashion`` read MNIST and Fashion-MNIST from the
 data folder.
+
+``python -m benchmarks.privacy table OUT.json …`` prints what was measured as tables of a page. What stages cost in
+seconds and bytes, `benchmarks.attacks` measures.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 import warnings
 from collections.abc import Callable
@@ -24,67 +26,80 @@ import jax.numpy as jnp
 import numpy as np
 
 import majorant as mj
-from benchmarks.machine import interleaved
-from majorant.exchange import adaptive_clip, chain, gaussian
+from majorant.exchange import adaptive_clip
 
-BUDGETS = (1.0, 2.0, 4.0, 8.0)
-SHARE = 0.1
+BUDGETS = (None, 8.0, 4.0, 2.0, 1.0)
+SHARE = 0.2
+STEPS = {
+    "synthetic": (0.1, 0.3, 1.0, 3.0, 10.0),
+    "digits": (0.03, 0.1, 0.3, 1.0, 3.0),
+    "fashion": (0.01, 0.03, 0.1, 0.3, 1.0),
+}
 
 
 def synthetic(clients: int) -> mj.FederatedData:
-    """The FedEM paper's mixture of linear classifiers."""
-    return mj.data.synthetic_mixture(clients=clients, dimension=20, seed=0)
+    """The FedEM paper's mixture of linear classifiers in 150 dimensions."""
+    return mj.data.synthetic_mixture(clients=clients, noise=0.1, seed=0)
 
 
 def digits(clients: int) -> mj.FederatedData:
-    """scikit-learn's digits, turned by a client's own angle and shifted at random: 20 images for each client."""
-    from majorant.data import load_digits, partitioned
-
-    rng = np.random.default_rng(0)
-    x, y = load_digits()
-    rows = rng.integers(0, len(x), 20 * clients)
-    owner = np.repeat(np.arange(clients), 20)
-    shifts = rng.integers(-1, 2, (len(rows), 2))
-    images = np.stack(
-        [np.rot90(np.roll(x[r], s, (0, 1)), o % 2 * 2) for r, s, o in zip(rows, shifts, owner, strict=True)]
-    )
-    return partitioned(images, y[rows], owner, seed=0, name="turned-digits")
+    """MNIST at 14 × 14 pixels, dealt out at random, upside down for every second client: 35 images each at 2,000."""
+    x, y = mj.data.load_mnist()
+    x = np.asarray(x, np.float32).reshape(-1, 14, 2, 14, 2).mean(axis=(2, 4)) / 255
+    each = len(x) // clients
+    rows = np.random.default_rng(0).permutation(len(x))[: each * clients]
+    owner = np.repeat(np.arange(clients), each)
+    x, y = x[rows], y[rows]
+    x[owner % 2 == 1] = x[owner % 2 == 1, ::-1, ::-1]
+    return mj.data.partitioned(x.reshape(len(x), -1), y, owner, seed=0, name="turned-digits")
 
 
 def fashion(clients: int) -> mj.FederatedData:
-    """Fashion-MNIST, 30 images for each client, by a Dirichlet distribution over labels."""
-    from majorant.app.catalogue import datasets
-
-    return datasets.make(f"fashion-mnist:clients={clients},samples={30 * clients}")
+    """Fashion-MNIST in full, of which each client has some classes more (Dirichlet, α = 0.4)."""
+    x, y = mj.data.load_fashion_mnist()
+    x = np.asarray(x, np.float32).reshape(len(x), -1) / 255
+    owner = {"clients": clients, "alpha": 0.4, "min_samples": 10}
+    return mj.data.partitioned(x, y, "dirichlet", seed=0, name="fashion-mnist", **owner)
 
 
 DATA: dict[str, Callable[[int], mj.FederatedData]] = {"synthetic": synthetic, "digits": digits, "fashion": fashion}
 
 
-def methods(data: mj.FederatedData) -> dict[str, mj.Algorithm]:
-    """The three methods with a linear model."""
+def method(name: str, data: mj.FederatedData, steps: tuple[float, ...]) -> tuple[mj.Algorithm, dict[str, list[float]]]:
+    """A method with a linear model, and the grid of its step size."""
     model = mj.models.linear(data)
-    local = mj.local_sgd(1.0, epochs=1, batch_size=16)
-    surrogate = mj.surrogates.proximal_gradient(model, rho=1.0)
+    local = mj.local_sgd(1.0, steps=5, batch_size=32)
+    if name == "fedavg":
+        return mj.fedavg(model, local=local), {"lr": list(steps)}
+    if name == "fedem":
+        return mj.fedem(model, components=3, local=local), {"lr": list(steps)}
+    surrogate = mj.surrogates.proximal_gradient(model, rho=max(steps))  # γ = 1 is the longest step
     start = jax.tree.map(jnp.zeros_like, surrogate.init(jax.random.key(0)))  # known beforehand: nothing is asked
-    return {
-        "fedavg": mj.fedavg(model, local=local),
-        "fedem": mj.fedem(model, components=3, local=local),
-        "fedmm": mj.fedmm(surrogate, data, start=start, alpha=0, step=1.0),
-    }
+    return mj.fedmm(surrogate, data, start=start, alpha=0), {"gamma": [step / max(steps) for step in steps]}
 
 
-def accuracies(run: Any, data: mj.FederatedData, name: str) -> list[float]:
-    """The test accuracy of each seed, a mean over all clients' samples."""
-    if name != "fedmm":  # one model for everybody, scored by its objective
-        return [float(run[i].summary()["test_accuracy"]["mean"]) for i in range(len(run))]
-    model, test = mj.models.linear(data), data.test
-    x, y = np.asarray(test.x), np.asarray(test.y)
-    each = jax.vmap(lambda params: (model.predict(params, x).argmax(axis=-1) == y).mean())
-    return [float(a) for a in each(run.snapshot.server.value.params)]
+def accuracies(run: Any, data: mj.FederatedData, name: str) -> dict[str, list[float]]:
+    """The accuracy of each run on validation and test rows, a mean over all clients' samples."""
+    parts = ("validation", "test")
+    if name != "fedmm":
+        return {part: [float(run[i].summary()[f"{part}_accuracy"]["mean"]) for i in range(len(run))] for part in parts}
+    model = mj.models.linear(data)  # one model for everybody, scored by its objective
+    found = {}
+    for part in parts:
+        x, y = (jnp.asarray(rows) for rows in (getattr(data, part).x, getattr(data, part).y))
+        right = lambda params, x=x, y=y: (model.predict(params, x).argmax(axis=-1) == y).mean()
+        found[part] = [float(a) for a in jax.lax.map(right, run.snapshot.server.value.params)]
+    return found
 
 
-def trained(algorithm: mj.Algorithm, data: mj.FederatedData, rounds: int, seeds: int, budget: float | None) -> Any:
+def trained(
+    algorithm: mj.Algorithm,
+    data: mj.FederatedData,
+    grid: dict[str, list[float]],
+    rounds: int,
+    seeds: int,
+    budget: float | None,
+) -> Any:
     """Runs within a budget, or without any."""
     private: dict[str, Any] = {}
     if budget is not None:
@@ -94,81 +109,101 @@ def trained(algorithm: mj.Algorithm, data: mj.FederatedData, rounds: int, seeds:
         data,
         rounds=rounds,
         seeds=seeds,
+        grid=grid,
         participation=mj.participation.bernoulli(SHARE),
-        evaluation=mj.Evaluation(every=rounds),
+        evaluation=mj.Evaluation(every=max(1, rounds // 4)),
         **private,
     )
 
 
-def against_epsilon(names: list[str], clients: int, rounds: int, seeds: int, tell: Callable[[dict], None]) -> None:
+def line_of(run: Any, data: mj.FederatedData, where: str, name: str, budget: float | None) -> dict[str, Any]:
+    """What was found for a data set, a method and a budget: scores by step size and seed, and how they came about."""
+    scores = accuracies(run, data, name)
+    seeds = len({setting["seed"] for setting in run.settings})
+    found: dict[str, Any] = {"data": where, "clients": data.clients, "rounds": run.rounds, "method": name}
+    found |= {"budget": budget, "steps": list(STEPS[where]), "device": jax.devices()[0].device_kind}
+    found |= {part: np.reshape(each, (-1, seeds)).tolist() for part, each in scores.items()}
+    if name != "fedmm":
+        history = [[line["test_accuracy"]["mean"] for line in lines] for lines in run.histories]
+        found["rounds_evaluated"] = [line["round"] for line in run.histories[0]]
+        found["test_by_round"] = np.reshape(history, (-1, seeds, len(history[0]))).tolist()
+    if budget is not None:
+        promised = run.summary()["privacy"]
+        found |= {key: promised[key] for key in ("epsilon", "delta", "noise_multiplier", "accountant")}
+    return found
+
+
+def chosen(line: dict[str, Any], place: int | None = None) -> dict[str, Any]:
+    """The step size that is best on validation rows, or that at a place of the grid, and its scores on test rows."""
+    place = int(np.nanargmax(np.mean(line["validation"], axis=1))) if place is None else place
+    test = line["test"][place]
+    spread = float(np.std(test, ddof=1)) if len(test) > 1 else 0.0
+    return {"step": line["steps"][place], "place": place, "mean": float(np.mean(test)), "std": spread}
+
+
+def against_epsilon(
+    names: list[str], methods: list[str], clients: int, rounds: int, seeds: int, tell: Callable[[dict], None]
+) -> None:
     """A line for every data set, method and budget, told as it is measured."""
     for where in names:
         data = DATA[where](clients)
-        for name, algorithm in methods(data).items():
-            for budget in (None, *BUDGETS):
+        for name in methods:
+            algorithm, grid = method(name, data, STEPS[where])
+            for budget in BUDGETS:
                 begin = time.perf_counter()
-                run = trained(algorithm, data, rounds, seeds, budget)
-                found = accuracies(run, data, name)
-                line: dict[str, Any] = {"data": where, "clients": clients, "rounds": rounds, "method": name}
-                line |= {"budget": budget, "accuracy": float(np.mean(found)), "std": float(np.std(found, ddof=1))}
-                if budget is not None:
-                    promised = run.summary()["privacy"]
-                    line |= {k: promised[k] for k in ("epsilon", "delta", "noise_multiplier", "accountant")}
-                tell(line | {"seconds": time.perf_counter() - begin})
+                run = trained(algorithm, data, grid, rounds, seeds, budget)
+                tell(line_of(run, data, where, name, budget) | {"seconds": time.perf_counter() - begin})
 
 
-def costs(clients: int, rounds: int, repeats: int = 3) -> dict[str, float]:
-    """Seconds of a FedAvg round with each stage, over those of a plain one."""
-    data = synthetic(clients)
-    algorithm = methods(data)["fedavg"]
-    clip = mj.channel.clip(1.0)
-    channels = {
-        "plain": None,
-        "clip": clip,
-        "adaptive-clip": adaptive_clip(),
-        "clip, gaussian": chain(clip, gaussian(1.0)),
-        "adaptive-clip, gaussian": chain(adaptive_clip(), gaussian(1.0)),
-        "clip, gaussian at clients": chain(clip, gaussian(1.0, at="client")),
-    }
-    seconds = dict.fromkeys(channels, float("inf"))
-
-    def timed(name: str, channel: Any) -> None:
-        evaluation = mj.Evaluation(every=rounds)
-        run = mj.simulate(algorithm, data, rounds=rounds, channel=channel, evaluation=evaluation)
-        seconds[name] = min(seconds[name], run.seconds["train"] / rounds)
-
-    interleaved({name: lambda n=name, c=channel: timed(n, c) for name, channel in channels.items()}, repeats)
-    return {name: value / seconds["plain"] for name, value in seconds.items()} | {"plain_seconds": seconds["plain"]}
+def tables(files: list[Path]) -> str:
+    """A table for each data set, of budgets by methods."""
+    lines = [line for file in files for line in json.loads(file.read_text(encoding="utf-8"))]
+    told = []
+    for where in dict.fromkeys(line["data"] for line in lines):
+        here = {(line["method"], line["budget"]): line for line in lines if line["data"] == where}
+        methods = list(dict.fromkeys(name for name, _ in here))
+        told += [f"{where}:", "| ε | noise | " + " | ".join(methods) + " |", "|---" * (2 + len(methods)) + "|"]
+        for budget in BUDGETS:
+            cells = []
+            for name in methods:
+                own, free = chosen(here[name, budget]), chosen(here[name, None])
+                fixed = chosen(here[name, budget], free["place"])
+                cells.append(
+                    f"{100 * own['mean']:.1f} ± {100 * own['std']:.1f} (step {own['step']:g};"
+                    f" {100 * fixed['mean']:.1f} at {fixed['step']:g})"
+                )
+            noise = here[methods[0], budget].get("noise_multiplier", "–")
+            told.append(f"| {'∞' if budget is None else f'{budget:g}'} | {noise} | " + " | ".join(cells) + " |")
+    return "\n".join(told)
 
 
 def main() -> None:
-    """Measures, prints, and writes a file."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", nargs="*", default=["synthetic", "digits"], choices=list(DATA))
-    parser.add_argument("--clients", type=int, default=1000)
-    parser.add_argument("--rounds", type=int, default=200)
+    """``accuracy OUT.json …`` or ``table OUT.json …``."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("kind", choices=["accuracy", "table"])
+    parser.add_argument("files", nargs="+", type=Path)
+    parser.add_argument("--data", nargs="*", default=list(DATA), choices=list(DATA))
+    parser.add_argument("--methods", nargs="*", default=["fedavg", "fedem", "fedmm"])
+    parser.add_argument("--clients", type=int, default=2000)
+    parser.add_argument("--rounds", type=int, default=500)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--out", type=Path, default=None)
     options = parser.parse_args()
+    if options.kind == "table":
+        print(tables(options.files))
+        return
     warnings.simplefilter("ignore")
-    found: dict[str, Any] = {"costs": {}, "accuracy": []}
-
-    def save() -> None:
-        if options.out is not None:
-            options.out.write_text(json.dumps(found, indent=1), encoding="utf-8")
+    found: list[dict[str, Any]] = []
 
     def tell(line: dict[str, Any]) -> None:
-        found["accuracy"].append(line)
+        found.append(line)
+        best = chosen(line)
         budget = "inf" if line["budget"] is None else f"{line['budget']:g}"
-        spread = f"{100 * line['accuracy']:.1f} ± {100 * line['std']:.1f} %"
+        spread = f"{100 * best['mean']:.1f} ± {100 * best['std']:.1f} % at step {best['step']:g}"
         noise = f"noise {line.get('noise_multiplier', 0):g}"
-        print(f"{line['data']:10s} {line['method']:7s} ε {budget:>4s}  {spread}  {noise}", flush=True)
-        save()
+        print(f"{line['data']:10s} {line['method']:7s} ε {budget:>4s}  {spread}  {noise}", f"{line['seconds']:.1f} s")
+        options.files[0].write_text(json.dumps(found), encoding="utf-8")
 
-    against_epsilon(options.data, options.clients, options.rounds, options.seeds, tell)
-    found["costs"] = costs(options.clients, 50)
-    save()
-    print(json.dumps(found["costs"], indent=1), file=sys.stdout)
+    against_epsilon(options.data, options.methods, options.clients, options.rounds, options.seeds, tell)
 
 
 if __name__ == "__main__":

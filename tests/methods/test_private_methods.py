@@ -99,3 +99,19 @@ def test_a_round_in_which_nobody_takes_part_releases_noise_all_the_same():
     assert run.history[0]["participants"] == 0
     start = algorithm.server.init(jax.random.key(0)).value
     assert all((a != b).all() for a, b in zip(jax.tree.leaves(run.server.value), jax.tree.leaves(start), strict=True))
+
+
+@pytest.mark.filterwarnings("ignore:δ = ")
+def test_a_run_goes_on_with_the_noise_that_it_began_with():
+    """A budget for more rounds needs more noise than the first rounds had: they would count as if they had had it."""
+    data, algorithm, budget = zoo.training(), mj.fedavg(zoo.model(), local=mj.local_sgd(0.1)), mj.Privacy(epsilon=8.0)
+    private = {"channel": mj.channel.clip(0.5), "privacy": budget}
+    begun = mj.simulate(algorithm, data, rounds=2, **private)
+    with pytest.raises(
+        ValueError, match=r"first 2 rounds were made with ε = 7.999, and .* would count them as ε = 4.182"
+    ):
+        mj.simulate(algorithm, data, rounds=6, resume=begun.snapshot, **private)
+    with pytest.raises(ValueError, match="would count them as no promise of privacy"):
+        mj.simulate(algorithm, data, rounds=6, resume=begun.snapshot)
+    same = private | {"privacy": budget._replace(rounds=2)}
+    assert mj.simulate(algorithm, data, rounds=2, resume=begun.snapshot, **same).rounds == 2

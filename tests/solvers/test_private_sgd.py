@@ -4,10 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.flatten_util import ravel_pytree
 
 import majorant as mj
 from majorant.core import ClientData, View, as_hyper
 from majorant.core.compilation import jit
+from majorant.exchange import accounting
+from majorant.metrics.audit import two_worlds
 from majorant.models.base import Spec
 from majorant.solvers import Task, local_private_sgd
 
@@ -51,6 +54,38 @@ def test_the_noise_of_a_step_has_the_size_that_is_accounted_for():
     steps = jax.vmap(lambda key: moved(x, y, jnp.int32(ROWS), key))(jax.random.split(jax.random.key(0), 4000))
     spread = np.concatenate([np.asarray(leaf).reshape(4000, -1) for leaf in jax.tree.leaves(steps)], axis=1).std(axis=0)
     np.testing.assert_allclose(spread, 0.7 * 0.5 / ROWS, rtol=0.06)  # every sample is drawn here: q = 1
+
+
+VICTIM = np.array([[1e6, 0.0, 0.0]], np.float32)
+
+
+@jit
+def attacked(multiplier, clip, batch_size, x, keys):
+    """How far the weights go in a step along the first feature, which only the first of the samples has."""
+    start = jax.tree.map(jnp.zeros_like, MODEL.init(jax.random.key(0)))
+    view = View(start, as_hyper(SOLVER.hyper), 0, 1)
+    data = ClientData(x, jnp.zeros(ROWS, jnp.int32), jnp.int32(ROWS), jnp.int32(0), jnp.int32(0))
+    solver = SOLVER._replace(noise=SOLVER.noise._replace(multiplier=multiplier, batch_size=batch_size), clip=clip)
+    step = lambda key: solver.solve(MODEL, Task(view, data, key), start, ()).params
+    direction = ravel_pytree(jax.grad(lambda p: MODEL.losses(p, VICTIM, data.y[:1])[0])(start))[0]
+    return jax.vmap(lambda key: -ravel_pytree(step(key))[0] @ direction)(keys)
+
+
+def test_an_attack_on_a_step_finds_no_more_than_the_accountant_says_and_more_for_broken_steps():
+    """A sample whose gradient is a million times too long, drawn with probability ½, or not there."""
+    keys, delta = [jax.random.split(jax.random.key(seed), 20_000) for seed in (0, 1)], 0.01
+    absent = np.zeros((ROWS, 3), np.float32)
+    there = np.concatenate([VICTIM, absent[1:]])
+
+    def found(multiplier=1.0, clip=1.0, batch_size=ROWS / 2):
+        worlds = [attacked(multiplier, clip, batch_size, x, keys[i]) for i, x in enumerate((there, absent))]
+        return two_worlds(*(np.asarray(scores, np.float64) for scores in worlds), delta=delta)
+
+    claimed = accounting.epsilon(accounting.Event(1.0, "poisson", 0.5), 1, delta, "pld")
+    assert 0.5 * claimed < found() < claimed
+    assert found(multiplier=0.4) > 1.2 * claimed  # noise too small
+    assert found(multiplier=1e-6, clip=1e6) > 1.2 * claimed  # the same noise, and no clipping
+    assert found(batch_size=ROWS) > 1.2 * claimed  # everybody is drawn
 
 
 def test_weights_and_objectives_through_which_samples_change_each_other_are_refused():

@@ -258,6 +258,17 @@ def in_precision(data: FederatedData, precision: str) -> FederatedData:
 
 def build_algorithm(config: RunConfig, problem: Any, data: FederatedData | int) -> tuple[Model | None, Algorithm]:
     """Model and algorithm for a problem: data, or the spec that a saved model remembers, with the number of clients."""
+    model, algorithm = made_algorithm(config, problem, data)
+    if config.local.sample_noise is not None and algorithm.traits.sample_noise is None:
+        raise ValueError(
+            f"sample_noise promises nothing for {config.algorithm}: of fedavg, fedavg+ and fedprox alone it is known "
+            "that messages depend on samples through noisy steps only. Use one of them, or protect clients by --epsilon"
+        )
+    return model, algorithm
+
+
+def made_algorithm(config: RunConfig, problem: Any, data: FederatedData | int) -> tuple[Model | None, Algorithm]:
+    """Model and algorithm, whatever noise is asked for."""
     if catalogue.needs_no_labels(config.algorithm):
         return None, catalogue.algorithms.make(config.algorithm, problem)
     model = catalogue.models.make(config.model, problem)

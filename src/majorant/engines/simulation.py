@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -316,6 +316,7 @@ class Simulation:
         fresh_terms = self.engine.server.terms
         saved = resume(self.snapshot()) if callable(resume) else resume
         self.refuse_other_hyper(saved.server)
+        self.refuse_other_privacy(saved.counters["history"][0])
         terms = fresh_terms._replace(mean_weight=saved.server.terms.mean_weight)
         planned = self.engine.server.rounds
         self.put(saved.server._replace(terms=terms, rounds=planned), Held(saved.clients, saved.memory))
@@ -338,6 +339,21 @@ class Simulation:
                         f"the snapshot was trained with {name}={before:g}, not {value:g}: leave it as it was, or start "
                         "anew"
                     )
+
+    def refuse_other_privacy(self, lines: Sequence[dict[str, Any]]) -> None:
+        """A run goes on with the privacy that it began with: its first rounds count as rounds with the same noise."""
+        guarantee = self.federation.guarantee
+        if not lines:
+            return
+        made = lines[-1]["round"]
+        before, now = lines[-1].get("epsilon"), None if guarantee is None else guarantee.epsilon(made)
+        told = lambda epsilon: "no promise of privacy" if epsilon is None else f"ε = {epsilon:.4g}"
+        if told(before) != told(now):
+            raise ValueError(
+                f"the first {made} rounds were made with {told(before)}, and what is asked for now would count them as "
+                f"{told(now)}: resume with the same noise, clipping and δ, and a budget that was solved for as many "
+                "rounds, or start anew"
+            )
 
     def result(self) -> Run:
         """The finished run: with patience, its models are those of the best evaluation."""
