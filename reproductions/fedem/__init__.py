@@ -43,6 +43,9 @@ EXPERIMENTS = {
     "fedem/table2-cifar10-weights": lazily(
         "majorant_reproductions.fedem.images:table2_weights", "the same, EfficientNet-Lite0 from ImageNet weights"
     ),
+    "fedem/adaptive": lazily(
+        "majorant_reproductions.fedem.adaptive:adaptive", "FedEM's starts, averages and pruned components"
+    ),
     "fedem/digits": lazily(
         "majorant_reproductions.fedem.synthetic:digits", "digits with labels Dirichlet(0.4) over clients"
     ),

@@ -18,10 +18,12 @@ from majorant.core import ClientData, masked_mean
 from majorant.math.fixed_point import fixed_point
 
 
-def fit_weights(losses: jax.Array, data: ClientData, *, steps: int | None = None) -> jax.Array:
+def fit_weights(
+    losses: jax.Array, data: ClientData, start: jax.Array | None = None, *, steps: int | None = None
+) -> jax.Array:
     """π ``(M,)`` of one client from the losses ``(n, M)`` of its samples, in ``steps`` EM steps (None: until it rests).
 
-    It starts from equal weights, which a client without samples keeps.
+    It starts from equal weights, or from those given, which a client without samples keeps.
 
     >>> losses = jnp.array([[0.0, 9.0], [0.0, 9.0], [0.0, 9.0], [9.0, 0.0]])
     >>> fit_weights(losses, ClientData(losses, losses[:, 0], jnp.asarray(4), jnp.asarray(0))).round(2)
@@ -29,7 +31,7 @@ def fit_weights(losses: jax.Array, data: ClientData, *, steps: int | None = None
     """
     mean = lambda pi: masked_mean(jax.nn.softmax(jnp.log(pi) - losses, axis=1), data)
     step = lambda pi: jnp.where(data.size > 0, mean(pi), pi)
-    start = jnp.full(losses.shape[1], 1 / losses.shape[1])
+    start = jnp.full(losses.shape[1], 1 / losses.shape[1]) if start is None else start
     return fixed_point(step, start) if steps is None else fixed_point(step, start, limit=steps, tolerance=0.0)
 
 

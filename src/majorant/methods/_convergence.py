@@ -54,15 +54,18 @@ def of_personal_models(
     return Diagnostics(measure=measure, weight=weight)
 
 
-def of_mixture(model: Model, e_step: Callable, update: Callable) -> Diagnostics:
-    """For FedEM: ``e_step(theta, pi, data)`` gives responsibilities (n, M) and negative log-likelihoods (n,)."""
+def of_mixture(model: Model, e_step: Callable, update: Callable, of: Callable, weights: Callable) -> Diagnostics:
+    """For FedEM: ``e_step(theta, pi, data)`` gives responsibilities (n, M) and negative log-likelihoods (n,).
+
+    ``of(value)`` is the components of a view's value, ``weights(view, pi)`` a client's weights on those that are left.
+    """
 
     def likelihood(theta: Tree, pi: jax.Array, data: ClientData) -> tuple[jax.Array, jax.Array]:
         q, losses = e_step(theta, pi, data)
         return masked_mean(losses, data), q
 
     def measure(view: View, client: Tree, data: ClientData, key: Key) -> dict[str, Tree]:
-        theta, pi = view.value, client.pi
+        theta, pi = of(view.value), weights(view, client.pi)
         (objective, q), gradient = jax.value_and_grad(likelihood, has_aux=True)(theta, pi, data)
         after = jnp.where(data.size > 0, masked_mean(q, data), pi)
         return {
@@ -73,14 +76,15 @@ def of_mixture(model: Model, e_step: Callable, update: Callable) -> Diagnostics:
         }
 
     def probe(view: View, client: Tree, data: ClientData, key: Key) -> dict[str, jax.Array]:
-        q, _ = e_step(view.value, client.pi, data)
+        theta = of(view.value)
+        q, _ = e_step(theta, weights(view, client.pi), data)
 
         def surrogate(theta: Tree) -> jax.Array:
             losses = jax.vmap(lambda theta_m: sample_losses(model, theta_m, data))(theta)  # (M, n)
             return masked_mean((q * losses.T).sum(axis=1), data)
 
-        found = update(view, client, data, key)[0].value
-        return {"alpha": inexactness(surrogate, view.value, found)}
+        found = of(update(view, client, data, key)[0].value)
+        return {"alpha": inexactness(surrogate, theta, found)}
 
     return Diagnostics(None, measure, conclude, probe)
 

@@ -9,7 +9,8 @@ client t, from the broadcast θ^{k−1} and its own π_t^{k−1}::
 
 and the server averages: θ_m = Σ_t (n_t/n) θ_m,t. A client predicts with Σ_m π_tm p(y | x, θ_m), a mixture of
 probabilities. As printed, Algorithm 2's E-step reads values of round k that are only computed after it; the values of
-round k − 1 are meant. Its gradient is a sum over the minibatch; dividing by the batch size is meant.
+round k − 1 are meant. Its gradient is a sum over the minibatch; dividing by the batch size is meant. Options that are
+not the paper's, for averages by responsibilities and for components that are dropped, are in `_shares`.
 
 Reference: Marfoq, Neglia, Bellet, Kameni, Vidal, *Federated Multi-Task Learning under a Mixture of Distributions*,
 NeurIPS 2021, Algorithms 1 and 2.
@@ -30,16 +31,19 @@ from majorant.core import (
     Key,
     Server,
     ServerSide,
+    Traits,
     Tree,
     Upload,
+    Uploads,
     View,
     as_hyper,
     blockwise,
     masked_mean,
 )
-from majorant.math.checks import check_whole
+from majorant.math.checks import check_range, check_whole
 from majorant.math.mixture_weights import fit_weights
 from majorant.methods import _convergence as convergence
+from majorant.methods._shares import Components, check_average, moved_by_own, own_weights, remaining
 from majorant.methods.fedavg import counting_absent
 from majorant.models.base import Model
 from majorant.solvers import Solver, Task, local_sgd
@@ -64,11 +68,18 @@ def fedem(
     *,
     components: int = 3,
     local: Solver | None = None,
+    start: str = "uniform",
+    average: str = "samples",
+    prune: float | None = None,
     em_steps: int | None = None,
     absent: str = "excluded",
 ) -> Algorithm:
     """Federated expectation-maximization over ``components`` shared models.
 
+    ``start`` says where the clients' weights start: "uniform", or "random", drawn evenly from all there are.
+    ``average`` "samples" is the paper's, with which a component moves the less the fewer samples it explains;
+    "responsibilities" divides what it moves by its share of all samples. ``prune`` drops components for good whose
+    share falls below it, so that ``components`` may be more than needed. Both send π_t beside the components.
     ``em_steps`` is the number of EM steps by which an unseen client fits its weights to the trained components; None
     runs them to convergence (the likelihood is concave in π; the paper proposes a single step). ``absent`` says what a
     round's average does with clients that did not take part: "excluded" averages those that did, "hold" counts the
@@ -83,17 +94,36 @@ def fedem(
     """
     check_whole("components", components)
     check_whole("em_steps", em_steps, least=0, optional=True)
+    check_average(average, model)
+    check_start(start)
+    if prune is not None:
+        check_range("prune", prune, above=0, below=1 / components)
     local = local or local_sgd()
     uniform = jnp.full(components, 1 / components)
+    shares_known = prune is not None or average == "responsibilities"
+    if shares_known and absent != "excluded":
+        raise ValueError(f"absent={absent!r} averages components alone: leave out prune and average")
+    of = (lambda value: value.theta) if shares_known else (lambda value: value)
     # Components go side by side, but one after the other where a model's intermediate results should stay in the cache.
     each = jax.vmap if model.at_once is None else lambda f: lambda *a: jax.lax.map(lambda b: f(*b), a)
 
     def init(key: Key) -> Server:
         theta = jax.vmap(model.init)(jax.random.split(key, components))
-        return Server(theta, as_hyper(local.hyper))
+        return Server(Components(theta, uniform) if shares_known else theta, as_hyper(local.hyper))
 
-    def start(view: View, data: ClientData, key: Key) -> Client:
-        return Client(uniform, jax.vmap(local.moments)(view.value))
+    def combine(server: Server, view: View, uploads: Uploads) -> Server:
+        """The server's step where it knows shares."""
+        (theta, before), mean = server.value, uploads.mean()
+        share = remaining(mean.share, before, prune or 0.0)
+        moved = moved_by_own(model, theta, mean.theta, mean.share) if average == "responsibilities" else mean.theta
+        return server._replace(value=Components(moved, share))
+
+    def first(view: View, data: ClientData, key: Key) -> Client:
+        pi = uniform if start == "uniform" else jax.random.dirichlet(key, jnp.ones(components))
+        return Client(pi, jax.vmap(local.moments)(of(view.value)))
+
+    def weights(view: View, pi: jax.Array) -> jax.Array:
+        return own_weights(pi, view.value.share) if shares_known else pi
 
     def e_step(
         theta: Tree, pi: jax.Array, data: ClientData, size: jax.Array | None = None
@@ -111,17 +141,19 @@ def fedem(
         return each(one)(theta).T  # (n, M)
 
     def update(view: View, client: Client, data: ClientData, key: Key) -> tuple[Upload, Client]:
-        theta, pi = view.value, client.pi
+        theta, pi = of(view.value), weights(view, client.pi)
         q, loss = e_step(theta, pi, data, data.size)
         pi = jnp.where(data.size > 0, masked_mean(q, data), pi)
         solve = lambda theta_m, moments, q_m: local.solve(model, Task(view, data, key, q_m), theta_m, moments)
         theta, moments, _ = each(solve)(theta, client.moments, q.T)
-        upload = Upload(theta, data.size.astype(q.dtype), {"loss": masked_mean(loss, data)})
+        value = Components(theta, pi) if shares_known else theta
+        upload = Upload(value, data.size.astype(q.dtype), {"loss": masked_mean(loss, data)})
         return upload, Client(pi, moments)
 
     def join(view: View, data: ClientData, key: Key) -> Client:
-        pi = fit_weights(component_losses(view.value, data, data.size), data, steps=em_steps)
-        return Client(pi, jax.vmap(local.moments)(view.value))
+        theta = of(view.value)
+        pi = fit_weights(component_losses(theta, data, data.size), data, weights(view, uniform), steps=em_steps)
+        return Client(pi, jax.vmap(local.moments)(theta))
 
     def predict(mixture: Mixture, x: jax.Array) -> jax.Array:
         predictions = jax.vmap(lambda theta_m: model.predict(theta_m, x))(mixture.theta)  # (M, n, ...)
@@ -129,14 +161,24 @@ def fedem(
 
     algorithm = Algorithm(
         name="fedem",
-        server=ServerSide(init),
-        client=ClientSide(update, start),
+        server=ServerSide(init, combine) if shares_known else ServerSide(init),
+        client=ClientSide(update, first),
         deployment=Deployment(
-            personalize=lambda view, client, data, key: Mixture(view.value, client.pi),
+            personalize=lambda view, client, data, key: Mixture(of(view.value), weights(view, client.pi)),
             predict=predict,
             join=join,
             mixture=lambda mixture: mixture.pi,
         ),
-        diagnostics=convergence.of_mixture(model, e_step, update),
+        traits=Traits(points=not shares_known),
+        diagnostics=convergence.of_mixture(model, e_step, update, of, weights),
     )
+    if prune is not None:
+        left = lambda server: {"components": (server.value.share > 0).sum().astype(jnp.result_type(float))}
+        algorithm = algorithm._replace(diagnostics=algorithm.diagnostics._replace(log=left))
     return counting_absent(algorithm, absent)
+
+
+def check_start(start: str) -> None:
+    """Refuses an unknown start."""
+    if start not in ("uniform", "random"):
+        raise ValueError(f"start is 'uniform' or 'random', not {start!r}")
