@@ -381,7 +381,8 @@ def plane(path: Path, *, rounds: int = 400, samples: int = 500, seed: int = 0) -
     data = w2.clients_of(benchmark, samples=samples)
     reference = np.asarray(benchmark.target(jax.random.key(7), 5000))
     groups = np.repeat(np.arange(data.clients), data.train.sizes)
-    model = FederatedTransport(max_iter=rounds, random_state=seed).fit(data.train.x, groups=groups, reference=reference)
+    options: dict[str, Any] = {"max_iter": rounds, "validation_fraction": 0.0, "random_state": seed}
+    model = FederatedTransport(**options).fit(data.train.x, groups=groups, reference=reference)
     moved = model.transform(data.train.x)
     atomic_write_bytes(path, render(transport_picture(data.train.x, moved, reference), "png"))
     x = np.asarray(benchmark.source(jax.random.key(1_000_003), 4096))

@@ -86,7 +86,10 @@ def test_people_are_told_what_is_wrong(tables, tmp_path):
         "1 reference samples are too few": ["--reference", few, "--client-column", "site"],
         "give --reference to learn a map, or --map": [],
         "sight": ["--reference", reference, "--client-column", "sight"],
+        "--rounds must be at least 1, got 0": ["--reference", reference, "--client-column", "site", "--rounds", "0"],
+        "there is no map in ": ["--map", tmp_path / "nowhere"],
         "cycle == -1.0, must be >= 0": ["--reference", reference, "--client-column", "site", "--cycle", "-1"],
     }
     for words, flags in cases.items():
         assert words in refused("transport", "--data", data, "--out", tmp_path / "run", *flags)
+        assert not (tmp_path / "run").exists()  # nothing is left of what was refused

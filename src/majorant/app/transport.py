@@ -80,6 +80,8 @@ def save_map(folder: Path, model: FederatedTransport, names: list[str]) -> None:
 
 def load_map(folder: Path) -> tuple[FederatedTransport, list[str]]:
     """A saved map, and its columns; refuses networks that are not convex and coordinates that make no sense."""
+    if not folder.exists():
+        raise FileNotFoundError(f"there is no map in {folder}: give the folder that an earlier call has left")
     tree, meta = load_tree(folder)
     if meta.get("kind") != "transport":
         raise DamagedFile(f"{folder} does not hold a transport map")

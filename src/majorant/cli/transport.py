@@ -42,7 +42,7 @@ def transport(
     as_json: Json = False,
 ) -> None:
     """Learn one map that carries the rows of all clients onto a public reference, or apply such a map."""
-    from majorant.app.folders import check_folder, new_folder, point_last_at
+    from majorant.app.folders import check_folder, new_folder, point_last_at, working_in
     from majorant.app.transport import apply_map, transport_tables
 
     if (by is None) == (reference is None):
@@ -60,11 +60,14 @@ def transport(
         "bits": number("--bits", bits, int),
         "random_state": number("--seed", seed, int),
     }
+    if options["max_iter"] < 1:
+        raise ValueError(f"--rounds must be at least 1, got {rounds}")
     if out is not None:
         check_folder(out)
     folder = out or new_folder(Path("runs"), "transport")
     assert reference is not None
-    found = transport_tables(data, client_column, reference, folder, columns or [], **options)
+    with working_in(folder):
+        found = transport_tables(data, client_column, reference, folder, columns or [], **options)
     point_last_at(folder)
     if as_json:
         return print_json(found | {"folder": str(folder)})
