@@ -17,7 +17,7 @@ import argparse
 import json
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from majorant.exchange import adaptive_clip
 
 BUDGETS = (None, 8.0, 4.0, 2.0, 1.0)
 SHARE = 0.2
+METHODS = ("fedavg", "fedem", "fedmm")
 STEPS = {
     "synthetic": (0.1, 0.3, 1.0, 3.0, 10.0),
     "digits": (0.03, 0.1, 0.3, 1.0, 3.0),
@@ -133,47 +134,52 @@ def line_of(run: Any, data: mj.FederatedData, where: str, name: str, budget: flo
     return found
 
 
-def chosen(line: dict[str, Any], place: int | None = None) -> dict[str, Any]:
-    """The step size that is best on validation rows, or that at a place of the grid, and its scores on test rows."""
-    place = int(np.nanargmax(np.mean(line["validation"], axis=1))) if place is None else place
+def chosen(line: dict[str, Any]) -> dict[str, float]:
+    """The step size that is best on validation rows, and its scores on test rows."""
+    place = int(np.nanargmax(np.mean(line["validation"], axis=1)))
     test = line["test"][place]
     spread = float(np.std(test, ddof=1)) if len(test) > 1 else 0.0
-    return {"step": line["steps"][place], "place": place, "mean": float(np.mean(test)), "std": spread}
+    return {"step": line["steps"][place], "mean": float(np.mean(test)), "std": spread}
 
 
 def against_epsilon(
-    names: list[str], methods: list[str], clients: int, rounds: int, seeds: int, tell: Callable[[dict], None]
+    where: str,
+    methods: Sequence[str],
+    budgets: Sequence[float | None],
+    clients: int,
+    rounds: int,
+    seeds: int,
+    tell: Callable[[dict[str, Any]], None],
 ) -> None:
-    """A line for every data set, method and budget, told as it is measured."""
-    for where in names:
-        data = DATA[where](clients)
-        for name in methods:
-            algorithm, grid = method(name, data, STEPS[where])
-            for budget in BUDGETS:
-                begin = time.perf_counter()
-                run = trained(algorithm, data, grid, rounds, seeds, budget)
-                tell(line_of(run, data, where, name, budget) | {"seconds": time.perf_counter() - begin})
+    """A line for every method and budget on a data set, told as it is measured."""
+    data = DATA[where](clients)
+    for name in methods:
+        algorithm, grid = method(name, data, STEPS[where])
+        for budget in budgets:
+            begin = time.perf_counter()
+            run = trained(algorithm, data, grid, rounds, seeds, budget)
+            tell(line_of(run, data, where, name, budget) | {"seconds": time.perf_counter() - begin})
 
 
 def tables(files: list[Path]) -> str:
-    """A table for each data set, of budgets by methods."""
+    """A table for each data set, of budgets by methods: accuracy on test rows, and the step size in brackets."""
     lines = [line for file in files for line in json.loads(file.read_text(encoding="utf-8"))]
     told = []
     for where in dict.fromkeys(line["data"] for line in lines):
         here = {(line["method"], line["budget"]): line for line in lines if line["data"] == where}
-        methods = list(dict.fromkeys(name for name, _ in here))
+        methods = [name for name in METHODS if any(name == known for known, _ in here)]
         told += [f"{where}:", "| ε | noise | " + " | ".join(methods) + " |", "|---" * (2 + len(methods)) + "|"]
         for budget in BUDGETS:
-            cells = []
-            for name in methods:
-                own, free = chosen(here[name, budget]), chosen(here[name, None])
-                fixed = chosen(here[name, budget], free["place"])
-                cells.append(
-                    f"{100 * own['mean']:.1f} ± {100 * own['std']:.1f} (step {own['step']:g};"
-                    f" {100 * fixed['mean']:.1f} at {fixed['step']:g})"
-                )
-            noise = here[methods[0], budget].get("noise_multiplier", "–")
-            told.append(f"| {'∞' if budget is None else f'{budget:g}'} | {noise} | " + " | ".join(cells) + " |")
+            best = [chosen(here[name, budget]) if (name, budget) in here else None for name in methods]
+            cells = [
+                "–" if b is None else f"{100 * b['mean']:.1f} ± {100 * b['std']:.1f} ({b['step']:g})" for b in best
+            ]
+            noise = {line.get("noise_multiplier", "–") for (_, own), line in here.items() if own == budget}
+            told.append(
+                f"| {'∞' if budget is None else f'{budget:g}'} | {', '.join(map(str, noise))} | "
+                + " | ".join(cells)
+                + " |"
+            )
     return "\n".join(told)
 
 
@@ -183,10 +189,11 @@ def main() -> None:
     parser.add_argument("kind", choices=["accuracy", "table"])
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--data", nargs="*", default=list(DATA), choices=list(DATA))
-    parser.add_argument("--methods", nargs="*", default=["fedavg", "fedem", "fedmm"])
+    parser.add_argument("--methods", nargs="*", default=list(METHODS), choices=METHODS)
     parser.add_argument("--clients", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=500)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--budgets", nargs="*", type=float, default=None, help="inf is without privacy")
     options = parser.parse_args()
     if options.kind == "table":
         print(tables(options.files))
@@ -203,7 +210,9 @@ def main() -> None:
         print(f"{line['data']:10s} {line['method']:7s} ε {budget:>4s}  {spread}  {noise}", f"{line['seconds']:.1f} s")
         options.files[0].write_text(json.dumps(found), encoding="utf-8")
 
-    against_epsilon(options.data, options.methods, options.clients, options.rounds, options.seeds, tell)
+    wanted = BUDGETS if options.budgets is None else [None if b == float("inf") else b for b in options.budgets]
+    for where in options.data:
+        against_epsilon(where, options.methods, wanted, options.clients, options.rounds, options.seeds, tell)
 
 
 if __name__ == "__main__":

@@ -107,9 +107,7 @@ def test_a_run_goes_on_with_the_noise_that_it_began_with():
     data, algorithm, budget = zoo.training(), mj.fedavg(zoo.model(), local=mj.local_sgd(0.1)), mj.Privacy(epsilon=8.0)
     private = {"channel": mj.channel.clip(0.5), "privacy": budget}
     begun = mj.simulate(algorithm, data, rounds=2, **private)
-    with pytest.raises(
-        ValueError, match=r"first 2 rounds were made with ε = 7.999, and .* would count them as ε = 4.182"
-    ):
+    with pytest.raises(ValueError, match=r"made with ε = 7\.999, .* count them as ε = 4\."):
         mj.simulate(algorithm, data, rounds=6, resume=begun.snapshot, **private)
     with pytest.raises(ValueError, match="would count them as no promise of privacy"):
         mj.simulate(algorithm, data, rounds=6, resume=begun.snapshot)
