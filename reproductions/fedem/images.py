@@ -17,9 +17,12 @@ A GPU is needed; each method is saved as it is done, until the time is over::
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +35,8 @@ from majorant.core import Algorithm
 from majorant.data.federated import FederatedData
 from majorant.data.image_files import data_folder
 from majorant.data.images import CIFAR100_COARSE
+from majorant.engines.simulation import Simulation
+from majorant.engines.simulator import planned
 from majorant.models import inverted_residuals
 from majorant.models.base import Model
 
@@ -104,9 +109,8 @@ def network(data: FederatedData, given: Any) -> Model:
 
 def method(name: str, model: Model, data: FederatedData, given: Any) -> Algorithm:
     """The algorithm with the released settings."""
-    rates = RELEASED if given.rates == "released" else RATES[given.data]
     local = mj.local_sgd(
-        given.lr or rates.get(name, rates["others"]),
+        given.lr or rate(name, given),
         epochs=1,
         batch_size=128,
         momentum=0.0 if name in ("pfedme", "fedprox") else 0.9,
@@ -124,14 +128,34 @@ def method(name: str, model: Model, data: FederatedData, given: Any) -> Algorith
     return getattr(mj.methods, name.replace("+", "_plus"))(model, local=local)
 
 
+def rate(name: str, given: Any) -> float:
+    """A method's learning rate: the paper's, or the released script's."""
+    if given.rates == "released" and given.data != "cifar10":
+        raise ValueError("the released script has learning rates for CIFAR-10 alone: use --rates paper, or give --lr")
+    rates = RELEASED if given.rates == "released" else RATES[given.data]
+    return rates.get(name, rates["others"])
+
+
 class Over(Exception):
     """The time is over."""
 
 
-def train(name: str, data: FederatedData, given: Any, end: float) -> dict[str, Any]:
-    """Trains, and says how good and how fast; stops at the end of the time."""
+def prepared(name: str, data: FederatedData, given: Any) -> tuple[Simulation, float]:
+    """A method's run before round 1, compiled, and when that began."""
     begin = time.perf_counter()
-    algorithm = method(name, network(data, given), data, given)
+    simulation = planned(
+        method(name, network(data, given), data, given),
+        data,
+        given.rounds,
+        seed=given.seed,
+        resources=mj.Resources(side_by_side=given.side_by_side),
+    )
+    simulation.start()
+    return simulation, begin
+
+
+def train(name: str, simulation: Simulation, begin: float, given: Any, end: float) -> None:
+    """Trains and saves at every evaluation how good and how fast it is; stops at the end of the time."""
     lines: list[dict[str, Any]] = []
 
     def report(records: list[dict[str, Any]], snapshot: Any) -> None:
@@ -149,46 +173,55 @@ def train(name: str, data: FederatedData, given: Any, end: float) -> dict[str, A
             }
         )
         given.tell(f"{name}: {json.dumps(lines[-1])}")
+        found = {
+            "settings": {k: str(v) for k, v in vars(given).items() if k not in ("tell", "folder")},
+            "paper": PAPER[given.data].get(name),
+            "wall_seconds": time.perf_counter() - begin,
+            "seconds": dict(simulation.seconds),
+            "finished": record["round"] == given.rounds,
+            "history": lines,
+        }
+        save(name, given, found)
         if time.perf_counter() > end:
             raise Over
 
-    resources = mj.Resources(side_by_side=given.side_by_side)
-    evaluation = mj.Evaluation(every=given.every or max(1, given.rounds // 10), report=report)
-    seconds: dict[str, float] = {}
-    try:
-        run = mj.simulate(
-            algorithm, data, rounds=given.rounds, seed=given.seed, evaluation=evaluation, resources=resources
-        )
-        seconds = dict(run.seconds)
-    except Over:
-        pass
-    return {
-        "method": name,
-        "settings": {k: str(v) for k, v in vars(given).items() if k not in ("tell", "folder")},
-        "paper": PAPER[given.data].get(name),
-        "wall_seconds": time.perf_counter() - begin,
-        "seconds": seconds,
-        "finished": bool(seconds),
-        "history": lines,
-    }
+    with contextlib.suppress(Over):
+        simulation.train(given.every or max(1, given.rounds // 10), report)
+
+
+def save(name: str, given: Any, found: dict[str, Any]) -> None:
+    """Writes what was found of a method."""
+    text = json.dumps({"method": name} | found, indent=1) + "\n"
+    atomic_write_text(given.folder / f"{given.name}{name}.json", text)
 
 
 def train_all(given: Any) -> None:
-    """Method after method, until the time is over; one that fails does not take the others with it."""
+    """Method after method, until the time is over; one that fails does not take the others with it.
+
+    While a method trains, the next one is compiled: one at a time, as several take longer side by side than in turn.
+    """
     end = time.perf_counter() + 60 * given.minutes
     given.folder.mkdir(parents=True, exist_ok=True)
     data = images(given)
     given.tell(data.describe())
-    for name in given.methods.split(","):
-        if time.perf_counter() > end:
-            given.tell(f"{name}: left out, the time is over")
-            continue
-        try:
-            found = train(name, data, given, end)
-        except Exception as error:
-            found = {"method": name, "error": f"{type(error).__name__}: {error}"[:3000], "history": []}
-            given.tell(f"{name}: {found['error']}")
-        atomic_write_text(given.folder / f"{given.name}{name}.json", json.dumps(found, indent=1) + "\n")
+    names = given.methods.split(",")
+    with ThreadPoolExecutor(1) as compiler:
+        ahead = compiler.submit(prepared, names[0], data, given)
+        for name, following in zip_longest(names, names[1:]):
+            if time.perf_counter() > end:
+                given.tell(f"{name}: left out, the time is over")
+                continue
+            try:
+                try:
+                    run = ahead.result()
+                finally:
+                    if following is not None:
+                        ahead = compiler.submit(prepared, following, data, given)
+                train(name, *run, given, end)
+            except Exception as error:
+                found = f"{type(error).__name__}: {error}"[:3000]
+                given.tell(f"{name}: {found}")
+                save(name, given, {"error": found, "history": []})
 
 
 def rows_of(folder: Path) -> list[list[Any]]:

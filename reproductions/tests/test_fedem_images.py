@@ -1,7 +1,10 @@
 """The table of CIFAR-10: what was trained, beside the paper's figures. Training itself needs a GPU."""
 
 import json
+from typing import ClassVar
 
+import numpy as np
+import pytest
 from majorant_reproductions.fedem import images
 
 from majorant.app.reproduce import Context
@@ -14,7 +17,7 @@ def trained(given):
     assert (given.rounds, given.tiny) == (2, True)
     ends = {"fedem": {"history": [LINE]}, "fedavg": {"history": [], "error": "Diverged: every update was NaN"}}
     for name in given.methods.split(","):
-        found = {"method": name, "paper": images.PAPER[name]} | ends[name]
+        found = {"method": name, "paper": images.PAPER["cifar10"][name]} | ends[name]
         (given.folder / f"{name}.json").write_text(json.dumps(found))
 
 
@@ -28,6 +31,42 @@ def test_rows_stand_beside_the_papers_and_failures_are_named(monkeypatch):
         assert network in table.notes[0].partition(";")[0]
 
 
-def test_every_method_has_a_learning_rate():
-    assert set(images.arguments(["folder"]).methods.split(",")) <= set(images.RELEASED)
-    assert set(images.PAPER) <= set(images.RELEASED)
+def test_the_papers_learning_rates():
+    given = images.arguments(["folder"])
+    rates = {name: images.rate(name, given) for name in images.PAPER["cifar10"]}
+    assert np.log10(rates["fedem"]) == np.log10(rates["pfedme"]) == -1
+    assert {round(np.log10(r), 6) for name, r in rates.items() if name not in ("fedem", "pfedme")} == {-1.5}
+    given.data = "cifar100"
+    assert round(np.log10(images.rate("fedem", given)), 6) == -0.5
+    given.rates = "released"
+    with pytest.raises(ValueError, match="CIFAR-10 alone"):
+        images.rate("fedem", given)
+
+
+def test_methods_train_in_turn_and_a_failure_takes_no_other_with_it(tmp_path, monkeypatch):
+    order = []
+
+    class Run:
+        seconds: ClassVar = {"train": 1.0}
+
+        def __init__(self, name):
+            self.name = name
+
+        def train(self, every, report):
+            accuracy = {"mean": 0.5, "bottom_decile": 0.25}
+            order.append(self.name)
+            report([{"round": 2, "seconds": 1.0, "train_accuracy": accuracy, "test_accuracy": accuracy}], None)
+
+    def prepared(name, data, given):
+        if name == "fedavg":
+            raise MemoryError("too large")
+        return Run(name), 0.0
+
+    monkeypatch.setattr(images, "prepared", prepared)
+    words = [str(tmp_path), "--tiny", "--rounds", "2", "--methods", "fedem,fedavg,local"]
+    images.train_all(images.arguments(words))
+    found = {path.stem: json.loads(path.read_text()) for path in tmp_path.glob("*.json")}
+    assert order == ["fedem", "local"]
+    assert found["fedem"]["finished"]
+    assert found["local"]["history"][-1]["bottom_decile"] == 25
+    assert found["fedavg"]["error"] == "MemoryError: too large"
