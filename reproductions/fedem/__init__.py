@@ -1,4 +1,4 @@
-"""The FedEM paper: its synthetic data, digits, CIFAR-10, networks of peers."""
+"""The FedEM paper: its synthetic data, digits, CIFAR, Shakespeare, networks of peers."""
 
 from majorant.app.reproduce import lazily
 
@@ -38,10 +38,16 @@ EXPERIMENTS = {
         "majorant_reproductions.fedem.decentralized:rates", "the rates of Theorems 3.2 and 3.3, a run for every length"
     ),
     "fedem/table2-cifar10": lazily(
-        "majorant_reproductions.fedem.images:table2", "CIFAR-10, MobileNet-v2 from random weights (needs a GPU)"
+        "majorant_reproductions.fedem.deep:table2", "CIFAR-10, MobileNet-v2 from random weights (needs a GPU)"
     ),
     "fedem/table2-cifar10-weights": lazily(
-        "majorant_reproductions.fedem.images:table2_weights", "the same, EfficientNet-Lite0 from ImageNet weights"
+        "majorant_reproductions.fedem.deep:table2_weights", "the same, EfficientNet-Lite0 from ImageNet weights"
+    ),
+    "fedem/table2-cifar100-weights": lazily(
+        "majorant_reproductions.fedem.deep:table2_hundred", "CIFAR-100, EfficientNet-Lite0 from ImageNet weights"
+    ),
+    "fedem/table2-shakespeare": lazily(
+        "majorant_reproductions.fedem.deep:table2_text", "Shakespeare, a stacked LSTM (needs a GPU, for hours)"
     ),
     "fedem/adaptive": lazily(
         "majorant_reproductions.fedem.adaptive:adaptive", "FedEM's starts, averages and pruned components"

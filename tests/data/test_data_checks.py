@@ -147,3 +147,8 @@ def test_alignment_brings_targets_to_the_scale_of_training():
     assert aligned(aligned(new, known), new).train.y.tolist() == [14, 10, 8, 12]
     other = built(y=np.array([2.0, 0, -1, 1]), classes=(), target_scale=TargetScale(0.0, 5.0))
     assert aligned(other, known).train.y.tolist() == [0, -5, -7.5, -2.5]
+
+
+def test_samples_of_unequal_shapes_are_named():
+    with pytest.raises(ValueError, match=r"entry 0 has \(3,\) and entry 2 has \(2,\): cut or pad sequences"):
+        FederatedData.from_arrays([[1, 2, 3], [4, 5, 6], [7, 8]], [0, 1, 0], [0, 0, 0])

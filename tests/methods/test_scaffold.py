@@ -1,12 +1,16 @@
 """SCAFFOLD: its paper's Algorithm 1 in NumPy, both options, with absent clients; and where FedAvg does not arrive."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import majorant as mj
 import zoo
 from majorant import methods
+from majorant.core import ClientData
+from majorant.methods.scaffold import steps_made
+from majorant.solvers.minibatches import minibatches, run_minibatches
 
 LR, STEPS, ROUNDS = 0.3, 4, 3
 DATA = zoo.problem()
@@ -77,3 +81,12 @@ def test_options_that_do_not_go_together():
         methods.scaffold(MODEL, control="steps", local=mj.local_sgd(0.1, momentum=0.9))
     with pytest.raises(ValueError, match="one of gradient, steps"):
         methods.scaffold(MODEL, control="II")
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize("size", [3, 10])
+def test_a_control_variate_divides_by_the_steps_that_are_made(size, drop_last):
+    plan = minibatches(epochs=2, steps=None, batch_size=4, drop_last=drop_last)
+    data = ClientData(jnp.zeros((12, 1)), jnp.zeros(12, jnp.int32), jnp.int32(size), jnp.int32(0))
+    made = run_minibatches(plan, lambda count, batch: count + 1, jnp.zeros(()), data, jax.random.key(0))
+    assert float(steps_made(plan, data)) == float(made)

@@ -50,7 +50,17 @@ def plain_array(values: Any, name: str) -> np.ndarray:
     """An array; masked ones are refused, because their gaps would be read as values."""
     if isinstance(values, np.ma.MaskedArray):
         raise ValueError(f"{name} is a masked array: fill its {int(np.ma.count_masked(values))} gaps or remove them")
-    return np.asarray(values)
+    try:
+        return np.asarray(values)
+    except ValueError:
+        shapes = [np.shape(value) for value in values if not isinstance(value, str)]
+        first = next((i for i, shape in enumerate(shapes) if shape != shapes[0]), None)
+        if first is None:
+            raise
+        raise ValueError(
+            f"the entries of {name} must have one shape, but entry 0 has {shapes[0]} and entry {first} has "
+            f"{shapes[first]}: cut or pad sequences to one length, and images to one size"
+        ) from None
 
 
 def unread(values: Any) -> bool:

@@ -36,8 +36,8 @@ class Components(NamedTuple):
 def remaining(share: jax.Array, before: jax.Array, least: float) -> jax.Array:
     """Shares without the components that are below ``least``, or were dropped before; the largest of the others stays.
 
-    >>> remaining(jnp.array([0.6, 0.39, 0.01]), jnp.array([0.5, 0.25, 0.25]), 0.02).round(3)
-    Array([0.606, 0.394, 0.   ], dtype=float32)
+    >>> remaining(jnp.array([0.75, 0.25, 0.0]), jnp.array([0.5, 0.25, 0.25]), 0.02)
+    Array([0.75, 0.25, 0.  ], dtype=float32)
     """
     there = jnp.where(before > 0, share, -jnp.inf)  # noise in a channel may have moved a share that is 0
     kept = jnp.where((there >= least) | (there == there.max()), jnp.maximum(share, LEAST), 0)
@@ -47,8 +47,8 @@ def remaining(share: jax.Array, before: jax.Array, least: float) -> jax.Array:
 def own_weights(pi: jax.Array, share: jax.Array) -> jax.Array:
     """A client's weights (M,) without dropped components; the shares, where it had no other.
 
-    >>> own_weights(jnp.array([0.5, 0.3, 0.2]), jnp.array([0.8, 0.2, 0.0])).round(3)
-    Array([0.625, 0.375, 0.   ], dtype=float32)
+    >>> own_weights(jnp.array([0.375, 0.125, 0.5]), jnp.array([0.5, 0.5, 0.0]))
+    Array([0.75, 0.25, 0.  ], dtype=float32)
     """
     kept = jnp.where(share > 0, pi, 0)
     kept = jnp.where(kept.sum() > 0, kept, share)

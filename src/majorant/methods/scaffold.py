@@ -48,6 +48,7 @@ from majorant.core import (
 from majorant.math.checks import check_range
 from majorant.models.base import Model
 from majorant.solvers import LocalSolver, Minibatches, Solver, Task, local_sgd
+from majorant.solvers.minibatches import batches_of_an_epoch
 from majorant.surrogates.partial import sample_losses
 
 CONTROLS = ("gradient", "steps")
@@ -95,7 +96,11 @@ def scaffold(
         if control == "gradient":
             return jax.grad(lambda x: masked_mean(sample_losses(model, x, data), data))(view.value.theta)
         assert isinstance(local, LocalSolver)
-        length = view.hyper["lr"] * local.schedule(view.progress) * jnp.maximum(steps_made(local.plan, data), 1)
+        length = (
+            view.hyper["lr"]
+            * local.schedule(view.progress)
+            * jnp.maximum(steps_made(local.plan.suiting(model), data), 1)
+        )
         step = lambda c_t, c, x, y: c_t - c + (x - y) / length
         return jax.tree.map(step, client.control, view.value.control, view.value.theta, y)
 
@@ -145,5 +150,4 @@ def steps_made(plan: Minibatches, data: ClientData) -> jax.Array:
     """K: the minibatches that a client goes through in a round."""
     if plan.batch_size is None or plan.steps is not None:
         return jnp.asarray(plan.steps or plan.epochs or 1, jnp.result_type(float))
-    width = min(plan.batch_size, max(1, data.y.shape[0]))
-    return ((plan.epochs or 1) * ((data.size + width - 1) // width)).astype(jnp.result_type(float))
+    return ((plan.epochs or 1) * batches_of_an_epoch(plan, data)).astype(jnp.result_type(float))

@@ -115,7 +115,11 @@ def base_model(
     if loss is not None:
         raise ValueError(f"give model or loss, not both: the model {model.name} has its own loss, {model.loss.name}")
     if model.train_apply is not None:
-        raise ValueError(f"the model {model.name} averages batch statistics, which are no parameters of an objective")
+        drawn = (
+            f"the model {model.name} draws at random while it trains (dropout, augmentation), and an objective does not"
+        )
+        kept = f"the model {model.name} averages batch statistics, which are no parameters of an objective"
+        raise ValueError(f"{drawn}: set dropout=0" if model.statistics == "" else f"{kept}: use another normalisation")
 
     def no_constants(data: FederatedData) -> Curvature:
         raise ValueError(f"an objective over the model {model.name} has no constants: give step sizes")

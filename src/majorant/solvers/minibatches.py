@@ -124,6 +124,16 @@ def take(data: ClientData, rows: jax.Array, weights: jax.Array, count: jax.Array
     return Batch(jax.tree.map(get, data.x), get(data.y), jnp.where(real, get(weights), 0), count)
 
 
+def batches_of_an_epoch(plan: Minibatches, data: ClientData) -> jax.Array:
+    """How many minibatches a pass over a client's samples has."""
+    assert plan.batch_size is not None
+    width = min(plan.batch_size, max(1, data.y.shape[0]))
+    count = (data.size + width - 1) // width
+    if plan.drop_last:  # a client with fewer samples than a batch takes them all
+        count = jnp.where(data.size > width, data.size // width, count)
+    return count
+
+
 def run_minibatches(
     plan: Minibatches,
     step: Callable[[Tree, Batch], Tree],
@@ -166,9 +176,7 @@ def run_minibatches(
         count = jnp.where(data.size > 0, plan.steps, 0)
         return jax.lax.while_loop(lambda s: s[0] < count, draw, (jnp.asarray(0), carry))[1]
 
-    per_epoch = (data.size + width - 1) // width
-    if plan.drop_last:  # a client with fewer samples than a batch takes them all
-        per_epoch = jnp.where(data.size > width, data.size // width, per_epoch)
+    per_epoch = batches_of_an_epoch(plan, data)
 
     def epoch(carry: Tree, key: Key) -> Tree:
         order = permutation(key, data.size, length)

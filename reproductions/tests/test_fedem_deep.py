@@ -1,0 +1,73 @@
+"""The rows of Table 2 with deep networks: what was trained, beside the paper's figures. Training itself needs a GPU."""
+
+import json
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from majorant_reproductions.fedem import deep
+
+from majorant.app.reproduce import Context
+
+LINE = {"round": 100, "seconds": 41.6, "test_accuracy": 78.756, "bottom_decile": 66.667}
+
+
+def trained(given):
+    """Stands in for training: one method ends, the other fails."""
+    assert (given.rounds, given.tiny) == (2, True)
+    ends = {"fedem": {"history": [LINE]}, "fedavg": {"history": [], "error": "Diverged: every update was NaN"}}
+    for name in given.methods.split(","):
+        found = {"method": name, "paper": deep.PAPER["cifar10"][name]} | ends[name]
+        (given.folder / f"{name}.json").write_text(json.dumps(found))
+
+
+def test_rows_stand_beside_the_papers_and_failures_are_named(monkeypatch):
+    monkeypatch.setattr(deep, "train_all", trained)
+    for run, network in ((deep.table2, "random weights"), (deep.table2_weights, "ImageNet weights")):
+        (table,) = run(Context(quick=True, seeds=None, tell=print))
+        failed, done = table.rows
+        assert done == ["fedem", 0, "78.8 / 66.7", "84.3 / 78.1", 100, "42"]
+        assert failed[:4] == ["fedavg", 0, "Diverged: every update was NaN", "78.2 / 72.4"]
+        assert network in table.notes[0].partition(";")[0]
+
+
+def test_the_papers_learning_rates():
+    given = deep.arguments(["folder"])
+    rates = {name: deep.rate(name, given) for name in deep.PAPER["cifar10"]}
+    assert np.log10(rates["fedem"]) == np.log10(rates["pfedme"]) == -1
+    assert {round(np.log10(r), 6) for name, r in rates.items() if name not in ("fedem", "pfedme")} == {-1.5}
+    given.data = "cifar100"
+    assert round(np.log10(deep.rate("fedem", given)), 6) == -0.5
+    assert deep.arguments(["folder", "--data", "shakespeare"]).rounds == 80
+    given.rates = "released"
+    with pytest.raises(ValueError, match="CIFAR-10 alone"):
+        deep.rate("fedem", given)
+
+
+def test_methods_train_in_turn_and_a_failure_takes_no_other_with_it(tmp_path, monkeypatch):
+    order = []
+
+    class Run:
+        seconds: ClassVar = {"train": 1.0}
+
+        def __init__(self, name):
+            self.name = name
+
+        def train(self, every, report):
+            accuracy = {"mean": 0.5, "bottom_decile": 0.25}
+            order.append(self.name)
+            report([{"round": 2, "seconds": 1.0, "train_accuracy": accuracy, "test_accuracy": accuracy}], None)
+
+    def prepared(name, data, given):
+        if name == "fedavg":
+            raise MemoryError("too large")
+        return Run(name), 0.0
+
+    monkeypatch.setattr(deep, "prepared", prepared)
+    words = [str(tmp_path), "--tiny", "--rounds", "2", "--methods", "fedem,fedavg,local"]
+    deep.train_all(deep.arguments(words))
+    found = {path.stem: json.loads(path.read_text()) for path in tmp_path.glob("*.json")}
+    assert order == ["fedem", "local"]
+    assert found["fedem"]["finished"]
+    assert found["local"]["history"][-1]["bottom_decile"] == 25
+    assert found["fedavg"]["error"] == "MemoryError: too large"
