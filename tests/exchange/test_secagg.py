@@ -1,8 +1,11 @@
 """The protocol of a secure sum, in process: the sum with drop-outs at every step, and what nobody gives away."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
+from majorant.exchange import exact_sums
 from majorant.exchange.secagg import Collector, Member, Stopped
 
 MODULUS, THRESHOLD, SIZE = 20, 3, 40
@@ -13,16 +16,16 @@ def vector(number):
     return np.random.default_rng(number).integers(0, 2**MODULUS, SIZE).astype(np.uint32)
 
 
-def play(lost_before: dict[int, str], passed_on=lambda member: member):
+def play(lost_before: dict[int, str], passed_on=lambda member: member, modulus=MODULUS, vector=vector):
     """A round in which some members are lost before a step; the sum, and the masked vectors that the server saw."""
     order = ("keys", "shares", "masked", "reveal")
     there = lambda step: [n for n in NUMBERS if n not in lost_before or order.index(lost_before[n]) > order.index(step)]
     members = {n: Member(n, THRESHOLD) for n in NUMBERS}
-    server = Collector(THRESHOLD, MODULUS)
+    server = Collector(THRESHOLD, modulus)
     public = server.with_keys({n: members[n].public for n in there("keys")})
     letters = server.with_shares({n: members[n].shares(public) for n in there("shares")})
     members = {n: passed_on(member) for n, member in members.items()}
-    vectors = {n: members[n].masked(vector(n), MODULUS, letters[n]) for n in there("masked")}
+    vectors = {n: members[n].masked(vector(n), modulus, letters[n]) for n in there("masked")}
     arrived, lost = server.with_vectors(vectors)
     members = {n: passed_on(member) for n, member in members.items()}
     return server.opened({n: members[n].reveal(arrived, lost) for n in there("reveal")}), vectors, members
@@ -53,6 +56,45 @@ def test_with_too_few_left_nothing_is_opened(step, what):
 def test_members_go_on_from_what_they_saved():
     total, *_ = play({4: "masked"}, lambda member: Member.restored(member.saved()))
     np.testing.assert_array_equal(total, expected((3, 11, 70, 25)))
+
+
+def test_residues_may_have_a_modulus_each():
+    moduli = np.array([MODULUS] * (SIZE - 1) + [32])
+    total, vectors, _ = play({4: "masked", 70: "keys"}, modulus=moduli)
+    whole = sum(vector(n).astype(object) for n in (3, 11, 25))
+    np.testing.assert_array_equal(total, [v % 2**m for v, m in zip(whole, moduli.tolist(), strict=True)])
+    assert all((v < 2**moduli).all() for v in vectors.values())
+
+
+def test_numbers_without_a_range_are_added_up_exactly():
+    values = lambda n: [n / 7, -1e30 * n, 1e-30 / n, float(n), 0.0]
+    own = lambda n: exact_sums.from_bytes(exact_sums.to_bytes(exact_sums.residues(values(n))))
+    total, vectors, _ = play({4: "masked", 70: "reveal"}, modulus=exact_sums.BITS, vector=own)
+    whole = [sum(map(Fraction, each)) for each in zip(*map(values, (3, 11, 25, 70)), strict=True)]
+    assert [float(v) for v in exact_sums.numbers(total)] == [float(v) for v in whole]
+    assert not any((vectors[n] == own(n)).any() for n in vectors)
+    for wrong in (np.nan, np.inf, 2.0**200):
+        with pytest.raises(exact_sums.TooLarge):
+            exact_sums.residues([1.0, wrong])
+
+
+def test_masks_are_used_once():
+    """Asked again, a member answers the same; two vectors under the same masks would tell their difference."""
+    members = {n: Member(n, 2) for n in (1, 2, 3)}
+    public = {n: member.public for n, member in members.items()}
+    sent = {n: member.shares(public) for n, member in members.items()}
+    received = {n: sent[n][1] for n in (2, 3)}
+    once = members[1].masked(vector(0), MODULUS, received)
+    again = Member.restored(members[1].saved())
+    assert again.shares(public) == sent[1]
+    np.testing.assert_array_equal(again.masked(vector(0), MODULUS, received), once)
+    for other in ((vector(9), received), (vector(0), {2: received[2]})):
+        with pytest.raises(Stopped, match="a second vector under the same masks"):
+            again.masked(other[0], MODULUS, other[1])
+    with pytest.raises(Stopped, match="with others than before"):
+        again.shares({n: public[n] for n in (1, 2)})
+    with pytest.raises(Stopped, match="cannot read the shares"):
+        members[2].masked(vector(0), MODULUS, {1: sent[1][3], 3: sent[3][2]})
 
 
 def test_what_the_server_sees_is_not_what_was_sent():

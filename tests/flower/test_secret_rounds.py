@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 import pytest
+from silo_files import write_silos, write_study
 from test_network_rounds import ROUNDS, distance, method, silos, simulated, study, trained
 
 import majorant as mj
-from majorant.app.flower.letters import Task
+from majorant.app.flower.letters import Hello, Task
 from majorant.app.flower.post import from_record, to_record
-from majorant.app.flower.silo import told
+from majorant.app.flower.silo import Silo, told
+from majorant.app.flower.study import read_study
 from majorant.exchange.participation import Participation
 
 CHANNEL = "secure-sum:4.0,bits=20,threshold=3"
@@ -111,3 +113,14 @@ def test_a_silo_says_nothing_of_its_own_outside_of_a_sum(tmp_path):
     trained(tmp_path, secret(), ask_plainly)
     assert {letter.kind for letter in said} == {"refused"}
     assert all("secure sum" in letter.facts["reason"] and not letter.arrays for letter in said)
+
+
+def test_a_silo_introduces_its_table_without_numbers(tmp_path):
+    files = write_silos(tmp_path / "files")
+    path = write_study(tmp_path / "study.toml", files, more='channel = ["secure-sum:8.0"]')
+    found = read_study(path)
+    silo = Silo(found, {"name": "a", "state": str(tmp_path / "a"), "data": str(files / "a.csv")})
+    letter = silo.answer(told(Hello(run="0" * 32, settings=found.to_toml()), "hello"))
+    columns = {column["name"]: column for column in letter.facts["table"]["columns"]}
+    assert columns["age"]["moments"] == [{"count": 0, "mean": 0.0, "scale": 0.0}]
+    assert columns["ward"]["counts"] == {"x": 0, "y": 0}

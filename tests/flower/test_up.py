@@ -51,7 +51,8 @@ def left_of(out, seconds=30):
 
 @pytest.mark.filterwarnings("ignore::majorant.data.tabular.TableNotice")
 def test_two_silos_train_over_tls_and_each_has_its_own_model(tmp_path):
-    study = write_study(tmp_path / "study.toml", write_silos(tmp_path / "files"), flower="per_client_scores = true")
+    files = write_silos(tmp_path / "files")
+    study = write_study(tmp_path / "study.toml", files, rounds=1, flower="per_client_scores = true")
     out = tmp_path / "run"
     summary = json.loads(invoke("flower", "up", "--config", study, "--out", out, "--json"))
     run, problem = simulation(study)

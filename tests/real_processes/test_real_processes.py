@@ -67,7 +67,8 @@ def test_a_silo_that_comes_during_training_is_given_a_model(tmp_path):
             processes.check()
             time.sleep(0.2)
         late = silos_of(federation.study.config)[2]
-        federation.start_silo(late, federation.place / "keys")
+        federation.register(late)
+        federation.start_silo(late)
         federation.watch(lambda lines: None)
     x = np.zeros((2, 5), np.float32)
     assert mj.load_model(tmp_path / "run" / "silos" / "c" / "model").predict_proba(x).shape == (2, 2)

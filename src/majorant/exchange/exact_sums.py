@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
@@ -23,8 +24,8 @@ class TooLarge(ValueError):
     """A number that cannot be put into a sum."""
 
 
-def residues(values: Iterable[float | int | Fraction]) -> np.ndarray:
-    """Numbers as whole numbers modulo 2^512.
+def residues(values: Iterable[Any]) -> np.ndarray:
+    """Numbers, floating-point ones, whole ones or fractions, as whole numbers modulo 2^512.
 
     >>> float(numbers(residues([0.5]) + residues([-2]))[0])
     -1.5

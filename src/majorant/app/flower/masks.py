@@ -27,7 +27,7 @@ from majorant.app.flower.letters import (
 )
 from majorant.app.flower.states import NoState, Place
 from majorant.exchange import exact_sums
-from majorant.exchange.secagg import Member, Modulus, Stopped
+from majorant.exchange.secagg import Member, Modulus
 from majorant.exchange.secure_sum import SecureSum
 
 
@@ -91,7 +91,7 @@ class Masks:
         return exact_sums.to_bytes(masked)
 
 
-STEPS = {
+STEPS: dict[str, Any] = {
     "keys": (KeysWanted, Masks.keys),
     "shares": (SharesWanted, Masks.shares),
     "reveal": (RevealWanted, Masks.reveal),
@@ -106,6 +106,3 @@ def step_of(letter: Letter) -> Any:
 def hexed(shares: Mapping[int, bytes]) -> dict[int, str]:
     """Shares for JSON."""
     return {slot: share.hex() for slot, share in shares.items()}
-
-
-__all__ = ["STEPS", "Masks", "Stopped", "step_of"]

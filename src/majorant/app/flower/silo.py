@@ -36,7 +36,7 @@ from majorant.app.flower.letters import (
     Task,
     read_facts,
 )
-from majorant.app.flower.masks import STEPS, Masks, Stopped, step_of
+from majorant.app.flower.masks import STEPS, Masks, step_of
 from majorant.app.flower.own_rows import own_data, stable_rate, surveyed
 from majorant.app.flower.states import NoState, Place
 from majorant.app.flower.study import NodeSettings, Study, differences, parse_study, read_study, settings_of
@@ -55,6 +55,7 @@ from majorant.engines.remote.wire import Raw, Refused, decode, encode, leaves_of
 from majorant.engines.rounds import Held
 from majorant.engines.set_up import first_held
 from majorant.exchange.federation import Federation
+from majorant.exchange.secagg import Stopped
 from majorant.exchange.secure_sum import Masked
 from majorant.models.base import Spec
 

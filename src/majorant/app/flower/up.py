@@ -6,9 +6,12 @@ and for tests: on several machines the same programs are started by hand.
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,14 +33,25 @@ Told = Callable[[list[dict[str, Any]]], None]
 
 
 class Silo(NamedTuple):
-    """A silo of this machine: its name, and what its node configuration says beside it."""
+    """A silo of this machine: its name, what its node configuration says beside it, and its name among files."""
 
     name: str
     about: dict[str, str]
+    place: str = ""
 
 
 def silos_of(config: RunConfig) -> list[Silo]:
-    """The silos that the data of a study has: a file each, the clients of a table, or those of named data."""
+    """The silos that the data of a study has, each with a place of its own: names may differ in odd letters alone."""
+    found: dict[str, Silo] = {}
+    for silo in all_silos(config):
+        base = slug(silo.name)
+        place = next(name for n in itertools.count(1) if (name := base if n == 1 else f"{base}-{n}") not in found)
+        found[place] = silo._replace(place=place)
+    return list(found.values())
+
+
+def all_silos(config: RunConfig) -> list[Silo]:
+    """A silo for each file, each client of a table, or each client of named data."""
     if not config.is_table:
         data, _ = load_data(config)
         return [Silo(name, {"client": name}) for name in data.names]
@@ -74,7 +88,7 @@ class Federation:
 
     def start(self) -> None:
         """The SuperLink, then the silos' SuperNodes."""
-        certificates, keys = self.place / "certificates", self.place / "keys"
+        certificates = self.place / "certificates"
         command = [program("flower-superlink"), "--host", "127.0.0.1", "--port", str(self.port)]
         command.append("--disable-runtime-dependency-installation")
         link: dict[str, Any] = {"address": f"127.0.0.1:{self.port}"}
@@ -92,25 +106,36 @@ class Federation:
         atomic_write_text(self.processes.home / "config.toml", settings)
         self.processes.start("superlink", command)
         self.processes.wait_for_port("superlink", self.port)
+        with ThreadPoolExecutor(os.cpu_count()) as pool:  # each is a process that mostly imports
+            list(pool.map(self.register, self.silos))
         for silo in self.silos:
-            self.start_silo(silo, keys)
+            self.start_silo(silo)
 
-    def start_silo(self, silo: Silo, keys: Path) -> None:
-        """A silo's SuperNode, with a key that the SuperLink is told first."""
+    def key_of(self, silo: Silo) -> Path:
+        """A silo's private key."""
+        return self.place / "keys" / silo.place
+
+    def register(self, silo: Silo) -> None:
+        """Tells the SuperLink a silo's key."""
+        if self.insecure:
+            return
+        key = self.key_of(silo)
+        if not key.exists():
+            make_node_key(key.parent, silo.place)
+        self.processes.call(program("flwr"), "supernode", "register", f"{key}.pub", LINK)
+
+    def start_silo(self, silo: Silo) -> None:
+        """The SuperNode of a silo that is registered."""
         command = [program("flower-supernode"), "--superlink", f"127.0.0.1:{self.port}", "--port", str(free_port())]
         if self.insecure:
             command.append("--insecure")
         else:
-            key = keys / slug(silo.name)
-            if not key.exists():
-                make_node_key(keys, silo.name)
-            self.processes.call(program("flwr"), "supernode", "register", f"{key}.pub", LINK)
             command += ["--root-certificates", str(self.place / "certificates" / "ca.crt")]
-            command += ["--auth-supernode-private-key", str(key)]
-        about = {"name": silo.name, "state": str(self.out / "silos" / slug(silo.name)), **silo.about}
+            command += ["--auth-supernode-private-key", str(self.key_of(silo))]
+        about = {"name": silo.name, "state": str(self.out / "silos" / silo.place), **silo.about}
         quoted = lambda text: json.dumps(text, ensure_ascii=False)
         command += ["--node-config", " ".join(f"{key}={quoted(value)}" for key, value in about.items())]
-        self.processes.start(f"supernode-{slug(silo.name)}", command)
+        self.processes.start(f"supernode-{silo.place}", command)
 
     def submit(self) -> None:
         """Starts the run: its folder is ours, so the ServerApp goes on in it."""

@@ -197,7 +197,8 @@ def from_powers(count: Fraction, total: Fraction, squares: Fraction) -> Moments:
     if count <= 0:
         return NOTHING
     mean = total / count
-    return Moments(count=int(count), mean=float(mean), scale=float(np.sqrt(float(max(squares / count - mean**2, 0)))))
+    variance = max(float(squares / count - mean**2), 0.0)
+    return Moments(count=int(count), mean=float(mean), scale=float(np.sqrt(variance)))
 
 
 def with_sums(answers: Mapping[str, TableAnswer], asked: Summed, sums: Sequence[Fraction]) -> dict[str, TableAnswer]:

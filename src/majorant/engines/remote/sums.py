@@ -12,6 +12,7 @@ from fractions import Fraction
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from majorant.core import Answer, Tree
@@ -40,7 +41,7 @@ def summed_answer(total: Sequence[Fraction], like: Answer) -> Answer:
     weight, *rest = map(float, total[len(POWERS) :])
     plain, upload_weight = like.largest
     largest = plain, np.asarray(2.0**heaviest, upload_weight.dtype)
-    return Answer(filled(like.value, rest), np.asarray(weight, like.weight.dtype), largest)
+    return Answer(filled(like.value, rest), jnp.asarray(weight, like.weight.dtype), largest)
 
 
 def answer_size(like: Answer) -> int:
