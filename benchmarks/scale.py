@@ -97,7 +97,7 @@ def measure(case: Case) -> dict[str, Any]:
         loaded = timed("load", lambda: load_tree(Path(folder) / "checkpoint", states))[0]
     whole.engine.block(case.rounds)
     end, waste = whole.snapshot(), padding(data, whole.buckets)
-    del whole  # the samples on the device are another copy
+    whole.engine = None  # the samples on the device are another copy
     resumed = prepared()
     timed("restore", lambda: resumed.restore(halfway._replace(**loaded)))
     resumed.engine.block(case.rounds)
@@ -128,7 +128,9 @@ def main() -> None:
         return
     rows = []
     print(f"{'':33s} ms/round {'':28s} GB of")
-    print("method   clients  in a round    d  clock (busy)  evaluation s  save s  load s    data  states   peak  resumes")
+    print(
+        "method   clients  in a round    d  clock (busy)  evaluation s  save s  load s    data  states   peak  resumes"
+    )
     for case in SAME + MANY:
         row = in_its_own_process(case)
         rows.append(row)
