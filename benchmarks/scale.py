@@ -67,6 +67,7 @@ def measure(case: Case) -> dict[str, Any]:
 
     import majorant as mj
     from majorant.app.trees import load_tree, save_tree
+    from majorant.engines.population import padding
     from majorant.engines.simulator import planned
 
     found: dict[str, Any] = {**case._asdict()}
@@ -95,13 +96,15 @@ def measure(case: Case) -> dict[str, Any]:
         timed("save", lambda: save_tree(Path(folder) / "checkpoint", states, {}, private=True))
         loaded = timed("load", lambda: load_tree(Path(folder) / "checkpoint", states))[0]
     whole.engine.block(case.rounds)
+    end, waste = whole.snapshot(), padding(data, whole.buckets)
+    whole.engine = None  # the samples on the device are another copy
     resumed = prepared()
     timed("restore", lambda: resumed.restore(halfway._replace(**loaded)))
     resumed.engine.block(case.rounds)
-    ends = [(end.server, end.clients) for end in (whole.snapshot(), resumed.snapshot())]
+    ends = [(one.server, one.clients) for one in (end, resumed.snapshot())]
     return found | {
         "samples": len(data.train.y),
-        "padding": 1 - len(data.train.y) / sum(len(b.ids) * b.length for b in whole.buckets),
+        "padding": waste,
         "state_gb": sum(a.nbytes for a in jax.tree.leaves(halfway.clients)) / 2**30,
         "resumes_bitwise": all(jax.tree.leaves(jax.tree.map(np.array_equal, *ends))),
         "peak_gb": peak(),
@@ -124,15 +127,16 @@ def main() -> None:
         print(json.dumps(measure(Case(*json.loads(given.case)))))
         return
     rows = []
+    print(f"{'':33s} ms/round {'':28s} GB of")
     print(
-        "method   clients  in a round    d  ms/round (busy)  evaluation s  save s  load s  GB data  states   peak  resumes"
+        "method   clients  in a round    d  clock (busy)  evaluation s  save s  load s    data  states   peak  resumes"
     )
     for case in SAME + MANY:
         row = in_its_own_process(case)
         rows.append(row)
         each, busy = (1e3 * row[f"rounds{kind}_s"] / case.rounds for kind in ("", "_busy"))
         print(
-            f"{case.method:7s} {case.clients:8d} {case.participants:11d} {case.dimension:4d} {each:9.1f} ({busy:4.0f})"
+            f"{case.method:7s} {case.clients:8d} {case.participants:11d} {case.dimension:4d} {each:6.1f} ({busy:4.0f})"
             f" {row['evaluation_s']:13.2f} {row['save_s']:7.2f} {row['load_s']:7.2f} {row['data_gb']:8.2f}"
             f" {row['state_gb']:7.3f} {row['peak_gb']:6.2f}  {'bitwise' if row['resumes_bitwise'] else 'NO'}",
             flush=True,

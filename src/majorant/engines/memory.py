@@ -45,7 +45,7 @@ def bytes_of_products(algorithm: Algorithm, data: FederatedData, runs: int) -> i
     two = one._replace(x=longer(one.x), y=longer(one.y))
     each = values_of_products(algorithm, two) - values_of_products(algorithm, one)
     rows = int(min(max(data.train.sizes.max(), 1), USUAL_BATCH))
-    return max(1, 4 * runs * each * rows)
+    return max(1, number_bytes() * runs * each * rows)
 
 
 @contextlib.contextmanager
@@ -85,11 +85,16 @@ def most_side_by_side(algorithm: Algorithm, data: FederatedData, budget: int, ru
     one = shapes_of(tiny_client(data))
     two = one._replace(x=longer(one.x), y=longer(one.y))
     first = values_of_a_prediction(algorithm, one)
-    enough = budget // 4 // max(1, 4 * runs * MORE_PER_SAMPLE * first * rows)
+    enough = budget // 4 // max(1, number_bytes() * runs * MORE_PER_SAMPLE * first * rows)
     if enough >= data.clients:  # small models of few samples: tracing once tells
         return int(enough)
     each = values_of_a_prediction(algorithm, two) - first  # what a further sample adds: parameters are there once
-    return int(max(1, budget // 4 // max(1, 4 * runs * (first + each * (rows - 1)))))
+    return int(max(1, budget // 4 // max(1, number_bytes() * runs * (first + each * (rows - 1)))))
+
+
+def number_bytes() -> int:
+    """The bytes of a number in the precision that is computed with."""
+    return jnp.dtype(jnp.result_type(float)).itemsize
 
 
 def longer(samples: Any) -> Any:
@@ -280,7 +285,7 @@ def refuse_too_large_stack(federation: Federation, clients: int, one: ClientData
         return (server, uploads), finish(federation.algorithm, server, view, *received, jnp.asarray(False), key)[0]
 
     traced, shapes = jax.make_jaxpr(whole, return_shape=True)(jax.random.key(0))
-    needed = runs * (2 * tree_bytes(shapes[0]) + 4 * largest_value(traced.jaxpr))
+    needed = runs * (2 * tree_bytes(shapes[0]) + number_bytes() * largest_value(traced.jaxpr))
     if needed > budget:
         raise ValueError(
             f"{federation.name} holds the uploads of all {clients} clients side by side, which takes about "

@@ -19,6 +19,7 @@ from majorant.data.federated import FederatedData, Ragged, concatenated_ranges
 MAX_BUCKETS = 4
 BUCKET_COST = 0.08  # a further bucket must save this share of the padded samples to be worth compiling …
 LEAST_SAVED = 5_000_000  # … and this many numbers a round: a second's work over 200 rounds, and compiling takes as long
+STACKED_AT_ONCE = 4096  # clients: gathering the samples of all at once would hold them a third time
 
 
 class Bucket(NamedTuple):
@@ -138,9 +139,12 @@ def stack(ragged: Ragged, clients: np.ndarray, length: int) -> ClientData:
         return ClientData(*samples, *whole)
     x = np.zeros((len(clients), length, *ragged.x.shape[1:]), ragged.x.dtype)
     y = np.zeros((len(clients), length), ragged.y.dtype)
-    source = concatenated_ranges(ragged.offsets[:-1][clients], sizes)
-    target = np.repeat(np.arange(len(clients)), sizes), concatenated_ranges(np.zeros(len(clients), np.int64), sizes)
-    x[target], y[target] = ragged.x[source], ragged.y[source]
+    for begin in range(0, len(clients), STACKED_AT_ONCE):
+        some = slice(begin, begin + STACKED_AT_ONCE)
+        own, firsts = sizes[some], ragged.offsets[:-1][clients[some]]
+        source = concatenated_ranges(firsts, own)
+        target = np.repeat(np.arange(len(own)), own), concatenated_ranges(np.zeros(len(own), np.int64), own)
+        x[some][target], y[some][target] = ragged.x[source], ragged.y[source]
     samples = (x, y)
     return ClientData(*samples, *whole)
 
