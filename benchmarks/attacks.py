@@ -29,6 +29,7 @@ from majorant.data.federated import FederatedData
 from majorant.engines import evaluation, forging, rounds, set_up
 from majorant.engines.memory import message_shapes
 from majorant.engines.population import stack
+from majorant.engines.programs import enable_compilation_cache
 from majorant.exchange import attack as attacks
 from majorant.exchange import robust
 from majorant.exchange._combine import Combine
@@ -330,7 +331,7 @@ def header(names: list[str]) -> list[str]:
     return [row(names), "|---" * len(names) + "|"]
 
 
-def cost(out: Path, clients: int = 50, dimension: int = 2000, repeats: int = 7) -> list[dict[str, Any]]:
+def cost(out: Path, clients: int = 50, dimension: int = 2000, repeats: int = 15) -> list[dict[str, Any]]:
     """Seconds and bytes up of a round of FedAvg on a softmax model, as ratios to the plain round."""
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(clients, 20, dimension)).astype(np.float32), rng.integers(0, 10, (clients, 20))
@@ -350,7 +351,7 @@ def cost(out: Path, clients: int = 50, dimension: int = 2000, repeats: int = 7) 
         "clip, gaussian": chain(clip, gaussian(1.0)),
         "adaptive-clip, gaussian": chain(adaptive_clip(), gaussian(1.0)),
         "clip, gaussian at clients": chain(clip, gaussian(1.0, at="client")),
-        "clip, skellam, secure-sum, 16 bits": chain(clip, skellam(1.0), secure(1.0, bits=16, threshold=40)),
+        "clip, skellam, secure-sum, 12 bits": chain(clip, skellam(1.0), secure(1.0, bits=12, threshold=40)),
         **{f"secure-sum, {bits} bits": secure(64.0, bits=bits) for bits in (8, 16, 24)},
         "quantized:8": mj.channel.quantized(8),
     }
@@ -406,6 +407,7 @@ def timed_round(together: Federation, data: Any) -> tuple[Any, int]:
 def main() -> None:
     """``study OUT.json NAME [METHOD …]``, ``table FILE …`` or ``cost OUT.json``."""
     kind, out, *names = sys.argv[1:]
+    enable_compilation_cache()
     if kind == "table":
         lines = [line for file in (out, *names) for line in json.loads(Path(file).read_text(encoding="utf-8"))]
         print(tables(lines, (0.2, 0.4)))
