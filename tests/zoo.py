@@ -51,6 +51,11 @@ ZOO: dict[str, Entry] = {
     "fedavg_plus": Entry(lambda model, local: mj.fedavg_plus(model, local=local)),
     "fedprox": Entry(lambda model, local: mj.fedprox(model, mu=0.5, local=local), ("mu", 0.5, 2.0)),
     "fedem": Entry(lambda model, local: mj.fedem(model, components=2, local=local)),
+    "fedem:shares": Entry(
+        lambda model, local: mj.fedem(
+            model, components=3, local=local, start="random", average="responsibilities", prune=0.1
+        )
+    ),
     "fedem:newton": Entry(
         lambda model, local: mj.fedem(model, components=2, local=mj.solvers.local_newton(3, l2=0.1)), ("l2", 0.1, 0.2)
     ),

@@ -90,3 +90,16 @@ def test_a_control_variate_divides_by_the_steps_that_are_made(size, drop_last):
     data = ClientData(jnp.zeros((12, 1)), jnp.zeros(12, jnp.int32), jnp.int32(size), jnp.int32(0))
     made = run_minibatches(plan, lambda count, batch: count + 1, jnp.zeros(()), data, jax.random.key(0))
     assert float(steps_made(plan, data)) == float(made)
+
+
+def test_remainders_that_are_left_out_do_not_count():
+    model = MODEL._replace(normalises_by_batch=True)
+    algorithm = methods.scaffold(model, control="steps", local=mj.local_sgd(LR, epochs=1, batch_size=4))
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(10, *DATA.spec.features)).astype(np.float32), rng.integers(0, 2, 10).astype(np.int32)
+    data = ClientData(jnp.asarray(x), jnp.asarray(y), jnp.int32(10), jnp.int32(0))
+    view = algorithm.server.broadcast(algorithm.server.init(jax.random.key(0)), jax.random.key(0))
+    state = algorithm.client.init(view, data, jax.random.key(0))
+    sent, _ = algorithm.client.update(view, state, data, jax.random.key(0))
+    moved = flat(view.value.theta) - flat(sent.value.theta)
+    np.testing.assert_allclose(flat(sent.value.control), moved / (2 * LR), rtol=1e-4)  # two batches of four, not three
