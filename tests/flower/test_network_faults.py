@@ -8,12 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, Message, RecordDict
+from silo_files import write_silos, write_study
 from test_network_rounds import ROUNDS, distance, grid_of, method, silos, simulated, study, trained
 
 import majorant as mj
 from majorant.app.flower.apps import GridCarrier, serve
-from majorant.app.flower.letters import Letter
+from majorant.app.flower.letters import Hello, Letter
 from majorant.app.flower.post import ARRAYS, from_record, to_record
+from majorant.app.flower.silo import Silo, told
+from majorant.app.flower.study import read_study
 from majorant.engines.remote.wire import Raw
 from majorant.exchange.participation import Participation
 
@@ -131,6 +134,18 @@ def test_a_silo_that_comes_later_is_given_a_model(tmp_path):
     run = serve(which, GridCarrier(grid), tmp_path / "run", poll=0.0)
     assert run.data.names == ("a", "b", "c")
     assert mj.load_model(tmp_path / "d" / "model", method("fedem")).origin["client"] == "d"
+
+
+def test_what_is_wrong_with_a_silos_rows_is_told_to_its_owner_alone(tmp_path):
+    files = write_silos(tmp_path / "files")
+    path = files / "a.csv"
+    path.write_text(path.read_text().replace("\n5", "\nover fifty: a secret ", 1))
+    found = read_study(write_study(tmp_path / "study.toml", files))
+    silo = Silo(found, {"name": "a", "state": str(tmp_path / "a"), "data": str(path)})
+    reply = silo.answer(told(Hello(run="0" * 32, settings=found.to_toml()), "hello"))
+    assert reply.kind == "refused"
+    assert "a secret" not in str(reply)
+    assert "a secret" in (tmp_path / "a" / "problems.txt").read_text()
 
 
 def test_parties_that_do_not_go_together_are_refused_before_training(tmp_path):

@@ -5,6 +5,7 @@
 `letters`, `post`                     messages: facts in JSON and checked bytes; how Flower carries them
 `own_rows`, `states`, `silo`          a silo: its rows, its folder, its answers
 `gathering`, `coordinator`, `ledger`  the server: who is there, the rounds, the run folder
+`desk`, `uploads`, `scores`           what it asks for in a round, and at an evaluation
 `masks`, `secret_sums`                secure sums: the silo's side, the server's
 `apps`                                the ClientApp and the ServerApp
 `new`, `certificates`, `up`           a Flower app folder; a whole federation on this machine

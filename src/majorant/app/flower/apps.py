@@ -48,7 +48,11 @@ def client_app(study: Path | Study, *, make: Make | None = None, rows: Rows | No
             letter = from_record(message.content)
         except Refused as refusal:
             return reply(Letter("refused", {"name": silo.node.name, "reason": str(refusal)}), message)
-        return reply(silo.answer(letter), message)
+        try:
+            return reply(silo.answer(letter), message)
+        except Exception as error:  # Flower would tell the server its text, which may quote rows
+            LOG.exception("majorant: %r failed", silo.node.name)
+            raise RuntimeError(f"{type(error).__name__}: {silo.node.name!r} failed, and its log says why") from None
 
     app.query()(answer)
     app.train()(answer)

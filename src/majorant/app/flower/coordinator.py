@@ -10,7 +10,6 @@ import functools
 import os
 import time
 from collections.abc import Callable
-from fractions import Fraction
 from typing import Any
 
 import jax
@@ -18,14 +17,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from majorant.app.build import USUAL_RATE
-from majorant.app.flower.gathering import Gathering, sent_arrays
+from majorant.app.flower.desk import Desk
+from majorant.app.flower.gathering import Gathering
 from majorant.app.flower.ledger import Ledger, Record, outline
-from majorant.app.flower.letters import Contribution, Evaluation, Letter, Received, Task, read_facts
-from majorant.app.flower.office import POLL, Carrier, Failed, Reply
-from majorant.app.flower.secret_sums import SecretSum, exact_total, exact_vector
+from majorant.app.flower.letters import Letter, Received, Task
+from majorant.app.flower.office import POLL, Carrier, Reply
+from majorant.app.flower.scores import heard, measured_like
+from majorant.app.flower.secret_sums import exact_total
 from majorant.app.flower.silo import told
 from majorant.app.flower.study import Study
-from majorant.app.flower.totals import scores_of, totals_of
+from majorant.app.flower.uploads import ask_in_secret, ask_openly
 from majorant.core import Server
 from majorant.core.compilation import jit
 from majorant.engines import evaluation
@@ -35,18 +36,15 @@ from majorant.engines.memory import bill_of, refuse_unequal_sizes
 from majorant.engines.options import Evaluation as Plan
 from majorant.engines.private_messages import refuse_uncovered
 from majorant.engines.programs import enable_compilation_cache
-from majorant.engines.remote.client import programs as client_programs
-from majorant.engines.remote.server import Center, Round, Sending
+from majorant.engines.remote.server import Center
 from majorant.engines.remote.shapes import client_of, messages_of
-from majorant.engines.remote.sums import answer_size, evaluation_size, summed_answer, summed_evaluation
-from majorant.engines.remote.wire import Refused, decode, leaves_of
+from majorant.engines.remote.sums import answer_size, summed_answer
+from majorant.engines.remote.wire import decode
 from majorant.engines.rounds import Tally
 from majorant.engines.run import Run
 from majorant.engines.snapshots import Snapshot
 from majorant.engines.stopping import Target, parse_bounds
-from majorant.exchange.exact_sums import BITS, numbers
 from majorant.exchange.federation import Federation
-from majorant.exchange.secagg import Stopped
 from majorant.metrics.scores import metric_name
 from majorant.models.base import Spec
 
@@ -112,6 +110,7 @@ class Coordinator:
         if federation.guarantee is not None:
             refuse_uncovered(federation, one)
         self.center = Center(federation, messages_of(federation, one), len(record.names), self.key(federation))
+        self.desk = Desk(self.study, self.gathering, self.center)
         if study.secure is not None:
             self.center.refuse_in_secret()
         self.bill, self.one = bill_of(federation, one), one
@@ -144,7 +143,7 @@ class Coordinator:
             answers[slot] = jax.tree.unflatten(jax.tree.structure(messages.answer), arrays)
             return True
 
-        send = lambda slot: self.task_letter("welcome", task, self.center.welcome(server, slot))
+        send = lambda slot: self.desk.letter("welcome", task, self.center.welcome(server, slot))
         missing = self.office.ask(everyone, send, hear, seconds=self.flower.wait, needed=len(everyone))
         if missing:
             raise ValueError(f"{self.name(missing[0])} did not begin within {self.flower.wait:g} s: look at its log")
@@ -155,8 +154,7 @@ class Coordinator:
         like, task = self.center.messages.answer, Task(run=self.record.run, round=0, delivered=0)
 
         def send(slot: int, secret: Received) -> Letter:
-            welcome = self.center.welcome(server, slot)
-            return self.task_letter("welcome", task.model_copy(update={"secret": secret}), welcome)
+            return self.desk.letter("welcome", task, self.center.welcome(server, slot), secret)
 
         total = exact_total(self.gathering, 3 + answer_size(like), send, "begun")
         self.record.totals = [int(number) for number in total[:3]]
@@ -199,7 +197,7 @@ class Coordinator:
         this, record = self.center.round(server), self.record
         needed = min(self.flower.minimum or len(this.asked), len(this.asked))
         hidden = self.center.messages.secret
-        lost, up, down = (self.ask_in_secret if hidden else self.ask_openly)(this, needed)
+        lost, up, down = (ask_in_secret if hidden else ask_openly)(self.desk, this, needed)
         answers = len(this.heard) + len(this.missed) + len(lost)
         if answers < needed:
             names = ", ".join(self.name(slot) for slot in this.asked if slot not in {*this.heard, *this.missed, *lost})
@@ -219,96 +217,6 @@ class Coordinator:
         self.tell(f"round {this.number} of {self.config.rounds}: {len(this.heard)} of {len(this.asked)} silos")
         return server
 
-    def ask_openly(self, this: Round, needed: int) -> tuple[list[int], int, int]:
-        """Every participant's upload; who has lost its state, and the bytes of letters up and down."""
-        lost: list[int] = []
-        up = [0]
-
-        def send(slot: int) -> Letter:
-            return self.task_letter("round", self.task(this, slot), this.sending(slot))
-
-        def hear(slot: int, reply: Reply) -> bool:
-            if isinstance(reply, Letter):
-                up[0] += reply.size
-            return self.is_lost(slot, reply, lost) or self.contribution(this, slot, reply) is not None
-
-        absent = self.office.ask(this.asked, send, hear, seconds=self.flower.timeout, needed=needed)
-        for slot in {*absent, *lost}:
-            this.miss(slot, rejected=False)
-        return lost, up[0], self.office.down
-
-    def ask_in_secret(self, this: Round, needed: int) -> tuple[list[int], int, int]:
-        """The sum of the participants' uploads, and no single one; otherwise as `ask_openly`."""
-        spec, modulus = self.federation.way.secure[0], self.center.messages.moduli
-        terms: dict[str, Any] = {"round": this.number, "seconds": self.flower.timeout, "needed": needed}
-        sum = SecretSum(self.gathering, spec.threshold, modulus, **terms)
-        if not this.asked:  # chance has drawn nobody
-            return [], 0, 0
-
-        def send(slot: int, secret: Received) -> Letter:
-            task = self.task(this, slot).model_copy(update={"secret": secret})
-            return self.task_letter("round", task, this.sending(slot))
-
-        def hear(slot: int, reply: Reply) -> bool:
-            if isinstance(reply, Letter):
-                sum.up += reply.size
-            if self.is_lost(slot, reply, sum.lost):
-                return True
-            arrays = self.contribution(this, slot, reply)
-            if arrays:
-                sum.vectors[slot] = np.append(*(a.astype(np.uint64) for a in arrays))
-            return arrays is not None
-
-        try:
-            total = sum.opened(this.asked, send, hear)
-        except Stopped as stopped:
-            raise ValueError(f"round {this.number} stops: {stopped}. Resume when more silos are there") from None
-        this.take_sum(sorted(sum.vectors), total)
-        for slot in this.asked:
-            if slot not in sum.vectors and slot not in this.missed:
-                this.miss(slot, rejected=False)
-        return sum.lost, sum.up, sum.down
-
-    def task(self, this: Round, slot: int) -> Task:
-        """What a participant is told beside its view."""
-        return Task(run=self.record.run, round=this.number, delivered=self.record.heard[slot])
-
-    def is_lost(self, slot: int, reply: Reply, lost: list[int]) -> bool:
-        """Whether a silo says that it has lost its state."""
-        if not (isinstance(reply, Letter) and reply.kind == "lost"):
-            return False
-        lost.append(slot)
-        self.tell(f"{self.name(slot)} has lost its state: {reply.facts.get('reason')}")
-        return True
-
-    def contribution(self, this: Round, slot: int, reply: Reply) -> list[np.ndarray] | None:
-        """The arrays of an upload, taken where they are no part of a secure sum; [] where it was rejected, None where
-        there was nothing of use and the silo may be asked once more."""
-        messages, who = self.center.messages, self.name(slot)
-        try:
-            letter = self.gathering.usable(slot, reply, "upload", fatal=False)
-            facts = read_facts(Contribution, letter, who)
-            if (facts.run, facts.round) != (self.record.run, this.number):
-                raise Refused(f"{who} answers for round {facts.round}, asked was round {this.number}")
-            if not facts.sound:
-                self.tell(f"the update of {who} is not finite, or too large: it is left out")
-                this.miss(slot, rejected=True)
-                return []
-            leaves = [*messages.value, *messages.rest]
-            if len(facts.travels) != len(jax.tree.leaves(messages.upload.value)):
-                raise Refused(f"{who} does not say what of its upload travels")
-            arrays = decode(letter.arrays, leaves, f"the upload of {who}", finite=True)
-        except Refused as refusal:
-            self.tell(f"left out: {refusal}")
-            if isinstance(reply, Failed):
-                return None
-            this.miss(slot, rejected=True)
-            return []
-        count = len(messages.value)
-        if not messages.secret and not this.take(slot, arrays[:count], arrays[count:], facts.travels):
-            self.tell(f"the upload of {who} is too large: it is left out")
-        return arrays
-
     def begin_anew(self, server: Server, slot: int) -> None:
         """A silo that came back without its state: it begins anew, where the method can bear that."""
         who = self.name(slot)
@@ -323,7 +231,7 @@ class Coordinator:
         agreement = told(self.record.agreement(slot), "prepare")
         ask = functools.partial(self.office.ask, [slot], seconds=self.flower.timeout, needed=1)
         gone = ask(lambda slot: agreement, hear("ready")) or ask(
-            lambda slot: self.task_letter("welcome", task, self.center.welcome(server, slot)), hear("begun")
+            lambda slot: self.desk.letter("welcome", task, self.center.welcome(server, slot)), hear("begun")
         )
         if not gone:
             self.record.heard[slot] = round
@@ -358,74 +266,10 @@ class Coordinator:
         self.stop_if_diverged(scores, numbers)
 
     def measure_silos(self, server: Server) -> tuple[Any, dict[str, Any]]:
-        """The scores of all silos' models on their own samples, in sums; and what the method says of itself."""
-        record, found = self.record, {}
-        measured: list[Any] = []
-        like = self.measured_like() if self.diagnoses else ()
-        each, about = self.flower.per_client_scores, {"diagnostics": self.diagnoses}
-        if self.study.secure is not None and not each:
-            return self.measure_in_secret(server, like)
-
-        def send(slot: int) -> Letter:
-            task = Task(run=record.run, round=record.round, delivered=record.heard[slot], each=each, **about)
-            return self.task_letter("evaluate", task, self.center.released(server, slot))
-
-        def hear(slot: int, reply: Reply) -> bool:
-            try:
-                letter = self.gathering.usable(slot, reply, "evaluation", fatal=False)
-                facts = read_facts(Evaluation, letter, self.name(slot))
-                if (facts.run, facts.round) != (record.run, record.round):
-                    raise Refused(f"{self.name(slot)} evaluates round {facts.round}, asked was {record.round}")
-                arrays = decode(letter.arrays, leaves_of(like), f"what {self.name(slot)} measures")
-            except Refused as refusal:
-                self.tell(f"left out: {refusal}")
-                return not isinstance(reply, Failed)
-            found[slot] = facts
-            measured.append(jax.tree.unflatten(jax.tree.structure(like), arrays))
-            return True
-
-        everyone, seconds = range(len(record.names)), self.flower.timeout
-        self.office.ask(everyone, send, hear, seconds=seconds, needed=0)
-        self.scores = scores_of(found, self.data, self.metric, each=each)
-        sums = jax.tree.map(lambda *parts: np.sum(parts, axis=0), *measured) if measured and self.diagnoses else None
-        return self.scores, jax.tree.map(np.asarray, self.conclude(server, sums))
-
-    def measure_in_secret(self, server: Server, like: Any) -> tuple[Any, dict[str, Any]]:
-        """`measure_silos` by a secure sum; with too few silos there are no scores."""
-        record, spec = self.record, self.federation.way.secure[0]
-        everyone = range(len(record.names))
-        terms: dict[str, Any] = {"round": record.round, "seconds": self.flower.timeout, "needed": spec.threshold}
-        sum = SecretSum(self.gathering, spec.threshold, BITS, **terms)
-        size = evaluation_size(like)
-
-        def send(slot: int, secret: Received) -> Letter:
-            about: dict[str, Any] = {"diagnostics": self.diagnoses, "secret": secret}
-            task = Task(run=record.run, round=record.round, delivered=record.heard[slot], **about)
-            return self.task_letter("evaluate", task, self.center.released(server, slot))
-
-        def hear(slot: int, reply: Reply) -> bool:
-            try:
-                letter = self.gathering.usable(slot, reply, "evaluation", fatal=False)
-                sum.vectors[slot] = exact_vector(letter, size, self.name(slot))
-            except Refused as refusal:
-                self.tell(f"left out: {refusal}")
-                return not isinstance(reply, Failed)
-            return True
-
-        try:
-            total = numbers(sum.opened(everyone, send, hear))
-        except Stopped as stopped:
-            self.tell(f"no scores after round {record.round}: {stopped}")
-            total = [Fraction(0)] * size
-        sums, lost, measured = summed_evaluation(total, like)
-        self.scores = totals_of(sums, 2 * lost > len(sum.vectors) > 0, self.data, self.metric)
-        heard = self.diagnoses and bool(sum.vectors)
-        return self.scores, jax.tree.map(np.asarray, self.conclude(server, measured if heard else None))
-
-    def measured_like(self) -> Any:
-        """The shapes of what a silo measures of the method's convergence."""
-        measure, messages = client_programs(self.federation, len(self.record.classes)).measure, self.center.messages
-        return jax.eval_shape(measure, messages.released, jax.random.key(0), messages.held.state, self.one)
+        """The scores of all silos' models, and what the method says of itself."""
+        like = measured_like(self.desk, self.one) if self.diagnoses else ()
+        self.scores, sums = heard(self.desk, server, like, self.data, self.metric)
+        return self.scores, jax.tree.map(np.asarray, self.conclude(server, sums if self.diagnoses else None))
 
     def stop_if_diverged(self, scores: Any, tally: Tally) -> None:
         """A run in which most uploads are rejected, or most models give NaN, will not recover."""
@@ -460,10 +304,6 @@ class Coordinator:
             record.round,
             reason,
         )
-
-    def task_letter(self, kind: str, task: Task, sending: Sending) -> Letter:
-        """A letter with a view and the silo's own key."""
-        return told(task, kind, sent_arrays(sending))
 
     def name(self, slot: int) -> str:
         """A silo's name, for messages."""

@@ -10,7 +10,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import logging
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -20,6 +22,7 @@ import numpy as np
 import majorant
 from majorant.app._fingerprint import data_digest
 from majorant.app.config import to_toml
+from majorant.app.files import atomic_write_text, make_folder
 from majorant.app.flower.letters import (
     Agreement,
     Contribution,
@@ -44,7 +47,7 @@ from majorant.app.folders import claimed
 from majorant.app.personal_model import save_model
 from majorant.core import ClientData, Tree, View
 from majorant.data.federated import FederatedData
-from majorant.data.tabular.agreeing import answer_of, discreet, own_part
+from majorant.data.tabular.agreeing import TableAnswer, answer_of, discreet, own_part
 from majorant.data.tabular.encoding import Encoding
 from majorant.engines.deployment import PersonalModel
 from majorant.engines.programs import enable_compilation_cache
@@ -60,6 +63,8 @@ from majorant.exchange.secure_sum import Masked
 from majorant.models.base import Spec
 
 Rows = Callable[[NodeSettings], FederatedData]
+PROBLEMS = "problems.txt"
+LOG = logging.getLogger("flwr")
 KEY = jax.ShapeDtypeStruct((2,), jnp.uint32)  # a client's own key, as numbers
 
 
@@ -118,7 +123,7 @@ class Silo:
         self.check_study(parse_study(hello.settings))
         about: dict[str, Any] = {"name": self.node.name, "version": majorant.__version__}
         if self.rows is None and self.study.config.is_table:
-            answer = answer_of(surveyed(self.study.config, self.node))
+            answer = self.table_answer()
             about["table"] = answer if self.secure is None else discreet(answer)
         else:
             data = self.own_data(None)
@@ -152,7 +157,7 @@ class Silo:
         asked = read_facts(Count, letter, "the server")
         place = Place(self.node.state, asked.run, self.node.name)
         with self.claimed(place):
-            own = own_part(answer_of(surveyed(self.study.config, self.node)), asked.asked)
+            own = own_part(self.table_answer(), asked.asked)
             return Letter("counted", {"sum": asked.secret.sum}, self.exact(place, own, asked.secret))
 
     def check_study(self, theirs: Study) -> None:
@@ -167,7 +172,27 @@ class Silo:
 
     def own_data(self, encoding: Encoding | None) -> FederatedData:
         """The silo's samples."""
-        return self.rows(self.node) if self.rows is not None else own_data(self.study.config, self.node, encoding)
+        with self.in_private():
+            return self.rows(self.node) if self.rows is not None else own_data(self.study.config, self.node, encoding)
+
+    def table_answer(self) -> TableAnswer:
+        """What may be said of the silo's table."""
+        with self.in_private():
+            return answer_of(surveyed(self.study.config, self.node))
+
+    @contextlib.contextmanager
+    def in_private(self) -> Iterator[None]:
+        """What is wrong with a silo's own data may quote its rows: its owner is told, the server only that it is so."""
+        path = Path(self.node.state) / PROBLEMS
+        try:
+            yield
+        except (ValueError, OSError) as error:
+            make_folder(path.parent)
+            atomic_write_text(path, f"{error}\n")
+            LOG.error("majorant: %r cannot use its data: %s", self.node.name, error)
+            reason = f"it cannot use its own data; why, its owner finds in its log, and in {PROBLEMS} of its folder"
+            raise ValueError(reason) from None
+        path.unlink(missing_ok=True)
 
     def prepare(self, letter: Letter) -> Letter:
         """Reads the silo's rows by what was agreed on, and remembers that."""

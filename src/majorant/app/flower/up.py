@@ -23,6 +23,7 @@ from majorant.app.files import atomic_write_text, read_json
 from majorant.app.flower.certificates import make_certificates, make_node_key
 from majorant.app.flower.new import write_app
 from majorant.app.flower.processes import Processes, free_port, program
+from majorant.app.flower.silo import PROBLEMS
 from majorant.app.flower.study import Study
 from majorant.app.folders import check_folder, in_use, slug
 from majorant.app.logs import read_jsonl
@@ -170,9 +171,12 @@ class Federation:
             time.sleep(LOOK)
 
     def conclude(self, status: Any) -> None:
-        """Complains where the run failed."""
-        if status.get("state") != "finished":
-            raise ValueError(str(status.get("reason")))
+        """Complains where the run failed; silos keep to themselves what is wrong with their data, and here are all."""
+        if status.get("state") == "finished":
+            return
+        found = [self.out / "silos" / silo.place / PROBLEMS for silo in self.silos]
+        told = [path.read_text(encoding="utf-8").strip() for path in found if path.is_file()]
+        raise ValueError("; ".join([str(status.get("reason")), *told]))
 
 
 def up(

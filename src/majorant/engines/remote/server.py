@@ -107,6 +107,8 @@ class Center:
     def refuse_in_secret(self) -> None:
         """Refuses a method that must know something of each client which no sum tells."""
         algorithm, answer = self.federation.algorithm, self.messages.answer
+        if not self.messages.secret:
+            raise ValueError(f"{algorithm.name} sends no numbers that a secure sum could hide: leave it out")
         if algorithm.traits.equal_sizes:
             raise ValueError(f"{algorithm.name} needs clients of equal sizes, which nobody knows under a secure sum")
         if jax.tree.leaves(answer.largest[0]):
@@ -173,6 +175,8 @@ class Round:
             self.heard.append(slot)
             if self.stacks:
                 self.each[slot] = sent
+        else:
+            self.missed.append(slot)
         return counts
 
     def take_sum(self, slots: Sequence[int], residues: np.ndarray) -> None:
