@@ -99,10 +99,10 @@ class Simulation:
         algorithm, given, budget = self.algorithm, self.given, self.budget
         training = np.flatnonzero(~data.unseen)
         across = len(self.devices) // self.share  # the devices that divide the clients
-        runs = len(settings) // self.share
+        runs, in_turn = len(settings) // self.share, runs_in_turn(algorithm)
         layout: dict[str, Any] = {
             "devices": across,
-            "chunk_bytes": chunk_size(budget),
+            "chunk_bytes": chunk_size(budget, 1 if in_turn else min(runs, self.seeds)),
             "most": most,
             "one_at_a_time": runs_one_at_a_time(algorithm, resources.clients),
             "extra_padding": resources.extra_padding,
@@ -128,7 +128,7 @@ class Simulation:
             seeds=min(runs, self.seeds),
             diagnostics=self.diagnostics,
             replicated=len(given) > 1,
-            in_turn=runs_in_turn(algorithm),
+            in_turn=in_turn,
             mesh=mesh,
         )
         first = jax.tree.map(lambda a: a[0], self.buckets[0].train(data, np.array([0])))
