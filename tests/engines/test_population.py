@@ -3,7 +3,7 @@
 import numpy as np
 
 from majorant.data.federated import Ragged, offsets_of
-from majorant.engines import population
+from majorant.engines import memory, population
 
 
 def test_samples_are_stacked_in_pieces_as_at_once(monkeypatch):
@@ -19,3 +19,9 @@ def test_samples_are_stacked_in_pieces_as_at_once(monkeypatch):
         np.testing.assert_array_equal(stacked.y[row, : len(own)], labels)
         assert not stacked.x[row, len(own) :].any()
         assert stacked.size[row] == len(own)
+
+
+def test_many_seeds_side_by_side_take_fewer_clients_at_once():
+    """Each gathers minibatches of its own, and all should stay in the cache; a few seeds change nothing."""
+    at_once = [memory.chunk_size(1 << 40, seeds) for seeds in (1, 5, 8, 64)]
+    assert at_once == [memory.CACHE_BYTES // share for share in (1, 1, 2, 16)]

@@ -27,13 +27,15 @@ def test_chosen_places_give_the_rows_of_every_bucket():
 
 
 def test_a_run_is_the_same_whether_participants_come_as_places_or_as_marks():
+    """Of clients with private states, on two data sets side by side."""
     rng = np.random.default_rng(0)
     owner = np.repeat(np.arange(9), rng.integers(5, 30, size=9))
     x = rng.normal(size=(len(owner), 3)).astype(np.float32)
     data = FederatedData.from_arrays(x, (x[:, 0] > 0).astype(int), owner, split=(0.8, 0.0, 0.2)).with_unseen(0.2)
     algorithm, places = mj.pfedme(mj.models.linear(data)), mj.participation.uniform(0.5)
+    options = {"rounds": 4, "evaluation": mj.Evaluation(every=4)}
     runs = [
-        mj.simulate(algorithm, data, rounds=4, evaluation=mj.Evaluation(every=4), participation=some).last
+        mj.simulate(algorithm, [data, data.redrawn(1)], participation=some, **options).last
         for some in (places, places._replace(chosen=None))
     ]
     jax.tree.map(np.testing.assert_array_equal, *((run.server, run.clients) for run in runs))

@@ -73,9 +73,10 @@ def laid_out(
     data, algorithm, together = given[0], federation.algorithm, federation
     training = np.flatnonzero(~data.unseen)
     across, runs = len(devices) // share, runs // share  # devices that divide the clients; runs of each
+    in_turn = runs_in_turn(algorithm)
     how: dict[str, Any] = {
         "devices": across,
-        "chunk_bytes": chunk_size(budget),
+        "chunk_bytes": chunk_size(budget, 1 if in_turn else min(runs, seeds)),
         "most": most,
         "one_at_a_time": runs_one_at_a_time(algorithm, resources.clients),
         "extra_padding": resources.extra_padding,
@@ -101,7 +102,7 @@ def laid_out(
         seeds=min(runs, seeds),
         diagnostics=diagnostics,
         replicated=len(given) > 1,
-        in_turn=runs_in_turn(algorithm),
+        in_turn=in_turn,
         mesh=mesh,
     )
     one = buckets[0].one(data)

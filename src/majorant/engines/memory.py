@@ -23,13 +23,18 @@ USUAL_BATCH = 128  # samples of a client that go through a model at once
 KEPT_TIMES = 6  # how often a training step holds each product: normalised, activated, and the gradients of these
 MORE_PER_SAMPLE = 8  # times what one sample takes: more than a further one can add
 CACHE_BYTES = 4 << 20  # a chunk's samples on a CPU: about what its cache holds
+SEEDS_IN_CACHE = 4  # whose minibatches it holds beside each other
 HISTORY_BYTES = 4096  # of a run, at least: its settings, counters and lines
 LARGE_MODEL = 20_000  # parameters above which, on a CPU, one client at a time fills the machine
 
 
-def chunk_size(budget: int) -> int:
-    """Bytes of training samples that run side by side: what a CPU's cache holds, or much of a GPU's memory."""
-    return min(CACHE_BYTES if jax.default_backend() == "cpu" else 1 << 30, max(1, budget // 8))
+def chunk_size(budget: int, seeds: int = 1) -> int:
+    """Bytes of training samples that run side by side: what a CPU's cache holds, or much of a GPU's memory.
+
+    Seeds side by side gather minibatches of their own, which a CPU's cache holds for a few of them.
+    """
+    cached = CACHE_BYTES // max(1, seeds // SEEDS_IN_CACHE)
+    return min(cached if jax.default_backend() == "cpu" else 1 << 30, max(1, budget // 8))
 
 
 def clients_that_saturate(algorithm: Algorithm, data: FederatedData, runs: int) -> int | None:
