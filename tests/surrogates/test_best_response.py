@@ -91,6 +91,17 @@ def test_affine_potentials_have_the_conjugate_of_the_formula():
     np.testing.assert_allclose(cycle.response(at, right, y, {}), np.zeros(3), atol=1e-6)
 
 
+@pytest.mark.parametrize(("slope", "least"), [(0.75, True), (0.25, False)])
+def test_the_printed_objective_has_its_least_at_the_inverse_only_where_maps_do_not_shrink_much(slope, least):
+    """(32) over θ, f = a x²/2 and T = b y: (b − ab²/2 + λ(ab − 1)²) y², at b = 1/a a minimum where 2λa > 1."""
+    family = Potential("scaling", 1, lambda key: {"a": jnp.ones(())}, lambda p, x: (p["a"] / 2 * x**2).sum(axis=1), {})
+    y = jnp.array([[0.5], [1.0], [-3.0]])
+    printed = transport_potentials(family, np.asarray(y), loss="cycle").public
+    near, at, far = (printed({"a": slope}, {"a": b / slope}, y, {"cycle": 1.0}).mean() for b in (0.9, 1.0, 10.0))
+    assert (at < near) == least
+    assert (at < far) == least
+
+
 def test_theta_goes_up_where_the_paper_prints_down():
     """The conjugate is a supremum: at the right inverse, MMv2's public part is largest, and its response least."""
     network = dense_icnn(2, hidden=(4, 4, 4))

@@ -11,7 +11,8 @@ convex network and T_θ = ∇f_θ in the place of the maximiser::
                       θ ↓  E_Q ‖∇f_ω(T_θ(Y)) − Y‖²
 
 The paper's (32) and (33) *minimise* the sum over both; but the conjugate is a supremum, so that θ must go up its part
-or follow the cycle alone. As printed the objective is unbounded below, and runs diverge.
+or follow the cycle alone. As printed the objective is unbounded below, and the inverse is a minimum over θ only where
+∇²f_ω has no eigenvalue below 1/(2λ): where the map shrinks more, runs diverge.
 
 `in_gaussian_coordinates` changes variables so that the identity is the map between the Gaussians of P and Q: with
 A = L² (L symmetric), g(s L (x − m_P))/s² + ⟨m_Q, x⟩ is convex where g is; its gradient is m_Q + L ∇g(s L (x − m_P))/s.
