@@ -217,6 +217,10 @@ def test_what_cannot_work_is_refused_before_anything_runs():
         federation(fedavg, exchange=star(robust.self_centered_clip()), **among)
     with pytest.raises(ValueError, match="star \\(median\\) reads each upload by itself"):
         federation(fedavg, exchange=star(robust.median()), channel=mj.channel.secure_sum(1.0), **among)
+    few = mj.Resources(memory_budget=100)  # bytes: the uploads of five clients take more
+    for rule in (robust.median(), robust.krum(0.2)):
+        with pytest.raises(ValueError, match=f"fedavg, {rule.name} holds the uploads of all 5 clients side by side"):
+            mj.simulate(fedavg, zoo.training(), rounds=1, exchange=star(rule), resources=few)
     for name in ("clustered", "mocha", "chebyshev", "fedmgda_plus"):
         with pytest.raises(ValueError, match="reads each upload by itself, and cannot be given their median"):
             federation(zoo.algorithm(name), exchange=star(robust.median()), **among)

@@ -290,7 +290,7 @@ def refuse_too_large_stack(federation: Federation, clients: int, one: ClientData
         raise ValueError(
             f"{federation.name} holds the uploads of all {clients} clients side by side, which takes about "
             f"{needed / 2**30:.2g} GiB, more than the budget of {budget / 2**30:.2g} GiB: give fewer clients or seeds, "
-            "a smaller model or a larger memory budget, or take a method that averages at a server"
+            "a smaller model or a larger memory budget, or take a method, and a rule, that averages at a server"
         )
 
 
