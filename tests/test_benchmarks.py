@@ -158,7 +158,7 @@ def test_a_study_of_attacks_is_one_program_for_all_rules_and_attacks():
     train, test = (
         jax.tree.map(lambda a: a[None], attacks.stack(part, np.arange(3), 6)) for part in (data.train, data.test)
     )
-    two = lambda value: jnp.broadcast_to(jnp.asarray(value), (1, 2, *jnp.shape(value)))  # one data set, two runs on it
+    two = lambda value: jnp.broadcast_to(jnp.asarray(value), (1, 2, *np.shape(value)))  # one data set, two runs on it
     menus = attacks.Menu(two(1), two(2), two([True, False, False]), two(0), two(0.1))
     shapes = jax.eval_shape(attacks.program(method, 2, 3), train, (test, test), jax.random.key(0)[None], menus)
     assert [leaf.shape for leaf in shapes] == [(1, 2, 2, 3), (1, 2, 3, 2)]
