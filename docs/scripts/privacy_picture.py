@@ -34,10 +34,9 @@ def draw(files: list[Path], picture: Path) -> None:
     for axes, (where, title) in zip(panels, TITLES.items(), strict=True):
         for name, (label, colour) in METHODS.items():
             found = {line["budget"]: best(line) for line in lines if (line["data"], line["method"]) == (where, name)}
-            known = [budget for budget in PLACES if budget in found]
-            mean, spread = np.array([found[budget] for budget in known]).T
-            places = [PLACES[budget] for budget in known]
-            axes.errorbar(places, mean, spread, color=colour, label=label, marker="o", linewidth=1.8, capsize=3)
+            mean, spread = np.array([found.get(budget, (np.nan, np.nan)) for budget in PLACES]).T  # gaps stay gaps
+            where_to = list(PLACES.values())
+            axes.errorbar(where_to, mean, spread, color=colour, label=label, marker="o", linewidth=1.8, capsize=3)
         axes.set_title(title, fontsize=11)
         axes.set_xticks(list(PLACES.values()), ["1", "2", "4", "8", "∞"])
         axes.set_xlabel("ε")
