@@ -24,7 +24,7 @@ from majorant.math.checks import check_whole
 LETTERS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
 WINDOW = 80
 PLAYS = "ad69fc6fa5170e68b67846832b0413d979810fc2e429000cc60db4bdb44ca7e2"  # SHA-256 of shakespeare.jsonl.bz2
-CODES = np.full(256, LETTERS.index(" "), np.int8)  # bytes without a sign would be taken for pixels
+CODES = np.full(256, LETTERS.index(" "), np.uint8)
 CODES[np.frombuffer(LETTERS.encode("latin-1"), np.uint8)] = np.arange(len(LETTERS))
 
 
@@ -74,7 +74,7 @@ def encoded(text: str) -> np.ndarray:
 def samples(text: np.ndarray, window: int, stride: int) -> tuple[np.ndarray, np.ndarray]:
     """Every window of a text, and the letter that follows it.
 
-    >>> x, y = samples(np.arange(6, dtype=np.int8), 3, 2)
+    >>> x, y = samples(np.arange(6, dtype=np.uint8), 3, 2)
     >>> x.tolist(), y.tolist()
     ([[0, 1, 2], [2, 3, 4]], [3, 5])
     """
