@@ -148,6 +148,20 @@ def test_images_are_shifted_and_mirrored_in_training_alone():
     assert seen[1] is x
 
 
+def test_codes_stay_codes_in_mixed_precision():
+    model = lstm(Spec((7,), classes=6), hidden=5, embedding=3)
+    params = model.init(jax.random.key(0))
+    x = np.random.default_rng(0).integers(0, 6, (4, 7)).astype(np.uint8)
+    exact, mixed = model.apply(params, x), mixed_precision(model).apply(params, x)
+    assert np.ptp(exact, axis=0).max() > 0.02  # sequences differ
+    np.testing.assert_allclose(mixed, exact, atol=5e-3)
+    many = lstm(Spec((2,), classes=4), vocabulary=600, hidden=5, embedding=3)
+    params = jax.tree.map(lambda leaf: 3 * leaf, many.init(jax.random.key(0)))
+    close = np.array([[512, 513], [513, 514]], np.float32)  # bfloat16 would round them to one number
+    exact, mixed = many.apply(params, close), mixed_precision(many).apply(params, close)
+    np.testing.assert_allclose(mixed, exact, atol=0.05 * float(np.ptp(exact)))
+
+
 def test_lstm_is_the_recurrence():
     model = lstm(Spec((7,), classes=6), hidden=5, embedding=3)
     params = jax.tree.map(np.asarray, quickly(model.init)(jax.random.key(0)))

@@ -63,8 +63,8 @@ class Model(NamedTuple):
     intermediate results are much larger than their input: how many samples of a batch go through at once on a CPU, so
     that these results stay in its cache; the gradients of the blocks are added up. ``convex`` says that every sample's
     loss is a convex function of the parameters, ``normalises_by_batch`` that training uses statistics of the batch,
-    which those of a few samples would spoil. ``head`` is the place of the last layer among the parameters
-    ("weights.dense"; "": the last one by name).
+    which those of a few samples would spoil, ``codes`` that samples are codes, whose bytes are no pixels. ``head`` is
+    the place of the last layer among the parameters ("weights.dense"; "": the last one by name).
     """
 
     init: Callable[[jax.Array], Any]
@@ -77,6 +77,7 @@ class Model(NamedTuple):
     convex: bool = False
     statistics: str | None = None
     normalises_by_batch: bool = False
+    codes: bool = False
     head: str = ""
 
     def losses(self, params: Any, x: jax.Array, y: jax.Array) -> jax.Array:

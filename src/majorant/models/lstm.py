@@ -70,7 +70,7 @@ def lstm(
             sequence = run(layer, sequence)
         return dense(params["dense"], sequence[:, -1])
 
-    return Model(init, apply, loss, spec, "lstm", head="dense")
+    return Model(init, apply, loss, spec, "lstm", codes=True, head="dense")
 
 
 def check_codes(problem: HasSpec | Spec, vocabulary: int) -> None:

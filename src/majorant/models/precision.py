@@ -35,7 +35,8 @@ def mixed_precision(model: Model) -> Model:
         return {k: v if k == model.statistics else jax.tree.map(half, v) for k, v in params.items()}
 
     def samples(x: jax.Array) -> jax.Array:
-        return x if jnp.issubdtype(x.dtype, jnp.integer) and x.dtype != jnp.uint8 else as_float(x).astype(jnp.bfloat16)
+        whole = jnp.issubdtype(x.dtype, jnp.integer) and x.dtype != jnp.uint8
+        return x if whole or model.codes else as_float(x).astype(jnp.bfloat16)
 
     def train_apply(params: Any, x: jax.Array, draw: Draw) -> tuple[jax.Array, Any]:
         outputs, refreshed = model.train_apply(low(params), samples(x), draw)  # type: ignore[misc]
