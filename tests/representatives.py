@@ -18,6 +18,9 @@ LOOKED_AT: dict[str, tuple[str, ...]] = {
         "pfedme",
         "clustered",
     ),
+    "tests/flower/test_network_privacy.py::test_the_budget_ends_training_and_the_seed_does_not_tell_the_noise": (
+        "together",
+    ),
     "tests/test_protocol.py::test_runs_side_by_side_are_the_single_runs": STATES,
     "tests/test_protocol.py::test_one_client_at_a_time_from_files_and_with_more_padding_changes_nothing": STATES,
     "tests/test_protocol.py::test_resident_clients_one_at_a_time_change_nothing": ("fedem", "lsgd"),

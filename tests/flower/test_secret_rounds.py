@@ -89,6 +89,21 @@ def test_with_too_few_left_nothing_is_opened_and_the_run_can_be_resumed(tmp_path
     assert distance(run.server, whole.server) < 1e-5
 
 
+def test_a_sum_that_has_too_few_for_the_study_is_not_opened(tmp_path):
+    """Three of four would be enough for the threshold: opened now and, later, with the fourth, they would tell it."""
+    kinds = []
+
+    quiet = silent({8}, {1: "round"})
+
+    def spoil(node, message, answer):
+        kinds.append(from_record(message.content).kind)
+        return quiet(node, message, answer)
+
+    with pytest.raises(ValueError, match="round 1 stops: it has 3 answers of 4 that it needs: the sum is not opened"):
+        trained(tmp_path, secret(flower={"minimum": 4}), spoil)
+    assert kinds[-1] == "round"
+
+
 def test_what_does_not_fit_the_range_is_caught_before_it_is_masked(tmp_path):
     """In so small a range some silos' updates do not fit: they are rejected, and the others' sum is right."""
     small = mj.channel.secure_sum(SMALL, bits=20, threshold=2)

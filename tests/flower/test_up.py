@@ -19,6 +19,7 @@ from commands import invoke, read, refused
 from majorant.app.build import build
 from majorant.app.config import load_config
 from majorant.app.flower.new import write_app
+from majorant.app.flower.processes import Processes
 from majorant.app.flower.study import read_study
 from majorant.app.trees import load_tree
 
@@ -74,6 +75,17 @@ def test_two_silos_train_over_tls_and_each_has_its_own_model(tmp_path):
         mj.load_model(out / "silos" / "b" / "model").predict_proba(x), run.model("b").predict_proba(x), atol=1e-4
     )
     assert left_of(out) == []
+
+
+def test_what_a_process_has_started_does_not_outlive_it(tmp_path):
+    """Also where it does not hear that it should end."""
+    deaf = f"trap '' TERM; echo > {tmp_path / 'there'}; sleep 60"
+    with Processes(tmp_path / "logs", tmp_path / "federation" / "home") as processes:
+        processes.start("one", ["sh", "-c", f'sh -c "{deaf}" & wait'])
+        while not (tmp_path / "there").exists():
+            time.sleep(0.01)
+        assert left_of(tmp_path, seconds=0)
+    assert left_of(tmp_path, seconds=5) == []
 
 
 def test_what_cannot_start_is_refused_at_once(tmp_path):

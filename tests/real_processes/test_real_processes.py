@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import subprocess
@@ -160,7 +161,8 @@ def test_a_secure_sum_survives_drop_outs_at_every_step(tmp_path):
 
 def interrupted(command, signal_number, moment):
     """Starts a command, and sends it a signal at a moment; its exit code, and what it said."""
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # which a job in the background ignores
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=heed)
     while not moment():
         assert process.poll() is None, process.communicate()[1]
         time.sleep(0.1)

@@ -154,6 +154,8 @@ class Gathering:
             letter = self.attempt(slot, reply, "ready")
             if letter is not None:
                 ready[slot] = read_facts(Readiness, letter, repr(record.names[slot]))
+                if ready[slot].train is None and self.study.secure is None:
+                    raise Refused(f"{record.names[slot]!r} does not say how many rows it has")
             return letter is not None
 
         everyone, wait = range(len(record.names)), self.study.flower.wait

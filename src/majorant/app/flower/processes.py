@@ -118,15 +118,13 @@ class Processes:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(max(deadline - time.monotonic(), 0.1))
         finally:
-            for process in self.running.values():
-                if process.poll() is None:
-                    signal_group(process, signal.SIGKILL)
-                    process.wait()
+            for process in self.running.values():  # what they started may be deep in a computation, and deaf
+                signal_group(process, signal.SIGKILL)
+                process.wait()
             self.running.clear()
 
 
 def signal_group(process: subprocess.Popen[bytes], number: int) -> None:
-    """Sends a signal to a process and those of its group; what it started elsewhere ends when it is gone."""
+    """Sends a signal to a process and those of its group, which may outlive it."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        if process.poll() is None:
-            os.killpg(process.pid, number)
+        os.killpg(process.pid, number)

@@ -51,6 +51,7 @@ class SecretSum:
         self.collector = Collector(threshold, modulus)
         self.seconds, self.needed = seconds, needed
         self.lost: list[int] = []  # silos that have lost their state
+        self.rejected: list[int] = []  # silos whose numbers were of no use
         self.up = self.down = 0  # bytes, beside those of the vectors
         self.vectors: dict[int, np.ndarray] = {}
 
@@ -68,6 +69,9 @@ class SecretSum:
         ask = lambda slot: send(slot, Received(sum=own, shares=hexed(letters[slot])))
         self.ask(letters, ask, hear)
         arrived, lost = self.collector.with_vectors(self.vectors)
+        answers = len(arrived) + len(self.rejected) + len(self.lost)
+        if answers < self.needed:  # a sum that is not used is not opened: the next attempt's may differ by one silo
+            raise Stopped(f"it has {answers} answers of {self.needed} that it needs: the sum is not opened")
         last = RevealWanted(run=run, sum=own, arrived=sorted(arrived), lost=sorted(lost))
         given = self.step("reveal", arrived, lambda slot: last)
         return self.collector.opened({s: Shares(plain(a.seeds), plain(a.keys)) for s, a in given.items()})

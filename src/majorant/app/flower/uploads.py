@@ -54,6 +54,8 @@ def ask_in_secret(desk: Desk, this: Round, needed: int) -> tuple[list[int], int,
         arrays = contribution(desk, this, slot, reply)
         if arrays:
             sum.vectors[slot] = np.append(*(a.astype(np.uint64) for a in arrays))
+        elif arrays is not None:
+            sum.rejected.append(slot)
         return arrays is not None
 
     try:
