@@ -108,14 +108,17 @@ def test_each_policy_keeps_what_it_says():
 
 
 def test_half_precision_loses_nothing_where_the_gradient_of_a_small_batch_cancels():
-    """One sample is its own mean, whatever it is: the gradient is 0, and so it must be where its parts are rounded."""
+    """Two samples are normalised to −1 and 1, whatever they are: the parts of the gradient are large and cancel."""
     layer = {"scale": jnp.ones(64), "shift": jnp.zeros(64)}
-    x, towards = (jnp.asarray(rng.normal(size=(1, 1, 1, 64)), jnp.bfloat16) for _ in range(2))
+    x = jnp.array([1.0, 1.0625]).reshape(2, 1, 1, 1) * jnp.ones((2, 1, 1, 64))  # which bfloat16 has exactly
+    towards = jnp.asarray(rng.normal(size=x.shape), jnp.bfloat16).astype(jnp.float32)
 
     def along(x):
-        return (Norms("batch", None, jnp.ones(1), 1e-5)(layer, x) * towards).sum(dtype=jnp.float32)
+        normalised = Norms("batch", None, jnp.ones(2), 1e-5)(layer, x)
+        return (normalised.astype(jnp.float32) * towards).sum()
 
-    assert float(jnp.abs(jax.grad(along)(x)).max()) < 0.01  # each part is about 1 / sqrt(1e-5) = 316
+    exact, half = jax.grad(along)(x), jax.grad(along)(x.astype(jnp.bfloat16))
+    np.testing.assert_allclose(np.asarray(half, np.float32), exact, atol=0.01)  # each part is about 32
 
 
 def test_dropout_of_a_row_does_not_depend_on_the_rows_after_it():
