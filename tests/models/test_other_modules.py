@@ -65,6 +65,8 @@ def test_dropout_draws_from_the_minibatch_key_alone():
         np.testing.assert_array_equal(model.apply(params, X), model.apply(params, X))
     few = model.train_apply(params, X[:2], Draw(KEY, jnp.ones(2)))[0]
     np.testing.assert_allclose(few, once[:2], rtol=1e-6)  # a row's draw does not depend on the rows after it
+    alike = model.train_apply(params, jnp.ones_like(X), Draw(KEY, jnp.ones(6)))[0]
+    assert not np.allclose(alike, alike[0])  # each row has a draw of its own
 
 
 class Dropping(eqx.Module):
