@@ -88,27 +88,27 @@ def clusters() -> Pair:
 
 
 def factors() -> Pair:
-    """10 non-negative factors of 5,000 × 40, 100 iterations."""
+    """5 non-negative factors of 1,000 × 20, 30 iterations."""
     from sklearn.decomposition import NMF
 
     from majorant.estimators import FederatedNMF
 
     rng = np.random.default_rng(0)
-    x = rng.gamma(1.0, size=(5_000, 10)) @ rng.gamma(0.5, size=(10, 40)) + 0.1 * rng.random((5_000, 40))
+    x = rng.gamma(1.0, size=(1_000, 5)) @ rng.gamma(0.5, size=(5, 20)) + 0.1 * rng.random((1_000, 20))
     error = lambda model: float(np.mean((x - model.transform(x) @ model.components_) ** 2))
-    ours = lambda groups: error(FederatedNMF(10, max_iter=100, tol=0.0, random_state=0).fit(x, groups=groups))
-    theirs = lambda: error(NMF(10, init="nndsvda", max_iter=100, tol=0.0, random_state=0).fit(x))
+    ours = lambda groups: error(FederatedNMF(5, max_iter=30, tol=0.0, random_state=0).fit(x, groups=groups))
+    theirs = lambda: error(NMF(5, init="nndsvda", max_iter=30, tol=0.0, random_state=0).fit(x))
     return Pair("mean squared error", theirs, lambda: ours(None), lambda: ours(groups_of(x)))
 
 
 def atoms() -> Pair:
-    """A dictionary of 20 atoms for 2,000 × 16, codes with an L1 penalty, 50 iterations."""
+    """A dictionary of 20 atoms for 1,000 × 16, codes with an L1 penalty, 20 iterations."""
     from sklearn.decomposition import DictionaryLearning, sparse_encode
 
     from majorant.estimators import FederatedDictionaryLearning
 
     rng = np.random.default_rng(0)
-    x = (rng.normal(size=(2_000, 20)) * (rng.random((2_000, 20)) < 0.2)) @ rng.normal(size=(20, 16))
+    x = (rng.normal(size=(1_000, 20)) * (rng.random((1_000, 20)) < 0.2)) @ rng.normal(size=(20, 16))
     alpha = 0.2
 
     def objective(components: np.ndarray) -> float:
@@ -116,11 +116,11 @@ def atoms() -> Pair:
         return float(np.mean(0.5 * ((x - codes @ components) ** 2).sum(axis=1) + alpha * np.abs(codes).sum(axis=1)))
 
     ours = lambda groups: objective(
-        FederatedDictionaryLearning(20, alpha=alpha, max_iter=50, tol=0.0, random_state=0)
+        FederatedDictionaryLearning(20, alpha=alpha, max_iter=20, tol=0.0, random_state=0)
         .fit(x, groups=groups)
         .components_
     )
-    settings: dict[str, Any] = {"fit_algorithm": "cd", "max_iter": 50, "tol": 0.0, "random_state": 0}
+    settings: dict[str, Any] = {"fit_algorithm": "cd", "max_iter": 20, "tol": 0.0, "random_state": 0}
     theirs = lambda: objective(DictionaryLearning(20, alpha=alpha, **settings).fit(x).components_)
     return Pair("objective", theirs, lambda: ours(None), lambda: ours(groups_of(x)))
 
@@ -154,12 +154,7 @@ def logistic(groups: int, rows: int) -> tuple[Any, Callable[[], float], Callable
     algorithm = mj.local(mj.models.linear(data), local=mj.solvers.local_newton(8, l2=l2))
 
     def ours() -> float:
-        run = mj.simulate(algorithm, data, rounds=1)
-        theta = (
-            run.snapshot.clients.theta[0]
-            if isinstance(run.snapshot.clients.theta, tuple)
-            else run.snapshot.clients.theta
-        )
+        (theta,) = mj.simulate(algorithm, data, rounds=1).snapshot.clients.theta  # one layer
         weight, bias = (np.asarray(theta[name])[0].reshape(groups, -1) for name in ("weight", "bias"))
         return float(np.mean([objective(g, weight[g], bias[g, 0]) for g in range(groups)]))
 
@@ -205,8 +200,7 @@ def front() -> Pair:
     def ours() -> float:
         watch = mj.Evaluation(every=rounds)
         run = mj.simulate(algorithm, data, rounds=rounds, evaluation=watch, grid={"lambda": WEIGHTS[1:], "lr": [1.0]})
-        server = run.snapshot.server.value
-        server = server if isinstance(server, dict) else next(v for v in server if isinstance(v, dict))
+        (server,) = run.snapshot.server.value  # one layer
         parts = [np.asarray(server[name]).reshape(len(WEIGHTS) - 1, -1) for name in ("weight", "bias")]
         thetas = np.concatenate(parts, axis=1).astype(float)
         return float(np.mean([value(theta, w)[0] for theta, w in zip(thetas, WEIGHTS[1:], strict=True)]))
@@ -252,8 +246,8 @@ def main() -> None:
                 f"  ours, {who:5s} {ours['busy']:.3f} s (the first {ours['first']:.1f} s on the clock), {rest}",
                 flush=True,
             )
-    if given.json:
-        given.json.write_text(json.dumps(rows, indent=1) + "\n")
+        if given.json:
+            given.json.write_text(json.dumps(rows, indent=1) + "\n")
 
 
 if __name__ == "__main__":
