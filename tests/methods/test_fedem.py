@@ -99,6 +99,16 @@ def test_the_e_step_is_bayes_rule_in_log_space(scale):
     np.testing.assert_allclose(upload.info["loss"], negative_log_likelihood.mean(), rtol=1e-5)
 
 
+def test_weights_add_up_to_one_where_components_are_equally_absurd():
+    """Losses of 1e16, between which float32 has no place for log 2: two equal components still share alike."""
+    x, y = np.ones((4, 2), np.float32), np.zeros(4, np.int32)
+    view = view_of(components(np.full((2, 2), 1e16), [0.0, 0.0]))
+    algorithm = mj.fedem(mj.models.linear(mj.models.Spec((2,), 2)), components=2)
+    start = algorithm.client.init(view, client(x, y), None)
+    _, updated = quickly(algorithm.client.update)(view, start, client(x, y), jax.random.key(0))
+    np.testing.assert_allclose(updated.pi, 0.5)
+
+
 def newcomer(n=60):
     rng, theta = np.random.default_rng(3), components(DIRECTIONS, [0.0, 0.0])
     x = rng.normal(size=(n, 2)).astype(np.float32)

@@ -130,8 +130,7 @@ def fedem(
     ) -> tuple[jax.Array, jax.Array]:
         """Responsibilities q (n, M), and the negative log-likelihood of each sample (n,)."""
         joint = jnp.log(pi) - component_losses(theta, data, size)  # (n, M)
-        log_likelihood = jax.nn.logsumexp(joint, axis=1)
-        return jnp.exp(joint - log_likelihood[:, None]), -log_likelihood
+        return jax.nn.softmax(joint, axis=1), -jax.nn.logsumexp(joint, axis=1)  # shares add up to 1 at any loss
 
     def component_losses(theta: Tree, data: ClientData, size: jax.Array | None = None) -> jax.Array:
         def one(theta_m: Tree) -> jax.Array:
