@@ -41,7 +41,7 @@ TOOLS = (
     Tool("pfl-research", "pfl_research"),
     Tool("Flower simulation", "flower_simulation", rounds=3),
     Tool("PFLlib", "pfllib", clone="pfllib"),
-    Tool("FL-bench", "fl_bench", methods=("fedavg", "fedem"), clone="fl_bench"),
+    Tool("FL-bench", "fl_bench", methods=("fedavg", "fedem"), clone="fl_bench", rounds=5),
     Tool("FedEM, released code", "fedem_released", methods=("fedavg", "fedem"), clone="fedem", rounds=3),
 )
 
