@@ -77,6 +77,17 @@ def test_two_silos_train_over_tls_and_each_has_its_own_model(tmp_path):
     assert left_of(out) == []
 
 
+def test_the_servers_certificate_is_good_on_its_own_machine(tmp_path):
+    """What Flower's SuperLink starts reaches it by the loopback, whatever silos call it."""
+    from cryptography import x509
+
+    invoke("flower", "keys", tmp_path / "keys", "--host", "fl.example.org", "--host", "192.0.2.7")
+    certificate = x509.load_pem_x509_certificate((tmp_path / "keys" / "server.pem").read_bytes())
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["fl.example.org", "localhost"]
+    assert [str(a) for a in names.get_values_for_type(x509.IPAddress)] == ["192.0.2.7", "127.0.0.1", "::1"]
+
+
 def test_what_a_process_has_started_does_not_outlive_it(tmp_path):
     """Also where it does not hear that it should end."""
     deaf = f"trap '' TERM; echo > {tmp_path / 'there'}; sleep 60"

@@ -18,11 +18,16 @@ from majorant.app.folders import slug
 from majorant.data.extras import require
 
 DAYS = 3650
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
 PURPOSE = "a federation on Flower"
 
 
-def make_certificates(folder: Path, hosts: Iterable[str]) -> None:
-    """``ca.crt``, ``server.pem`` and ``server.key`` for a server that goes by some names and addresses."""
+def make_certificates(folder: Path, hosts: Iterable[str] = ()) -> None:
+    """``ca.crt``, ``server.pem`` and ``server.key`` for a server that goes by some names and addresses.
+
+    Processes on the server's own machine reach it by the loopback, which is always among them.
+    """
+    hosts = dict.fromkeys([*hosts, *LOOPBACK])
     x509, crypto = require("cryptography.x509", "flower", PURPOSE), primitives()
     folder.mkdir(parents=True, exist_ok=True)
     authority, server = (crypto["ec"].generate_private_key(crypto["ec"].SECP384R1()) for _ in range(2))

@@ -98,7 +98,7 @@ class Federation:
             link["insecure"] = True
         else:
             if not (certificates / "server.key").exists():
-                make_certificates(certificates, ["localhost", "127.0.0.1", "::1"])
+                make_certificates(certificates)
             command += ["--ssl-ca-certfile", str(certificates / "ca.crt")]
             command += ["--ssl-certfile", str(certificates / "server.pem")]
             command += ["--ssl-keyfile", str(certificates / "server.key"), "--enable-supernode-auth"]
