@@ -8,7 +8,7 @@ from majorant.core.compilation import jit
 from majorant.data.federated import FederatedData
 from majorant.engines.population import Bucket
 from majorant.engines.resident import positions, rows_in
-from majorant.engines.rounds import those_active, those_chosen
+from majorant.engines.turns import those_active, those_chosen
 
 
 def test_chosen_places_give_the_rows_of_every_bucket():

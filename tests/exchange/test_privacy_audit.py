@@ -8,7 +8,7 @@ import pytest
 import majorant as mj
 from majorant.core import Algorithm, ClientData, ClientSide, Deployment, Server, ServerSide, Upload
 from majorant.core.compilation import jit
-from majorant.engines import rounds, set_up
+from majorant.engines import rounds, set_up, turns
 from majorant.engines.memory import message_shapes
 from majorant.exchange import adaptive_clip, chain, federation, gaussian
 from majorant.metrics.audit import one_run, two_worlds
@@ -37,7 +37,7 @@ def released(found, sent, keys, there=True):
     def one(key):
         server = set_up.start_server(found, clients, key, {}, jnp.int32(1))
         view, own = rounds.begin_round(found, server, key)
-        active = rounds.who_takes_part(found, server, key, clients) & ((places != VICTIM) | there)
+        active = turns.who_takes_part(found, server, key, clients) & ((places != VICTIM) | there)
         held = rounds.Held((), jax.tree.map(lambda a: jnp.stack([a] * clients), found.channel.memory(length)))
         sums, _, _ = rounds.bucket_pass(found, view, own, held, data, active, chunk=clients, everyone=True)
         tally = rounds.empty_tally(message_shapes(found, jax.tree.map(lambda a: a[0], data)))

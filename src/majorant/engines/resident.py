@@ -13,7 +13,7 @@ import numpy as np
 from majorant.core import Key, Server, Tree, collectives, tree_bytes
 from majorant.core.collectives import CLIENTS
 from majorant.data.federated import FederatedData
-from majorant.engines import evaluation, rounds, set_up
+from majorant.engines import evaluation, rounds, set_up, turns
 from majorant.engines.memory import message_shapes
 from majorant.engines.mesh import CLIENT, HELD, RUN, SAME, dealt, fetch, program, put, put_parts, server_spec
 from majorant.engines.population import Bucket
@@ -51,11 +51,11 @@ def programs(federation: Federation, layout: Layout) -> Programs:
 
     def one_round(state: State, tally: rounds.Tally, key: Key, data: tuple[BucketData, ...]) -> Any:
         view, key_of_round = rounds.begin_round(federation, state.server, key)
-        turns = rounds.turns(federation, state.server, key, layout.training, data)
+        taking_part = turns.turns(federation, state.server, key, layout.training, data)
         through = functools.partial(rounds.bucket_pass, federation, view, key_of_round, everyone=layout.everyone)
         passes = [
             through(clients, b.train, turn, chunk=chunk)
-            for b, clients, turn, chunk in zip(data, state.clients, turns, layout.pass_chunks, strict=True)
+            for b, clients, turn, chunk in zip(data, state.clients, taking_part, layout.pass_chunks, strict=True)
         ]
         sums, clients, sent = zip(*passes, strict=True)
         slots = [b.train.slot for b in data]

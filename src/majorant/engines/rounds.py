@@ -9,7 +9,7 @@ same keeps its state, and the round counts as one in which every upload was reje
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -19,7 +19,6 @@ from jax.flatten_util import ravel_pytree
 from majorant.core import (
     CHANNEL_STREAM,
     LINKS_STREAM,
-    PARTICIPATION_STREAM,
     SERVER_STREAM,
     ClientData,
     Key,
@@ -42,6 +41,7 @@ from majorant.engines.extremes import Largest, larger, largest_allowed, largest_
 from majorant.engines.forging import attacked, delayed, honest_alone
 from majorant.engines.memory import message_shapes
 from majorant.engines.programs import side_by_side
+from majorant.engines.turns import Turn, those_active
 from majorant.exchange._stage import numbers_of, payload_shape, received, send
 from majorant.exchange.federation import Federation
 from majorant.exchange.secure_sum import Masked, open_sum, seal
@@ -100,13 +100,6 @@ class BucketData(NamedTuple):
     position: jax.Array  # (clients,) place among the clients that train, or 0
     real: jax.Array  # (clients,) False for fillers
     row: Any = ()  # (clients that train,) the row of each, or how many rows there are where it is in another bucket
-
-
-class Turn(NamedTuple):
-    """The clients of a bucket that take part in a round."""
-
-    rows: jax.Array  # in ascending order; what comes after ``total`` of them says nothing
-    total: jax.Array
 
 
 def over_clients(function: Callable, chunk: int) -> Callable:
@@ -298,17 +291,6 @@ def bucket_pass(
     return jax.lax.while_loop(lambda s: s[0] * chunk < total, gathered, start)[1:]
 
 
-def those_active(active: jax.Array) -> Turn:
-    """Who takes part, from a mark for every client of a bucket."""
-    return Turn(jnp.nonzero(active, size=active.shape[0])[0], active.sum())
-
-
-def those_chosen(chosen: jax.Array, row: jax.Array, count: int) -> Turn:
-    """Who takes part of a bucket with ``count`` rows, from the places of all that do: nobody else is touched."""
-    rows = jnp.sort(row[chosen])
-    return Turn(jnp.minimum(rows, count - 1), (rows < count).sum())
-
-
 def empty_sent(upload: Upload, rows: int, federation: Federation | None = None) -> Sent:
     """What some absent clients send, from the shapes of an upload; of a federation, as it travels there."""
     zeros = lambda tree: jax.tree.map(lambda s: jnp.zeros((rows, *s.shape), s.dtype), tree)
@@ -367,34 +349,6 @@ def sent_view(federation: Federation, server: Server, key: Key) -> View:
     if not federation.adds_payloads:
         return view
     return view._replace(channel=federation.far_end.told(server.channel))
-
-
-def who_takes_part(federation: Federation, server: Server, run_key: Key, clients: int) -> jax.Array:
-    """The clients of the next round, as booleans over those that train."""
-    return federation.participation.active(*drawing(server, run_key), clients)
-
-
-def who_is_chosen(federation: Federation, server: Server, run_key: Key, clients: int) -> jax.Array:
-    """The same as places among those that train, where participation gives them."""
-    assert federation.participation.chosen is not None
-    return federation.participation.chosen(*drawing(server, run_key), clients)
-
-
-def drawing(server: Server, run_key: Key) -> tuple[Key, jax.Array]:
-    """What the clients of the next round are drawn from: a key, and the round's number."""
-    number = jnp.asarray(server.round) + 1
-    return stream_key(round_key(run_key, number), PARTICIPATION_STREAM), number
-
-
-def turns(
-    federation: Federation, server: Server, run_key: Key, clients: int, data: Sequence[BucketData]
-) -> list[jax.Array | Turn]:
-    """Who takes part of each bucket in the next round: rows, where nobody else need be touched, else marks."""
-    if all(isinstance(b.row, tuple) for b in data):
-        active = who_takes_part(federation, server, run_key, clients)
-        return [active[b.position] & b.real for b in data]
-    chosen = who_is_chosen(federation, server, run_key, clients)
-    return [those_chosen(chosen, b.row, b.real.shape[0]) for b in data]
 
 
 def end_round(

@@ -21,7 +21,7 @@ from jax.experimental import multihost_utils
 
 from majorant.core import Answer, ClientData, Key, Server, Tree, View, collectives
 from majorant.data.federated import FederatedData
-from majorant.engines import evaluation, rounds, set_up
+from majorant.engines import evaluation, rounds, set_up, turns
 from majorant.engines.memory import message_shapes
 from majorant.engines.mesh import (
     CLIENT,
@@ -75,7 +75,7 @@ def programs(federation: Federation, layout: Layout) -> Programs:
 
     def begin(server: Server, key: Key) -> Any:
         view, key_of_round = rounds.begin_round(federation, server, key)
-        return view, key_of_round, rounds.who_takes_part(federation, server, key, layout.training)
+        return view, key_of_round, turns.who_takes_part(federation, server, key, layout.training)
 
     def clients(view: View, key: Key, clients: Held, data: ClientData, active: jax.Array) -> Any:
         sums, clients, sent = rounds.chunk_pass(federation, view, key, clients, data, active)

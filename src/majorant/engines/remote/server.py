@@ -46,9 +46,9 @@ from majorant.engines.rounds import (
     empty_tally,
     end_round,
     sent_view,
-    who_takes_part,
 )
 from majorant.engines.set_up import finish_start, start_server
+from majorant.engines.turns import who_takes_part
 from majorant.exchange._stage import decoded
 from majorant.exchange.federation import Federation
 from majorant.exchange.secure_sum import Masked
