@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 RUN_MAJORANT = $(BIN)/majorant
+# processes that test: one more than the usual two cores, as some tests wait for other processes
+WORKERS ?= 3
 
 .PHONY: demo test test-all format check unit test-browser test-network test-trackers mutants crash fuzz coverage docs dist install install-dev benchmark clean
 
@@ -18,10 +20,10 @@ check: $(VENV)/.installed-dev
 	$(BIN)/lint-imports --no-logo
 
 unit: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 test-all: $(VENV)/.installed-dev check  ## as test, on every instance of properties that test looks at on some
-	$(BIN)/python -m pytest -n 2 --dist loadfile --every-instance
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --every-instance
 
 test-browser: $(VENV)/.installed-dev  ## reports in a real browser (Chromium must be installed; nothing else is needed)
 	$(BIN)/python -m pytest tests/browser

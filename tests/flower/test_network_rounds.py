@@ -25,12 +25,22 @@ def silos():
     return data.take(np.flatnonzero(~data.unseen)[:4])
 
 
+FOR_FOUR = {  # methods that are told how many clients there are
+    "clustered": lambda model, local: mj.clustered(
+        model, clients=4, local=local, tolerance_mean=0.15, tolerance_max=0.01
+    ),
+    "mocha": lambda model, local: mj.mocha(model, clients=4, lambda_=0.5, omega_every=2),
+    "chebyshev": lambda model, local: mj.tradeoffs.chebyshev(
+        model, mj.criteria.squared_norm(0.1), clients=4, mirror_rate=0.5, local=local
+    ),
+    "afl": lambda model, local: mj.tradeoffs.afl(model, clients=4, local=local),
+}
+
+
 @functools.cache
 def method(name):
-    if name == "clustered":
-        local = mj.local_sgd(0.1, epochs=1, batch_size=4)
-        return mj.clustered(mj.models.linear(silos()), clients=4, local=local, tolerance_mean=0.15, tolerance_max=0.01)
-    return zoo.ZOO[name].make(mj.models.linear(silos()), mj.local_sgd(0.1, epochs=1, batch_size=4))
+    make = FOR_FOUR.get(name) or zoo.ZOO[name].make
+    return make(mj.models.linear(silos()), mj.local_sgd(0.1, epochs=1, batch_size=4))
 
 
 def study(name, **settings):
@@ -59,7 +69,10 @@ def distance(one, two):
     return max(jax.tree.leaves(jax.tree.map(difference, (one.value, one.state), (two.value, two.state))), default=0)
 
 
-@pytest.mark.parametrize("name", ["fedavg", "fedem", "pfedme", "fedmm", "asvrcd", "clustered"])
+SERVED = [name for name, entry in zoo.ZOO.items() if entry.exchange is None]
+
+
+@pytest.mark.parametrize("name", [*SERVED, "afl"])
 def test_the_same_seed_gives_the_numbers_of_the_simulator(tmp_path, name):
     everyone = {} if method(name).traits.needs_everyone else {"participation": "uniform:0.5"}
     run = trained(tmp_path, study(name, flower={"per_client_scores": True}, **everyone))
