@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import statistics
+
 import jax
 import numpy as np
 
@@ -45,7 +48,9 @@ def main() -> None:
         participation=mj.participation.uniform(share) if share < 1 else mj.participation.full(),
         evaluation=mj.Evaluation(every=max(1, work.rounds // 10)),
     )
-    each = run.seconds["train"] / run.rounds
+    lines = [(0, 0.0), *((line["round"], line["seconds"]) for line in run.history if line["round"])]
+    between = [(after[1] - before[1]) / (after[0] - before[0]) for before, after in itertools.pairwise(lines)]
+    each = statistics.median(between)  # of a round, between evaluations
     clock.rounds = [run.seconds["compile"] + each] + [each] * (run.rounds - 1)
     clock.accuracy = [(line["round"], line["test_accuracy"]["mean"]) for line in run.history if line["round"]]
     clock.finish(version=f"jax {jax.__version__}", compile_s=run.seconds["compile"])
