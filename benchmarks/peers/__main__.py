@@ -136,7 +136,8 @@ def overview(works: dict[str, dict[str, dict[str, Any]]]) -> str:
         for results in works.values():
             found, ours = results.get(tool, {}), results["Majorant"].get("round_s")
             ratio = found["round_s"] / ours if ours and "round_s" in found else None
-            cells.append("–" if ratio is None else f"{for_people(ours)}" if tool == "Majorant" else f"{ratio:.2g} ×")
+            told = "–" if ratio is None else f"{ratio:,.0f} ×" if ratio >= 10 else f"{ratio:.2g} ×"
+            cells.append(for_people(ours) if tool == "Majorant" and ours else told)
         lines.append(f"| {tool} | {' | '.join(cells)} |")
     return "\n".join([*lines, ""])
 
