@@ -23,18 +23,20 @@ def test_clients_of_unequal_sizes_side_by_side():
         np.testing.assert_array_equal(row[:size], X[:size, 0])
 
 
+@pytest.mark.parametrize("features", [5000, 5])  # 64 rows to a block, or all rows together
 @pytest.mark.parametrize("sizes", [(200, 3, 64), (65, 0, 200), (1, 64, 1)])
-def test_parts_share_one_loop_and_keep_their_rows(sizes):
+def test_parts_go_through_the_function_as_one_and_keep_their_rows(sizes, features):
     rng = np.random.default_rng(0)
-    parts = [rng.normal(size=(n, 5000)).astype(np.float32) for n in (200, 64, 200)]  # 64 rows to a block
+    parts = [(rng.normal(size=(n, features)), rng.normal(size=n)) for n in (200, 64, 200)]
+    parts = [tuple(a.astype(np.float32) for a in part) for part in parts]
     seen = []
 
-    def function(x):
+    def function(x, y):
         seen.append(x.shape)
-        return x.sum(axis=1)
+        return x.sum(axis=1) - y
 
-    found = blockwise_parts(function, list(map(jnp.asarray, parts)), list(map(jnp.int32, sizes)))
-    assert len(set(seen)) == 1  # traced for one shape of blocks
-    for x, y, size in zip(parts, found, sizes, strict=True):
-        assert y.shape == x.shape[:1]
-        np.testing.assert_allclose(y[:size], x[:size].sum(axis=1), rtol=1e-3, atol=1e-3)
+    found = blockwise_parts(function, [tuple(map(jnp.asarray, part)) for part in parts], list(map(jnp.int32, sizes)))
+    assert set(seen) == {(64, 5000)} if features == 5000 else seen == [(464, 5)]
+    for (x, y), values, size in zip(parts, found, sizes, strict=True):
+        assert values.shape == y.shape
+        np.testing.assert_allclose(values[:size], x[:size].sum(axis=1) - y[:size], rtol=1e-3, atol=1e-3)

@@ -16,7 +16,7 @@ from majorant.engines.settings import run_settings
 from majorant.engines.simulation import Simulation
 from majorant.exchange.federation import federation
 from majorant.exchange.star import Combine
-from majorant.metrics.scores import client_scores
+from majorant.metrics.scores import client_scores, sample_scores
 
 DATA = zoo.problem()
 STREAMED = mj.Resources(memory_budget=1)
@@ -96,7 +96,8 @@ def test_the_largest_two_are_of_different_clients():
 def test_the_largest_of_nothing_known_is_no_prediction():
     """NaN probabilities score NaN, not as often as the first class occurs; a file of scores has null then."""
     data = ClientData(jnp.zeros((3, 2)), jnp.array([0, 0, 1]), jnp.asarray(2), 0)
-    loss, score = client_scores(jnp.array([[jnp.nan, jnp.nan], [0.9, 0.1], [0.5, 0.5]]), data, 2)
+    predicted = jnp.array([[jnp.nan, jnp.nan], [0.9, 0.1], [0.5, 0.5]])
+    loss, score = client_scores(sample_scores(predicted, data.y, 2), data, 2)
     assert np.isnan([loss, score]).all()
     assert strict_json({"score": score}) == '{"score": null}'
     sizes = {"train": np.array([5, 5, 5, 0])}

@@ -1,8 +1,10 @@
 """Clients as rectangular arrays: the samples of each are its own, however many are stacked, and in whatever pieces."""
 
+import jax.numpy as jnp
 import numpy as np
 
-from majorant.data.federated import Ragged, offsets_of
+import majorant as mj
+from majorant.data.federated import FederatedData, Ragged, offsets_of
 from majorant.engines import memory, population
 
 
@@ -17,8 +19,24 @@ def test_samples_are_stacked_in_pieces_as_at_once(monkeypatch):
         own, labels = ragged.client(client) if client >= 0 else (x[:0], ragged.y[:0])
         np.testing.assert_array_equal(stacked.x[row, : len(own)], own)
         np.testing.assert_array_equal(stacked.y[row, : len(own)], labels)
-        assert not stacked.x[row, len(own) :].any()
+        behind = np.repeat(own[-1:], 5 - len(own), axis=0) if len(own) else np.zeros((5, 2))
+        np.testing.assert_array_equal(stacked.x[row, len(own) :], behind)  # padding repeats a client's last sample
         assert stacked.size[row] == len(own)
+
+
+def test_a_model_that_cannot_take_zeros_sees_none():
+    """Clients of unequal sizes are padded: a model that divides by the length of a sample trains all the same."""
+    rng, owner = np.random.default_rng(0), np.repeat(np.arange(3), (20, 10, 5))
+    samples = rng.normal(size=(35, 2)).astype(np.float32), rng.integers(2, size=35)
+    data = FederatedData.from_arrays(*samples, owner, split=(0.8, 0, 0.2))
+    assert len(set(data.train.sizes.tolist())) > 1
+    linear = mj.models.linear(data)
+    by_length = lambda params, x: linear.apply(params, x / jnp.linalg.norm(x, axis=1, keepdims=True))
+    for batch_size in (2, 64, None):
+        local = mj.local_sgd(0.1, batch_size=batch_size)
+        run = mj.simulate(mj.fedavg(linear._replace(apply=by_length), local=local), data, rounds=1)
+        assert run.history[-1]["rejected"] == 0
+        assert np.isfinite(run.history[-1]["train_loss"])
 
 
 def test_many_seeds_side_by_side_take_fewer_clients_at_once():

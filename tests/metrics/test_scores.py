@@ -6,7 +6,7 @@ import pytest
 from sklearn.metrics import accuracy_score, log_loss, mean_squared_error
 
 from majorant.core import ClientData
-from majorant.metrics.scores import across_clients, bottom_decile, client_scores
+from majorant.metrics.scores import across_clients, bottom_decile, client_scores, sample_scores
 
 
 def padded(y, rows=3):
@@ -19,7 +19,7 @@ def test_a_classifier_is_scored_on_real_samples_as_by_scikit_learn():
     rng = np.random.default_rng(0)
     y = rng.integers(3, size=20).astype(np.int32)
     probabilities = rng.dirichlet(np.ones(3), 23)
-    loss, accuracy = client_scores(jnp.asarray(probabilities), padded(y), 3)
+    loss, accuracy = client_scores(sample_scores(jnp.asarray(probabilities), padded(y).y, 3), padded(y), 3)
     assert float(loss) == pytest.approx(log_loss(y, probabilities[:20], labels=[0, 1, 2]), rel=1e-5)
     assert float(accuracy) == pytest.approx(accuracy_score(y, probabilities[:20].argmax(axis=1)))
 
@@ -27,7 +27,7 @@ def test_a_classifier_is_scored_on_real_samples_as_by_scikit_learn():
 def test_a_regression_has_half_the_squared_error_and_its_root():
     rng = np.random.default_rng(0)
     y, found = rng.normal(size=20).astype(np.float32), rng.normal(size=23).astype(np.float32)
-    loss, error = client_scores(jnp.asarray(found), padded(y), 0)
+    loss, error = client_scores(sample_scores(jnp.asarray(found), padded(y).y, 0), padded(y), 0)
     squared = mean_squared_error(y, found[:20])
     assert float(loss) == pytest.approx(squared / 2, rel=1e-5)
     assert float(error) == pytest.approx(np.sqrt(squared), rel=1e-5)

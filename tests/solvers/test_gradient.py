@@ -44,6 +44,22 @@ def test_an_epoch_uses_every_sample_exactly_once(n, batch_size, epochs):
     assert counts == ([width] * (n // width) + [n % width] * (n % width > 0)) * epochs
 
 
+@pytest.mark.parametrize("epochs", [1, 2])
+@pytest.mark.parametrize(("n", "counts"), [(6, [6]), (3, [3]), (0, [])])
+def test_samples_that_fit_into_a_batch_stay_in_order_where_order_does_not_matter(n, counts, epochs):
+    plan = Minibatches(epochs, None, 8, in_any_order=True)
+    data = client(n, padded=6 - n)
+    seen, found = visits(plan, data, jax.random.key(n))
+    assert found == counts * epochs
+    assert seen.tolist() == [epochs] * n + [0] * (6 - n)
+    step = lambda carry, batch: batch.x
+    for one, in_order in ((plan, True), (plan._replace(in_any_order=False), False)):
+        x = quickly(lambda key, one=one: run_minibatches(one, step, jnp.zeros_like(data.x), data, key))(
+            jax.random.key(3)
+        )
+        assert np.array_equal(x, data.x) == (in_order or n == 0)
+
+
 @pytest.mark.parametrize(("n", "counts"), [(10, [4, 4]), (8, [4, 4]), (4, [4]), (3, [3])])
 def test_the_remainder_of_an_epoch_is_dropped_but_never_all_samples(n, counts):
     plan = Minibatches(1, None, 4, drop_last=True)
@@ -57,6 +73,13 @@ def test_a_model_that_normalises_by_the_batch_drops_remainders_unless_told_other
     by_batch = model._replace(normalises_by_batch=True)
     plan = lambda model, drop_last=None: mj.local_sgd(0.1, drop_last=drop_last).plan.suiting(model).drop_last
     assert [plan(model), plan(by_batch), plan(by_batch, False), plan(model, True)] == [False, True, False, True]
+
+
+def test_the_order_of_a_batch_matters_to_models_that_draw_for_each_row():
+    model = mj.models.linear(mj.models.Spec((2,), 2))
+    drawing = model._replace(train_apply=lambda params, x, draw: (model.apply(params, x), params))
+    plan = mj.local_sgd(0.1).plan
+    assert [plan.suiting(one).in_any_order for one in (model, drawing)] == [True, False]
 
 
 def test_steps_draw_full_batches_of_real_samples_with_replacement():

@@ -90,33 +90,38 @@ def rows_of_a_block(x: jax.Array) -> int:
 
 
 def blockwise_parts(
-    function: Callable[[jax.Array], jax.Array], parts: list[jax.Array], sizes: list[jax.Array]
+    function: Callable[..., jax.Array], parts: Sequence[tuple[jax.Array, ...]], sizes: list[jax.Array]
 ) -> list[jax.Array]:
-    """`blockwise` for several arrays of samples, of which ``sizes`` are real.
+    """`blockwise` for several tuples of arrays with a row for each sample, of which ``sizes`` are real.
 
-    Where there are many samples, the blocks of all parts go through one loop, so that a program holds the function once
-    and not once for each part.
+    All parts go through the function together or, where there are many samples, their blocks through one loop, so that
+    a program holds the function once and not once for each part.
     """
-    rows = rows_of_a_block(parts[0])
-    if len(parts) == 1 or all(x.shape[0] <= rows for x in parts):
-        return [blockwise(function, x, size=size) for x, size in zip(parts, sizes, strict=True)]
-    rows = max(-(-x.shape[0] // -(-x.shape[0] // rows)) for x in parts)  # the largest part in equal blocks
-    counts = [-(-x.shape[0] // rows) for x in parts]
+    lengths = [part[0].shape[0] for part in parts]
+    rows = rows_of_a_block(parts[0][0])
+    if len(parts) == 1:
+        return [blockwise(function, *parts[0], size=sizes[0])]
+    if sum(lengths) <= rows:
+        out = function(*(jnp.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+        return jnp.split(out, np.cumsum(lengths)[:-1])
+    rows = max(-(-n // -(-n // rows)) for n in lengths)  # the largest part in equal blocks
+    counts = [-(-n // rows) for n in lengths]
     ends = [int(end) for end in np.cumsum(counts)]
-    fill = lambda x, count: jnp.pad(x, [(0, count * rows - x.shape[0])] + [(0, 0)] * (x.ndim - 1), mode="edge")
-    cut = jnp.concatenate(list(map(fill, parts, counts))).reshape(ends[-1], rows, *parts[0].shape[1:])
+    fill = lambda a, count: jnp.pad(a, [(0, count * rows - a.shape[0])] + [(0, 0)] * (a.ndim - 1), mode="edge")
+    join = lambda *arrays: jnp.concatenate(list(map(fill, arrays, counts)))
+    cut = [join(*arrays).reshape(ends[-1], rows, *arrays[0].shape[1:]) for arrays in zip(*parts, strict=True)]
     real = [jnp.minimum((size + rows - 1) // rows, count) for size, count in zip(sizes, counts, strict=True)]
-    shape = jax.eval_shape(function, cut[0])
+    shape = jax.eval_shape(function, *(a[0] for a in cut))
 
     def next_block(i: jax.Array, out: jax.Array) -> jax.Array:
         past = jnp.cumsum(jnp.stack(real))  # blocks behind a part's samples are skipped
         place = i + jnp.where(i >= past, jnp.asarray(counts) - jnp.stack(real), 0).sum()
-        block = jax.lax.dynamic_index_in_dim(cut, place, keepdims=False)
-        return jax.lax.dynamic_update_index_in_dim(out, function(block), place, 0)
+        block = [jax.lax.dynamic_index_in_dim(a, place, keepdims=False) for a in cut]
+        return jax.lax.dynamic_update_index_in_dim(out, function(*block), place, 0)
 
     out = jax.lax.fori_loop(0, sum(real), next_block, jnp.zeros((ends[-1], *shape.shape), shape.dtype))
-    each = zip(parts, counts, ends, strict=True)
-    return [out[end - count : end].reshape(-1, *out.shape[2:])[: x.shape[0]] for x, count, end in each]
+    each = zip(lengths, counts, ends, strict=True)
+    return [out[end - count : end].reshape(-1, *out.shape[2:])[:n] for n, count, end in each]
 
 
 def _real_blocks(function: Callable[..., jax.Array], cut: Tree, size: jax.Array) -> jax.Array:

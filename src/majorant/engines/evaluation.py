@@ -29,7 +29,7 @@ from majorant.core import (
 )
 from majorant.engines.rounds import BucketData, map_clients
 from majorant.exchange.federation import Federation
-from majorant.metrics.scores import client_scores
+from majorant.metrics.scores import client_scores, sample_scores
 
 
 def deployed_model(federation: Federation, view: View, key: Key, state: Tree, train: ClientData, unseen: bool) -> Tree:
@@ -74,10 +74,11 @@ def score_model(
             loss = masked_mean(blockwise(each, data.x, data.y, size=data.size), data)
             scores[f"{part}_loss"] = scores[f"{part}_score"] = loss
     else:
-        given = [data.x for data in parts.values()], [data.size for data in parts.values()]
-        predictions = blockwise_parts(lambda x: deployment.predict(model, x), *given)
-        for (part, data), predicted in zip(parts.items(), predictions, strict=True):
-            scores[f"{part}_loss"], scores[f"{part}_score"] = client_scores(predicted, data, classes)
+        scored = lambda x, y: sample_scores(deployment.predict(model, x), y, classes)
+        samples = [(data.x, data.y) for data in parts.values()]
+        found = blockwise_parts(scored, samples, [data.size for data in parts.values()])
+        for (part, data), values in zip(parts.items(), found, strict=True):
+            scores[f"{part}_loss"], scores[f"{part}_score"] = client_scores(values, data, classes)
     if deployment.mixture is not None:
         scores["pi"] = deployment.mixture(model)
     return scores

@@ -130,7 +130,11 @@ def best_chunk(sizes: np.ndarray, saturating: int, most: int) -> int:
 
 
 def stack(ragged: Ragged, clients: np.ndarray, length: int) -> ClientData:
-    """The samples of some clients (−1: a filler without samples) as ``(clients, length, ...)``, zeros as padding."""
+    """The samples of some clients (−1: a filler without samples) as ``(clients, length, ...)``.
+
+    A client's last sample is repeated as padding, so that what a model makes of padding is what it makes of samples:
+    zeros may be no input at all (a model that divides by a norm). Fillers have zeros.
+    """
     sizes = np.where(clients >= 0, ragged.sizes[clients], 0)
     whole: Any = (sizes.astype(np.int32), clients.astype(np.int32), clients.astype(np.int32))  # ids, slots
     if (sizes == length).all() and (np.diff(clients) == 1).all():  # already rectangular: no copy
@@ -145,6 +149,10 @@ def stack(ragged: Ragged, clients: np.ndarray, length: int) -> ClientData:
         source = concatenated_ranges(firsts, own)
         target = np.repeat(np.arange(len(own)), own), concatenated_ranges(np.zeros(len(own), np.int64), own)
         x[some][target], y[some][target] = ragged.x[source], ragged.y[source]
+        missing = np.where(own > 0, length - own, 0)
+        whose = np.repeat(np.arange(len(own)), missing)
+        behind = whose, concatenated_ranges(own, missing)
+        x[some][behind], y[some][behind] = x[some][whose, own[whose] - 1], y[some][whose, own[whose] - 1]
     samples = (x, y)
     return ClientData(*samples, *whole)
 

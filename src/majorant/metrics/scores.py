@@ -16,16 +16,22 @@ def metric_name(algorithm: Algorithm, classes: int) -> str:
     return "objective" if algorithm.deployment.losses is not None else "accuracy" if classes else "rmse"
 
 
-def client_scores(prediction: jax.Array, data: ClientData, classes: int) -> tuple[jax.Array, jax.Array]:
-    """Mean loss and score of one client's predictions: −log p(y) and accuracy, or half squared error and RMSE."""
+def sample_scores(prediction: jax.Array, y: jax.Array, classes: int) -> jax.Array:
+    """Each sample's loss and score, ``(n, 2)``: −log p(y) and whether it is right, or half the squared error, twice."""
     if classes:
-        probability = jnp.take_along_axis(prediction, data.y[:, None], axis=1)[:, 0]
+        probability = jnp.take_along_axis(prediction, y[:, None], axis=1)[:, 0]
         loss = -jnp.log(jnp.maximum(probability, 1e-12))
-        right = (prediction.argmax(axis=1) == data.y).astype(loss.dtype)
+        right = (prediction.argmax(axis=1) == y).astype(loss.dtype)
         known = jnp.where(jnp.isnan(loss), jnp.nan, right)  # the largest of NaNs is no prediction
-        return masked_mean(loss, data), masked_mean(known, data)
-    squared = masked_mean((prediction - data.y) ** 2, data)
-    return squared / 2, jnp.sqrt(squared)
+        return jnp.stack([loss, known], axis=1)
+    half = (prediction - y) ** 2 / 2
+    return jnp.stack([half, half], axis=1)
+
+
+def client_scores(samples: jax.Array, data: ClientData, classes: int) -> tuple[jax.Array, jax.Array]:
+    """Mean loss and score of a client, from those of its samples: accuracy, or the root of the mean squared error."""
+    loss, score = masked_mean(samples, data)
+    return loss, score if classes else jnp.sqrt(2 * score)
 
 
 def bottom_decile(scores: np.ndarray, *, larger_is_better: bool = True) -> float:

@@ -183,7 +183,7 @@ def local_sgd(
     A μ or δ of 0 is left out of the program, and is then no hyperparameter of the run.
 
     >>> local_sgd(0.1, epochs=1, batch_size=128).plan
-    Minibatches(epochs=1, steps=None, batch_size=128, drop_last=None)
+    Minibatches(epochs=1, steps=None, batch_size=128, drop_last=None, in_any_order=False)
     """
     check_range("lr", lr, above=0)
     check_range("momentum", momentum, least=0, below=1)

@@ -77,10 +77,15 @@ class Minibatches(NamedTuple):
     steps: int | None
     batch_size: int | None
     drop_last: bool | None = None  # leaves out an epoch's last batch where it is smaller; None: as the model asks
+    in_any_order: bool = False  # whether a step on a batch is the same for its rows in any order
 
     def suiting(self, model: Model) -> Minibatches:
-        """The plan for a model: one that normalises by the batch takes no step on a remainder of few samples."""
-        return self if self.drop_last is not None else self._replace(drop_last=model.normalises_by_batch)
+        """The plan for a model: one that normalises by the batch takes no step on a remainder of few samples.
+
+        The order of a batch's rows matters to models that draw something for each of them, such as dropout.
+        """
+        drop_last = model.normalises_by_batch if self.drop_last is None else self.drop_last
+        return self._replace(drop_last=drop_last, in_any_order=model.train_apply is None)
 
 
 def minibatches(
@@ -179,6 +184,10 @@ def run_minibatches(
     per_epoch = batches_of_an_epoch(plan, data)
 
     def epoch(carry: Tree, key: Key) -> Tree:
+        if plan.in_any_order and width == length:  # nothing to shuffle, and nothing to copy
+            everything = whole(data, weights)._replace(key=key, number=0)
+            only = lambda state: (state[0] + 1, step(state[1], everything))
+            return jax.lax.while_loop(lambda s: s[0] < per_epoch, only, (jnp.asarray(0), carry))[1]
         order = permutation(key, data.size, length)
 
         def next_batch(state: tuple[jax.Array, Tree]) -> tuple[jax.Array, Tree]:
