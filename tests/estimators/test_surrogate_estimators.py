@@ -61,6 +61,19 @@ def test_gaussian_mixtures_are_those_of_scikit_learn_whatever_the_groups(kind):
     assert grouped.score(X, groups=groups) > grouped.score(X)
 
 
+def test_a_mixture_whose_start_is_given_asks_nobody_for_centres(monkeypatch):
+    rows = np.random.default_rng(0).normal(size=(40, 2))
+    start = {"weights_init": [0.5, 0.5], "means_init": [[-1.0, 0.0], [1.0, 0.0]], "precisions_init": [np.eye(2)] * 2}
+    asked = []
+    found = lambda samples, clusters, random: asked.append(clusters) or np.array([[-1.0, 0.0], [1.0, 0.0]])
+    monkeypatch.setattr("majorant.estimators.gaussian_mixture.one_shot_centers", found)
+    fit = lambda **given: FederatedGaussianMixture(2, max_iter=3, tol=0.0, **given).fit(rows, groups=np.arange(40) % 4)
+    fit(**start)
+    assert asked == []
+    fit(**start | {"precisions_init": None})
+    assert asked == [2]
+
+
 @pytest.mark.parametrize(("offset", "scale"), [(1e4, 1.0), (0.0, 1e-4), (1e6, 1e3)])
 def test_mixtures_do_not_depend_on_where_the_rows_are(offset, scale):
     X, _ = blobs()

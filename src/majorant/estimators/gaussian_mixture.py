@@ -223,7 +223,22 @@ class FederatedGaussianMixture(DensityMixin, SurrogateEstimator):
         return ((X - self.middle_) / self.scale_).astype(X.dtype)
 
     def _start(self, data: Grouped) -> dict[str, np.ndarray]:
-        """Parameters to start from."""
+        """Parameters to start from; nobody is asked for centres where all of them are given."""
+        components, features = self.n_components, data.samples.x.shape[1]
+        covariances = {"full": (components, features, features), "diag": (components, features)}
+        shapes = {"weights": (components,), "means": (components, features)}
+        given = self._given(shapes | {"covariances": covariances.get(self.covariance_type, (components,))})
+        if "means" in given:
+            given["means"] = self._inner(given["means"])
+        if "covariances" in given:
+            given["covariances"] = self._rescaled(given["covariances"], 1 / self.scale_)
+        start = given if len(given) == 3 else self._found_start(data) | given
+        if not positive(start["covariances"], self.covariance_type):
+            raise ValueError(SINGULAR)
+        return start
+
+    def _found_start(self, data: Grouped) -> dict[str, np.ndarray]:
+        """Parameters from random responsibilities, or from one-shot k-means."""
         x, random = data.samples.x.astype(np.float64), self._random()
         if self.init_params == "random":
             responsibilities = random.uniform(size=(len(x), self.n_components))
@@ -232,16 +247,7 @@ class FederatedGaussianMixture(DensityMixin, SurrogateEstimator):
             centers = one_shot_centers(data.samples, self.n_components, random)
             responsibilities = np.eye(self.n_components)[nearest(x, centers)]
         kind = KINDS[self.covariance_type]
-        start = mixture_parameters(x, responsibilities, covariance=kind, reg_covar=self.reg_covar, margin=MARGIN)
-        given = self._given({name: value.shape for name, value in start.items()})
-        if "means" in given:
-            given["means"] = self._inner(given["means"])
-        if "covariances" in given:
-            given["covariances"] = self._rescaled(given["covariances"], 1 / self.scale_)
-        start = start | given
-        if not positive(start["covariances"], self.covariance_type):
-            raise ValueError(SINGULAR)
-        return start
+        return mixture_parameters(x, responsibilities, covariance=kind, reg_covar=self.reg_covar, margin=MARGIN)
 
     def _given(self, shapes: dict[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
         """The parameters that were given to start from, refused where they cannot be."""
