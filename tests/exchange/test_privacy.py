@@ -7,9 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import special
 
 import majorant as mj
 import zoo
+from majorant.engines.memory import tiny_client
 from majorant.exchange import accounting, chain, federation, gaussian, skellam
 from majorant.exchange.privacy import Privacy, of_samples
 from majorant.exchange.secure_sum import secure_sum, skellam_parts
@@ -192,7 +194,8 @@ def test_noise_on_whole_numbers_is_accounted_for_by_the_lengths_that_rounding_le
     numbers = sum(leaf.size for leaf in jax.tree.leaves(MODEL.init(jax.random.key(0))))
     assert found.event.l2 == 2 * (2**11 + math.sqrt(numbers))
     gaussian_alone = asked(dp.GaussianDpEvent(2.0), 30)
-    assert gaussian_alone < found.epsilon(30) < 1.01 * gaussian_alone  # many steps in the radius: hardly dearer
+    at_whole_orders = asked(dp.GaussianDpEvent(2.0), 30, orders=range(2, 64))  # which the theorem is about
+    assert gaussian_alone < found.epsilon(30) < 1.001 * at_whole_orders  # many steps in the radius: hardly dearer
     assert "no amplification" in found.sampling
     with pytest.raises(ValueError, match="has a part at the server"):
         chain(CLIP, gaussian(1.0), secure_sum(1.0))
@@ -208,3 +211,44 @@ def test_single_samples_are_drawn_in_every_step_of_the_smallest_client():
     assert found.epsilon(7) == pytest.approx(asked(dp.PoissonSampledDpEvent(0.1, dp.GaussianDpEvent(2.0)), 21))
     assert of_samples(mj.fedavg(MODEL), None, mj.participation.full(), [5]) is None
     assert "how many samples each client has" in found.not_covered
+
+
+@pytest.mark.parametrize(("deviation", "shift"), [(1.5, 1), (4.0, 3), (30.0, 12), (60.0, 5)])
+def test_the_divergence_of_noise_on_whole_numbers_is_above_the_exact_one_and_near_it(deviation, shift):
+    """Of one number, with probability e^−μ I_k(μ) for k; the theorem is about whole orders."""
+    bound = accounting.divergences(accounting.Event(deviation / shift, l1=shift, l2=shift))
+    values = np.arange(-int(15 * deviation), int(15 * deviation) + shift)
+    log_p, log_q = (np.log(special.ive(np.abs(values - away), deviation**2)) for away in (0, shift))
+    for order in (2, 2.25, 2.5, 3, 7.75, 8):
+        exact = special.logsumexp(order * log_p - (order - 1) * log_q) / (order - 1)
+        claimed = bound[accounting.ORDERS.index(order)]
+        assert exact <= claimed
+        assert deviation < 30 or order % 1 or claimed < 1.05 * exact
+    two, half, three = (bound[accounting.ORDERS.index(order)] for order in (2, 2.5, 3))
+    assert 1.5 * half == pytest.approx((two + 2 * three) / 2)  # between whole orders, on the chord of (α − 1) D
+
+
+def test_a_fixed_number_amplifies_nothing_where_clients_keep_a_state():
+    """One client's place is another's absence, and shows in what the other keeps; coins of their own tell nothing."""
+    noise, rdp = chain(CLIP, gaussian(1.5)), Privacy(accountant="rdp")
+    fixed = {"channel": noise, "participation": mj.participation.uniform(0.1)}
+    whole = asked(dp.GaussianDpEvent(1.5), 40)
+    for algorithm in (mj.fedem(MODEL, components=2), mj.fedavg(MODEL, local=mj.local_sgd(momentum=0.9))):
+        found = federated(algorithm, privacy=rdp, **fixed).guarantee
+        assert found.epsilon(40) == pytest.approx(whole)
+        assert "clients keep a state" in found.sampling
+        assert "without it" in found.worlds
+        coins = federated(algorithm, channel=noise, participation=mj.participation.bernoulli(0.1), privacy=rdp)
+        assert coins.guarantee.epsilon(40) < whole / 3
+        with pytest.raises(ValueError, match="one's state tells of another's absence"):
+            federated(algorithm, privacy=Privacy(amplification=True), **fixed)
+    assert federated(privacy=rdp, **fixed).guarantee.epsilon(40) < whole  # FedAvg: clients keep nothing
+
+
+def test_what_is_said_to_keep_nothing_keeps_nothing():
+    data = tiny_client(zoo.training())
+    for name in zoo.ZOO:
+        algorithm = zoo.algorithm(name)
+        if algorithm.traits.stateless:
+            view = algorithm.server.broadcast(algorithm.server.init(jax.random.key(0)), jax.random.key(0))
+            assert not jax.tree.leaves(algorithm.client.init(view, data, jax.random.key(0)))

@@ -49,6 +49,18 @@ def test_one_sample_moves_a_step_by_its_clipped_gradient_at_most():
     assert np.linalg.norm(flat(moved(huge, y, jnp.int32(ROWS), key)) - without) <= 2 * 0.5 * (1 + 1e-5)
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 3e38])
+def test_a_sample_whose_gradient_is_not_finite_counts_as_none(bad):
+    """It would make the whole upload one that is rejected, and everybody would see that."""
+    (x, y), key = samples(), jax.random.key(1)
+    x[2] = 0
+    without = flat(moved(x, y, jnp.int32(ROWS), key))
+    x[2] = (bad, -bad, bad)
+    found = flat(moved(x, y, jnp.int32(ROWS), key))
+    assert np.isfinite(found).all()
+    assert np.linalg.norm(found - without) <= 0.5 / ROWS * (1 + 1e-5)
+
+
 def test_the_noise_of_a_step_has_the_size_that_is_accounted_for():
     x, y = samples()
     steps = jax.vmap(lambda key: moved(x, y, jnp.int32(ROWS), key))(jax.random.split(jax.random.key(0), 4000))
