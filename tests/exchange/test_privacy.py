@@ -11,6 +11,7 @@ from scipy import special
 
 import majorant as mj
 import zoo
+from majorant.core import Answer, Setup
 from majorant.engines.memory import tiny_client
 from majorant.exchange import accounting, chain, federation, gaussian, skellam
 from majorant.exchange.privacy import Privacy, of_samples
@@ -160,9 +161,16 @@ def weighs_by_labels():
     return plain._replace(client=plain.client._replace(update=update))
 
 
+def tells_sizes():
+    """FedAvg in which clients say before round 1 how many samples they have."""
+    ask = lambda view, state, data, key: Answer(data.size.astype(float), jnp.ones(()))
+    return mj.fedavg(MODEL)._replace(setup=Setup(ask, lambda server, answers: server))
+
+
 @pytest.mark.parametrize(
     ("algorithm", "words"),
     [
+        (tells_sizes, "answer depends on their samples"),
         (lambda: zoo.algorithm("fedmm"), "answer depends on their samples"),
         (weighs_by_labels, "weighs its clients by what their samples say"),
     ],
@@ -182,6 +190,9 @@ def test_parts_of_noise_from_as_many_clients_as_a_sum_needs_make_the_whole_noise
     assert whole.std() == pytest.approx(1.5 * (1000 + 5), rel=0.03)
     assert abs(whole.mean()) < 0.05 * whole.std()
     assert np.abs(whole).max() < noise.most(10)
+    steep = skellam_parts(2.0, 30.0, 4)  # as much is added by rounding 900 numbers as there is
+    parts = jax.vmap(lambda key: steep.add(key, jnp.zeros(900, jnp.int32)))(jax.random.split(jax.random.key(1), 400))
+    assert np.asarray(parts).reshape(100, 4, 900).sum(axis=1).std() == pytest.approx(2.0 * (30 + 30), rel=0.03)
     with pytest.raises(ValueError, match="give fewer bits"):
         skellam_parts(1.5, 1e6, 10).add(jax.random.key(0), jnp.zeros(25, jnp.int32))
     with pytest.raises(ValueError, match="give more bits"):
@@ -193,6 +204,7 @@ def test_noise_on_whole_numbers_is_accounted_for_by_the_lengths_that_rounding_le
     found = federated(channel=channel, participation=mj.participation.bernoulli(0.5)).guarantee
     numbers = sum(leaf.size for leaf in jax.tree.leaves(MODEL.init(jax.random.key(0))))
     assert found.event.l2 == 2 * (2**11 + math.sqrt(numbers))
+    assert found.event.l1 == pytest.approx(math.sqrt(numbers) * found.event.l2)  # of a vector of equal numbers
     gaussian_alone = asked(dp.GaussianDpEvent(2.0), 30)
     at_whole_orders = asked(dp.GaussianDpEvent(2.0), 30, orders=range(2, 64))  # which the theorem is about
     assert gaussian_alone < found.epsilon(30) < 1.001 * at_whole_orders  # many steps in the radius: hardly dearer
