@@ -1,4 +1,4 @@
-"""Poisson numbers of large means: SciPy's distribution, which three terms that cancel would lose in single precision."""
+"""Poisson numbers of large means: SciPy's distribution, in single precision."""
 
 import jax
 import numpy as np
@@ -14,7 +14,7 @@ DRAWS = 200_000
 
 @pytest.mark.parametrize("mean", [3.5, 100.25, 1e5 / 3, COUNTED])
 def test_numbers_have_the_distribution_that_they_should(mean):
-    """By a test of χ² in 100 bins of about the same probability, and by the variance, which noise is accounted for by."""
+    """By a test of χ² in 100 bins of about the same probability, and by the variance, which is what hides."""
     drawn = np.asarray(quickly(lambda key: poisson(key, mean, (DRAWS,)))(jax.random.key(0)))
     right = stats.poisson(mean)
     ends = np.unique(right.ppf(np.linspace(0.01, 0.99, 99)))

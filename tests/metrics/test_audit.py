@@ -26,13 +26,13 @@ def test_a_bound_lies_below_the_truth_and_near_it():
 
 
 def test_one_run_allows_every_victim_its_delta():
-    """Code that gives each of 1,000 coins away with probability 0.01 is (0, 0.01)-private: 8 right guesses show nothing."""
+    """Code that gives each of 1,000 coins away with probability 0.01 is (0, 0.01)-private: 8 right show nothing."""
     assert one_run(8, 8, 1000, delta=0.01) == 0.0
     assert one_run(8, 8, 8, delta=0.0) > 0.0
 
 
 def test_one_run_is_wrong_as_often_as_it_says_at_most():
-    """Guesses of randomized response with ε = log 3 are right with probability 3/4: how often the bound is above that."""
+    """Guesses of randomized response with ε = log 3 are right with probability 3/4: how often is the bound above?"""
     first = next(
         right for right in range(300, 401) if one_run(right, 400, 400, delta=0.0, confidence=0.9) > math.log(3)
     )

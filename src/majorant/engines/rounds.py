@@ -312,8 +312,9 @@ def secures(federation: Federation, upload: Upload) -> bool:
 
 
 def as_sent(federation: Federation, upload: Upload) -> Upload:
-    """An upload without scalars for the log where it goes into a secure sum, or clients draw noise: no noise covers them,
-    and the server would see them one by one.
+    """An upload without scalars for the log where it goes into a secure sum, or clients draw noise.
+
+    No noise covers them, and the server would see them one by one.
 
     Where noise hides clients, all count the same.
     """

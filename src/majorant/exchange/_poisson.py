@@ -8,10 +8,10 @@ whose three terms are millions where their sum is a few units: in single precisi
 drawn have a variance that is off by 15 % at λ = 8·10⁶ (`jax.random.poisson`). Noise would be smaller than what is
 accounted for. Loader's form has no such terms,
 
-    log P(k) = −½ log 2πk − 1/(12k) + 1/(360k³) − D,        D = k log(k/λ) + λ − k = (k − λ) v + 2k Σ_{j≥1} v^{2j+1}/(2j + 1)
+    log P(k) = −½ log 2πk − 1/(12k) + 1/(360k³) − D
+    D = k log(k/λ) + λ − k = (k − λ) v + 2k Σ_{j≥1} v^{2j+1}/(2j + 1),        v = (k − λ)/(k + λ),
 
-with v = (k − λ)/(k + λ), small wherever k is likely. k − λ is kept as it was drawn: k itself is added to λ at the end, as
-a whole number.
+v being small wherever k is likely. k − λ is kept as it was drawn, and added to λ at the end, as a whole number.
 
 References: Hörmann, *The transformed rejection method for generating Poisson random variables*, 1993 (PTRS); Loader,
 *Fast and accurate computation of binomial probabilities*, 2000.

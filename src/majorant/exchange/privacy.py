@@ -16,10 +16,10 @@ cyclic, other  with a client, and without                Gaussian, z; no sample 
 =============  ========================================  ==========================  ===========================
 
 What clients keep between rounds (mixture weights, control variates) is made in the rounds that they took part in. Where
-each is drawn on its own, this tells nothing of another client's draws, and Poisson sampling amplifies all the same: given
-the others' draws, a round without the client is one Gaussian, and with it a mixture over what the client may hold. Of a
-fixed number, one client's place is another's absence, which then shows in what the other sends later: no theorem about
-rounds on their own covers it, and nothing is claimed where clients keep a state (`Traits.stateless`).
+each is drawn on its own, this tells nothing of another client's draws, and Poisson sampling amplifies all the same:
+given the others' draws, a round without the client is one Gaussian, and with it a mixture over what the client holds.
+Of a fixed number, one client's place is another's absence, which then shows in what the other sends later: no theorem
+about rounds on their own covers it, and nothing is claimed where clients keep a state (`Traits.stateless`).
 
 With cyclic participation a client's own rounds are counted alone. Where clients draw the noise, the server sees who
 sends what: two values of one client's message are told apart, which differ by up to 2C, so that z counts half, and no
