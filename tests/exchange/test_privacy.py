@@ -78,6 +78,15 @@ def test_a_budget_solves_for_the_least_noise_that_keeps_to_it():
     assert accounting.epsilon(accounting.Event(0.999 * multiplier), 50, 1e-5, "pld") > 4.0
 
 
+@pytest.mark.parametrize("budget", [0.3, 1.0, 1.7, 3.0, 6.0, 11.0])
+def test_no_budget_is_passed_by_the_noise_that_is_solved_for(budget):
+    """By the Gaussian's own formula; the last of the four digits that it is rounded to is rounded up."""
+    for times in (1, 7, 120):
+        multiplier = accounting.calibrated(accounting.Event(1.0), times, 1e-5, "pld", budget)
+        assert dp.get_epsilon_gaussian(multiplier / math.sqrt(times), 1e-5) <= budget
+        assert dp.get_epsilon_gaussian(0.998 * multiplier / math.sqrt(times), 1e-5) > budget
+
+
 def test_training_stops_before_a_budget_is_passed():
     noise = chain(CLIP, gaussian(5.0))
     guarantee = federated(channel=noise, privacy=Privacy(epsilon=2.0, rounds=50)).guarantee

@@ -49,6 +49,13 @@ def test_one_sample_moves_a_step_by_its_clipped_gradient_at_most():
     assert np.linalg.norm(flat(moved(huge, y, jnp.int32(ROWS), key)) - without) <= 2 * 0.5 * (1 + 1e-5)
 
 
+def test_a_gradient_is_clipped_as_a_whole():
+    """Rows that all pull one way and, with other labels, the other: 2C apart in all parts of the model together."""
+    x, key = np.full((ROWS, 3), 3.0, np.float32), jax.random.key(1)
+    one, two = (flat(moved(x, np.full(ROWS, label, np.int32), jnp.int32(ROWS), key)) for label in (0, 1))
+    assert np.linalg.norm(one - two) == pytest.approx(2 * 0.5, rel=1e-4)
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 3e38])
 def test_a_sample_whose_gradient_is_not_finite_counts_as_none(bad):
     """It would make the whole upload one that is rejected, and everybody would see that."""
