@@ -1,5 +1,7 @@
 """Attacks: what hostile clients send, that the honest ones' uploads stay as they are, and what is said of a run."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,11 +10,13 @@ from scipy import stats
 
 import majorant as mj
 import zoo
-from majorant.core import SERVER_STREAM, round_key, stream_key
+from majorant.core import SERVER_STREAM, Upload, round_key, stream_key
+from majorant.engines import forging
 from majorant.engines.poisoning import poisoned
 from majorant.exchange import attack, robust
 from majorant.exchange.attack import Seen
 from majorant.exchange.federation import federation
+from majorant.exchange.participation import Participation
 from majorant.exchange.star import star
 
 KEY = jax.random.key(1)
@@ -136,8 +140,48 @@ def test_stragglers_send_what_they_had_some_rounds_ago(runs):
         np.testing.assert_allclose(a - s, (b - s) * (1 - hostile.mean()), atol=1e-5)
 
 
+def test_a_straggler_sends_the_oldest_of_the_uploads_that_it_still_has_to_send():
+    late, own = jnp.arange(3.0)[:, None], Upload(jnp.array([9.0]), jnp.float32(1))
+    hostile = attack.stale(0.34, delay=3).among(np.arange(6))
+    sent, kept = forging.delayed(hostile, own, late, jnp.int32(hostile.slots[0]))
+    assert sent.value.tolist() == [0.0]
+    assert kept.ravel().tolist() == [1.0, 2.0, 9.0]
+    honest = min(set(range(6)) - set(hostile.slots))
+    assert forging.delayed(hostile, own, late, jnp.int32(honest))[0].value.tolist() == [9.0]
+
+
+@pytest.mark.parametrize("rule", ["median", "gossip"])
+def test_a_rejected_upload_is_one_of_somebody_who_is_away(rule):
+    """Not one of somebody who did not move, nor who stands at zero: neither for a rule, nor for peers."""
+    kind = attack.not_a_number(0.34)
+    exchange = star(robust.median()) if rule == "median" else mj.gossip(mj.topology.ring())
+    run = mj.simulate(FEDAVG, DATA, rounds=2, attack=kind, exchange=exchange)
+    hostile = run.federation.hostile.mask(6)
+    rest = Participation("rest", lambda key, round, n: jnp.asarray(~hostile), lambda n: 1.0)
+    without = mj.simulate(FEDAVG, DATA, rounds=2, participation=rest, exchange=exchange)
+    for one, two in zip(*(jax.tree.leaves(found.server.value) for found in (run, without)), strict=True):
+        np.testing.assert_allclose(one, two, atol=1e-6)
+
+
+def test_hostile_peers_are_found_by_their_slots_where_some_clients_are_unseen():
+    unseen = np.array([True, False, False, True, False, False])
+    data = replace(DATA, unseen=unseen)
+    run = mj.simulate(FEDAVG, data, rounds=1, attack=attack.huge(0.25), exchange=mj.gossip(mj.topology.ring()))
+    (slot,) = run.federation.hostile.slots
+    assert not unseen[slot]
+    training = np.flatnonzero(~unseen)
+    row = training.tolist().index(slot)
+    size = np.abs(np.asarray(jax.tree.leaves(run.server.value)[0]).reshape(4, -1)).max(axis=1)
+    opposite = (row + 2) % 4  # on a ring of four, the only node that does not hear it
+    assert size[opposite] < 1e3
+    assert (np.delete(size, opposite) > 1e9).all()
+
+
 def test_what_a_rule_does_not_bear_is_warned_of_or_refused():
     among = {"training": np.arange(10), "exchange": star(robust.trimmed_mean(0.2))}
+    third = mj.participation.uniform(0.3)
+    with pytest.warns(UserWarning, match="bears 0 hostile clients among 3, and sign-flip:0.4 has 1"):
+        federation(FEDAVG, attack=attack.sign_flip(0.4), participation=third, **among)
     with pytest.warns(UserWarning, match="trimmed-mean:0.2 bears 2 hostile clients among 10, and sign-flip:0.3 has 3"):
         federation(FEDAVG, attack=attack.sign_flip(0.3), **among)
     with pytest.raises(ValueError, match="bears 2 hostile clients"):

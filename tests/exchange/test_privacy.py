@@ -7,9 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import special
 
 import majorant as mj
 import zoo
+from majorant.core import Answer, Setup
+from majorant.engines.memory import tiny_client
 from majorant.exchange import accounting, chain, federation, gaussian, skellam
 from majorant.exchange.privacy import Privacy, of_samples
 from majorant.exchange.secure_sum import secure_sum, skellam_parts
@@ -73,6 +76,15 @@ def test_a_budget_solves_for_the_least_noise_that_keeps_to_it():
     assert 3.99 < guarantee.epsilon(50) <= 4.0
     assert guarantee.allowed(50) == 50
     assert accounting.epsilon(accounting.Event(0.999 * multiplier), 50, 1e-5, "pld") > 4.0
+
+
+@pytest.mark.parametrize("budget", [0.3, 1.0, 1.7, 3.0, 6.0, 11.0])
+def test_no_budget_is_passed_by_the_noise_that_is_solved_for(budget):
+    """By the Gaussian's own formula; the last of the four digits that it is rounded to is rounded up."""
+    for times in (1, 7, 120):
+        multiplier = accounting.calibrated(accounting.Event(1.0), times, 1e-5, "pld", budget)
+        assert dp.get_epsilon_gaussian(multiplier / math.sqrt(times), 1e-5) <= budget
+        assert dp.get_epsilon_gaussian(0.998 * multiplier / math.sqrt(times), 1e-5) > budget
 
 
 def test_training_stops_before_a_budget_is_passed():
@@ -158,9 +170,16 @@ def weighs_by_labels():
     return plain._replace(client=plain.client._replace(update=update))
 
 
+def tells_sizes():
+    """FedAvg in which clients say before round 1 how many samples they have."""
+    ask = lambda view, state, data, key: Answer(data.size.astype(float), jnp.ones(()))
+    return mj.fedavg(MODEL)._replace(setup=Setup(ask, lambda server, answers: server))
+
+
 @pytest.mark.parametrize(
     ("algorithm", "words"),
     [
+        (tells_sizes, "answer depends on their samples"),
         (lambda: zoo.algorithm("fedmm"), "answer depends on their samples"),
         (weighs_by_labels, "weighs its clients by what their samples say"),
     ],
@@ -180,6 +199,9 @@ def test_parts_of_noise_from_as_many_clients_as_a_sum_needs_make_the_whole_noise
     assert whole.std() == pytest.approx(1.5 * (1000 + 5), rel=0.03)
     assert abs(whole.mean()) < 0.05 * whole.std()
     assert np.abs(whole).max() < noise.most(10)
+    steep = skellam_parts(2.0, 30.0, 4)  # as much is added by rounding 900 numbers as there is
+    parts = jax.vmap(lambda key: steep.add(key, jnp.zeros(900, jnp.int32)))(jax.random.split(jax.random.key(1), 400))
+    assert np.asarray(parts).reshape(100, 4, 900).sum(axis=1).std() == pytest.approx(2.0 * (30 + 30), rel=0.03)
     with pytest.raises(ValueError, match="give fewer bits"):
         skellam_parts(1.5, 1e6, 10).add(jax.random.key(0), jnp.zeros(25, jnp.int32))
     with pytest.raises(ValueError, match="give more bits"):
@@ -191,8 +213,10 @@ def test_noise_on_whole_numbers_is_accounted_for_by_the_lengths_that_rounding_le
     found = federated(channel=channel, participation=mj.participation.bernoulli(0.5)).guarantee
     numbers = sum(leaf.size for leaf in jax.tree.leaves(MODEL.init(jax.random.key(0))))
     assert found.event.l2 == 2 * (2**11 + math.sqrt(numbers))
+    assert found.event.l1 == pytest.approx(math.sqrt(numbers) * found.event.l2)  # of a vector of equal numbers
     gaussian_alone = asked(dp.GaussianDpEvent(2.0), 30)
-    assert gaussian_alone < found.epsilon(30) < 1.01 * gaussian_alone  # many steps in the radius: hardly dearer
+    at_whole_orders = asked(dp.GaussianDpEvent(2.0), 30, orders=range(2, 64))  # which the theorem is about
+    assert gaussian_alone < found.epsilon(30) < 1.001 * at_whole_orders  # many steps in the radius: hardly dearer
     assert "no amplification" in found.sampling
     with pytest.raises(ValueError, match="has a part at the server"):
         chain(CLIP, gaussian(1.0), secure_sum(1.0))
@@ -208,3 +232,44 @@ def test_single_samples_are_drawn_in_every_step_of_the_smallest_client():
     assert found.epsilon(7) == pytest.approx(asked(dp.PoissonSampledDpEvent(0.1, dp.GaussianDpEvent(2.0)), 21))
     assert of_samples(mj.fedavg(MODEL), None, mj.participation.full(), [5]) is None
     assert "how many samples each client has" in found.not_covered
+
+
+@pytest.mark.parametrize(("deviation", "shift"), [(1.5, 1), (4.0, 3), (30.0, 12), (60.0, 5)])
+def test_the_divergence_of_noise_on_whole_numbers_is_above_the_exact_one_and_near_it(deviation, shift):
+    """Of one number, with probability e^−μ I_k(μ) for k; the theorem is about whole orders."""
+    bound = accounting.divergences(accounting.Event(deviation / shift, l1=shift, l2=shift))
+    values = np.arange(-int(15 * deviation), int(15 * deviation) + shift)
+    log_p, log_q = (np.log(special.ive(np.abs(values - away), deviation**2)) for away in (0, shift))
+    for order in (2, 2.25, 2.5, 3, 7.75, 8):
+        exact = special.logsumexp(order * log_p - (order - 1) * log_q) / (order - 1)
+        claimed = bound[accounting.ORDERS.index(order)]
+        assert exact <= claimed
+        assert deviation < 30 or order % 1 or claimed < 1.05 * exact
+    two, half, three = (bound[accounting.ORDERS.index(order)] for order in (2, 2.5, 3))
+    assert 1.5 * half == pytest.approx((two + 2 * three) / 2)  # between whole orders, on the chord of (α − 1) D
+
+
+def test_a_fixed_number_amplifies_nothing_where_clients_keep_a_state():
+    """One client's place is another's absence, and shows in what the other keeps; coins of their own tell nothing."""
+    noise, rdp = chain(CLIP, gaussian(1.5)), Privacy(accountant="rdp")
+    fixed = {"channel": noise, "participation": mj.participation.uniform(0.1)}
+    whole = asked(dp.GaussianDpEvent(1.5), 40)
+    for algorithm in (mj.fedem(MODEL, components=2), mj.fedavg(MODEL, local=mj.local_sgd(momentum=0.9))):
+        found = federated(algorithm, privacy=rdp, **fixed).guarantee
+        assert found.epsilon(40) == pytest.approx(whole)
+        assert "clients keep a state" in found.sampling
+        assert "without it" in found.worlds
+        coins = federated(algorithm, channel=noise, participation=mj.participation.bernoulli(0.1), privacy=rdp)
+        assert coins.guarantee.epsilon(40) < whole / 3
+        with pytest.raises(ValueError, match="one's state tells of another's absence"):
+            federated(algorithm, privacy=Privacy(amplification=True), **fixed)
+    assert federated(privacy=rdp, **fixed).guarantee.epsilon(40) < whole  # FedAvg: clients keep nothing
+
+
+def test_what_is_said_to_keep_nothing_keeps_nothing():
+    data = tiny_client(zoo.training())
+    for name in zoo.ZOO:
+        algorithm = zoo.algorithm(name)
+        if algorithm.traits.stateless:
+            view = algorithm.server.broadcast(algorithm.server.init(jax.random.key(0)), jax.random.key(0))
+            assert not jax.tree.leaves(algorithm.client.init(view, data, jax.random.key(0)))

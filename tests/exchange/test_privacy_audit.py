@@ -10,7 +10,8 @@ from majorant.core import Algorithm, ClientData, ClientSide, Deployment, Server,
 from majorant.core.compilation import jit
 from majorant.engines import rounds, set_up, turns
 from majorant.engines.memory import message_shapes
-from majorant.exchange import adaptive_clip, chain, federation, gaussian
+from majorant.exchange import adaptive_clip, chain, federation, gaussian, skellam
+from majorant.exchange.secure_sum import secure_sum
 from majorant.metrics.audit import one_run, two_worlds
 
 DRAWS, CLIENTS, DELTA = 20_000, 4, 0.01
@@ -79,6 +80,35 @@ def test_noise_at_the_client_hides_it_from_the_server_too():
         found._replace(expected=1.0)
     )  # all others send noise as well, which hides the victim further
     assert one_message < CLAIMED < found.guarantee._replace(delta=DELTA).epsilon(1)  # two messages can be 2C apart
+
+
+def told_apart(found, clients=CLIENTS):
+    """What the attack shows of ε where the victim goes to the right, or to the left in its place."""
+    found, worlds = found._replace(expected=1.0), []
+    for seed, way in enumerate((1e6, -1e6)):
+        sent = np.zeros((clients, 2), np.float32)
+        sent[VICTIM] = (way, 0.0)
+        value, _ = released(found, jnp.asarray(sent), jax.random.split(jax.random.key(seed), DRAWS))
+        worlds.append(np.asarray(value[:, 0], np.float64))
+    return two_worlds(*worlds, delta=DELTA)
+
+
+def test_noise_that_clients_draw_together_hides_one_of_them_in_the_sum():
+    """As many as a sum needs draw their parts; with a quarter of each part the attack finds more than is claimed."""
+    channel = lambda noise: chain(mj.channel.clip(1.0), skellam(noise), secure_sum(1.0, bits=8, threshold=CLIENTS))
+    found = together(channel(2.0))
+    claimed = found.guarantee._replace(delta=DELTA).epsilon(1)
+    assert 0.6 * claimed < told_apart(found) < claimed
+    assert told_apart(found._replace(channel=together(channel(1.0)).channel)) > 1.2 * claimed
+
+
+def test_noise_at_a_client_hides_which_of_two_messages_it_sent():
+    found = federation(ALONE, training=np.arange(1), channel=chain(mj.channel.clip(1.0), gaussian(2.0, at="client")))
+    claimed = found.guarantee._replace(delta=DELTA).epsilon(1)
+    assert claimed == pytest.approx(CLAIMED)  # 2C apart, with twice the noise
+    assert 0.75 * claimed < told_apart(found, 1) < claimed
+    little = chain(mj.channel.clip(1.0), gaussian(1.0, at="client"))
+    assert told_apart(found._replace(channel=little), 1) > 1.2 * claimed
 
 
 def forgotten(radius):

@@ -175,6 +175,18 @@ def test_buckets_are_means_of_random_groups_and_bear_less(name):
         assert max(np.abs(one).max() for one in moved) > 1e3
 
 
+def test_buckets_are_made_of_those_who_are_there_and_anew_in_every_round():
+    """Four clients are two buckets, however many are absent: the median of two means of two is the mean of all."""
+    x, present = uploads(2), np.arange(N) % 3 == 1
+    x[~present] = 1e9
+    rule = quickly(lambda x, present, key: robust.median(bucket=2).rule(x, present, key))
+    everyone = np.ones(N, bool)
+    keys = [jax.random.key(seed) for seed in range(6)]
+    for key in keys:
+        np.testing.assert_allclose(rule(x, present, key), x[present].mean(axis=0), atol=1e-5)
+    assert len({np.asarray(rule(uploads(2), everyone, key)).tobytes() for key in keys}) > 1
+
+
 def test_columns_are_taken_some_at_a_time(monkeypatch):
     x = np.random.default_rng(0).normal(size=(7, 23)).astype(np.float32)
     monkeypatch.setattr(robust, "SORTED_VALUES", 7 * 5)

@@ -15,6 +15,7 @@ from majorant.engines import rounds, set_up
 from majorant.engines.divergence import Unopened
 from majorant.engines.population import build_buckets
 from majorant.exchange.federation import federation
+from majorant.exchange.participation import Participation
 from majorant.exchange.secure_sum import Masked, Noise, SecureSum, open_sum, seal, secure_sum
 
 KEY = jax.random.key(0)
@@ -81,6 +82,12 @@ def test_numbers_that_would_destroy_a_sum_are_caught_before_it(bad):
     x = np.array([[0.5, bad], [0.5, 1.0]], np.float32)
     _, _, fits, *_ = residues(SecureSum(1.0).among(2), x, np.ones(2, np.float32))
     assert fits.tolist() == [False, True]
+
+
+def test_a_weight_above_the_largest_is_caught_before_the_sum():
+    channel = SecureSum(1.0).among(2).following()
+    fits = lambda weight: bool(seal(channel, KEY, jnp.zeros(3), jnp.float32(weight), jnp.float32(3.0), ())[2])
+    assert [fits(weight) for weight in (0.0, 3.0, 4.0, 4.5, -1.0, np.nan)] == [True, True, True, False, False, False]
 
 
 def test_what_is_clipped_to_the_range_is_within_it():
@@ -188,6 +195,17 @@ def test_what_cannot_work_is_refused_before_anything_runs():
 def test_messages_have_the_bits_of_the_sum():
     settled = federation(zoo.algorithm("fedavg"), training=np.arange(100), channel=secure_sum(1.0, bits=8)).channel
     assert settled.bits(1000) == 15 * 1000
+
+
+@pytest.mark.parametrize(("there", "opens"), [(3, True), (2, False)])
+def test_a_sum_is_opened_with_as_many_as_its_threshold_and_not_with_one_fewer(there, opens):
+    some = Participation("some", lambda key, round, n: jnp.arange(n) < there, lambda n: there / n, fixed=False)
+    options = {"rounds": 1, "participation": some, "channel": secure_sum(32.0, threshold=3)}
+    if opens:
+        assert mj.simulate(zoo.algorithm("fedavg"), zoo.training(), **options).rounds == 1
+    else:
+        with pytest.raises(Unopened, match="fewer than 3 clients' messages arrived"):
+            mj.simulate(zoo.algorithm("fedavg"), zoo.training(), **options)
 
 
 def test_a_run_survives_drop_outs_until_too_few_are_left():

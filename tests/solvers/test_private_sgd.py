@@ -49,11 +49,64 @@ def test_one_sample_moves_a_step_by_its_clipped_gradient_at_most():
     assert np.linalg.norm(flat(moved(huge, y, jnp.int32(ROWS), key)) - without) <= 2 * 0.5 * (1 + 1e-5)
 
 
+def test_a_gradient_is_clipped_as_a_whole():
+    """Rows that all pull one way and, with other labels, the other: 2C apart in all parts of the model together."""
+    x, key = np.full((ROWS, 3), 3.0, np.float32), jax.random.key(1)
+    one, two = (flat(moved(x, np.full(ROWS, label, np.int32), jnp.int32(ROWS), key)) for label in (0, 1))
+    assert np.linalg.norm(one - two) == pytest.approx(2 * 0.5, rel=1e-4)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 3e38])
+def test_a_sample_whose_gradient_is_not_finite_counts_as_none(bad):
+    """It would make the whole upload one that is rejected, and everybody would see that."""
+    (x, y), key = samples(), jax.random.key(1)
+    x[2] = 0
+    without = flat(moved(x, y, jnp.int32(ROWS), key))
+    x[2] = (bad, -bad, bad)
+    found = flat(moved(x, y, jnp.int32(ROWS), key))
+    assert np.isfinite(found).all()
+    assert np.linalg.norm(found - without) <= 0.5 / ROWS * (1 + 1e-5)
+
+
 def test_the_noise_of_a_step_has_the_size_that_is_accounted_for():
     x, y = samples()
     steps = jax.vmap(lambda key: moved(x, y, jnp.int32(ROWS), key))(jax.random.split(jax.random.key(0), 4000))
     spread = np.concatenate([np.asarray(leaf).reshape(4000, -1) for leaf in jax.tree.leaves(steps)], axis=1).std(axis=0)
     np.testing.assert_allclose(spread, 0.7 * 0.5 / ROWS, rtol=0.06)  # every sample is drawn here: q = 1
+
+
+def drawn_steps(count=4000, size=ROWS, **changes):
+    """Many rounds from the same point, with other keys: ``(count, numbers)``, bias first."""
+    solver = local_private_sgd(1.0, **({"noise": 0.7, "clip": 0.5, "batch_size": ROWS} | changes))
+    start = jax.tree.map(jnp.zeros_like, MODEL.init(jax.random.key(0)))
+    view, (x, y) = View(start, as_hyper(solver.hyper), 0, 1), samples()
+    data = ClientData(x, y, jnp.int32(size), jnp.int32(0), jnp.int32(0))
+    one = lambda key: ravel_pytree(solver.solve(MODEL, Task(view, data, key), start, ()).params)[0]
+    return np.asarray(jit(jax.vmap(one))(jax.random.split(jax.random.key(5), count)))
+
+
+def test_a_sample_of_the_rows_gives_the_gradient_of_all_on_average():
+    """Each is drawn with probability q, and the sum is divided by q n: by what is expected, not by who came."""
+    half, whole = drawn_steps(batch_size=ROWS // 2), drawn_steps()
+    expected = whole.mean(axis=0)
+    assert np.linalg.norm(expected) > 0.05
+    np.testing.assert_allclose(half.mean(axis=0), expected, atol=0.02)
+    loud = drawn_steps(batch_size=ROWS // 2, noise=1000.0)
+    np.testing.assert_allclose(loud.std(axis=0), 1000 * 0.5 / (ROWS / 2), rtol=0.06)
+
+
+def test_noise_is_another_one_in_every_step_and_every_part_of_a_model():
+    twice = drawn_steps(noise=1000.0, steps=2) / (1000 * 0.5 / ROWS)
+    np.testing.assert_allclose(twice.std(axis=0), np.sqrt(2), rtol=0.06)
+    apart = np.corrcoef(twice.T) - np.eye(twice.shape[1])
+    assert np.abs(apart).max() < 0.1
+
+
+def test_padding_is_not_drawn():
+    (x, y), key = samples(), jax.random.key(2)
+    few = flat(moved(x, y, jnp.int32(5), key))
+    x[5:] = 100.0
+    np.testing.assert_array_equal(flat(moved(x, y, jnp.int32(5), key)), few)
 
 
 VICTIM = np.array([[1e6, 0.0, 0.0]], np.float32)

@@ -105,6 +105,7 @@ class Traits(NamedTuple):
     reads: str = "sum"  # what `ServerSide.update` reads: the "sum" of the uploads, or "each" by its slot
     moves_alone: bool = False  # the server steps in a round without uploads; the others wait
     equal_sizes: bool = False  # needs clients with the same number of samples
+    stateless: bool = False  # clients keep nothing from one round to the next
     uneven_rounds: bool = False  # how long a round takes is drawn at random, for each run on its own
     check_hyper: Callable[[dict[str, float]], None] = lambda hyper: None  # refuses hyperparameter values before a run
     check_channel: Callable[[str, bool, float, bool], None] | None = None  # (name, unbiased, ω, remembers), likewise

@@ -312,13 +312,15 @@ def secures(federation: Federation, upload: Upload) -> bool:
 
 
 def as_sent(federation: Federation, upload: Upload) -> Upload:
-    """An upload without scalars for the log where it goes into a secure sum: they would be seen one by one.
+    """An upload without scalars for the log where it goes into a secure sum, or clients draw noise.
+
+    No noise covers them, and the server would see them one by one.
 
     Where noise hides clients, all count the same.
     """
     if federation.hides:
         upload = upload._replace(weight=jnp.ones_like(upload.weight))
-    return upload._replace(info={}) if secures(federation, upload) else upload
+    return upload._replace(info={}) if secures(federation, upload) or federation.hides_from_server else upload
 
 
 def opened(federation: Federation, view: View, sums: Sums) -> tuple[Uploads, jax.Array]:

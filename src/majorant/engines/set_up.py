@@ -60,6 +60,8 @@ def first_held(federation: Federation, seen: View, own: Key, data: ClientData) -
         again = lambda v: jnp.broadcast_to(v, (federation.hostile.attack.delay, *v.shape))
         memory = memory, jax.tree.map(again, algorithm.client.origin(seen))
     answer = federation.exchange.ask(algorithm, seen, state, data, own)
+    if answer is not None and federation.hides:  # how many samples each has would be told otherwise
+        answer = answer._replace(weight=jnp.ones_like(answer.weight))
     if channel is not None and channel.secure is not None:
         weight = as_sent(federation, algorithm.client.update(seen, state, data, own)[0]).weight
         plain = Answer((), jnp.zeros(())) if answer is None else answer
@@ -82,8 +84,6 @@ def start_clients(
     usable = real & jax.vmap(all_finite)(answers)
     mask = lambda a, other=0: jnp.where(usable.reshape((-1,) + (1,) * (a.ndim - 1)), a, other)
     largest = jax.tree.map(lambda a: mask(a, -jnp.inf).max(axis=0), answers.largest)
-    if federation.hides:  # how many samples each has would be told otherwise
-        answers = answers._replace(weight=jnp.ones_like(answers.weight))
     value, weight = jax.tree.map(mask, (answers.value, answers.weight))
     if federation.algorithm.traits.reads == "each":
         return clients, Answer(value, weight, largest)

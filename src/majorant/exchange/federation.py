@@ -37,6 +37,12 @@ class Federation(NamedTuple):
         return self.channel is not None and self.channel.noise is not None
 
     @property
+    def hides_from_server(self) -> bool:
+        """Whether clients draw noise themselves, because the server is not to learn what they hold."""
+        drawn = None if self.channel is None else self.channel.noise
+        return self.algorithm.traits.sample_noise is not None or (drawn is not None and drawn.at != "server")
+
+    @property
     def adds_payloads(self) -> bool:
         """Whether messages are added up before they are decoded."""
         return self.channel is not None and self.channel.server is not None

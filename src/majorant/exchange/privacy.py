@@ -11,8 +11,15 @@ participation  the two worlds that are told apart        a round is             
 full           with a client, and without                Gaussian, z                 PLD (exact), RDP
 bernoulli      with a client, and without                Poisson sample of it        PLD, RDP
 uniform        a client, and another in its place        fixed-size sample, z/2      RDP (Wang et al., 2019)
+uniform, state with a client, and without                Gaussian, z; no sample      PLD (exact), RDP
 cyclic, other  with a client, and without                Gaussian, z; no sample      PLD (exact), RDP
 =============  ========================================  ==========================  ===========================
+
+What clients keep between rounds (mixture weights, control variates) is made in the rounds that they took part in. Where
+each is drawn on its own, this tells nothing of another client's draws, and Poisson sampling amplifies all the same:
+given the others' draws, a round without the client is one Gaussian, and with it a mixture over what the client holds.
+Of a fixed number, one client's place is another's absence, which then shows in what the other sends later: no theorem
+about rounds on their own covers it, and nothing is claimed where clients keep a state (`Traits.stateless`).
 
 With cyclic participation a client's own rounds are counted alone. Where clients draw the noise, the server sees who
 sends what: two values of one client's message are told apart, which differ by up to 2C, so that z counts half, and no
@@ -178,12 +185,14 @@ def protected(
             f"{channel.name}: noise that clients draw together is a small part at each, and hides nobody unless the "
             "server sees the sum alone: put secure-sum after it"
         )
-    promised = lambda found: promise(found, privacy, participation, clients, numbers_sent(algorithm))
+    stateless = algorithm.traits.stateless and not channel.remembers
+    terms = (privacy, participation, clients, numbers_sent(algorithm), stateless)
+    promised = lambda found: promise(found, *terms)
     guarantee = promised(channel)
     if not noisy:
         rounds = privacy.rounds or 1
-        terms = (guarantee.times(rounds), privacy.delta, guarantee.accountant, privacy.epsilon or math.inf)
-        multiplier = accounting.calibrated(guarantee.event, *terms) / guarantee.event.multiplier
+        spent = (guarantee.times(rounds), privacy.delta, guarantee.accountant, privacy.epsilon or math.inf)
+        multiplier = accounting.calibrated(guarantee.event, *spent) / guarantee.event.multiplier
         channel = noised(clipped, multiplier)
         assert channel.noise is not None
         guarantee = promised(channel)
@@ -249,7 +258,9 @@ def following(spec: Any, before: Stage | None, multiplier: float) -> Stage:
     return spec.following(drawn if before is None else chain(before, drawn))
 
 
-def promise(channel: Stage, privacy: Privacy, participation: Participation, clients: int, numbers: int) -> Guarantee:
+def promise(
+    channel: Stage, privacy: Privacy, participation: Participation, clients: int, numbers: int, stateless: bool
+) -> Guarantee:
     """What the noise of a channel guarantees for uploads of so many numbers, with a kind of participation."""
     noise = channel.noise
     assert noise is not None
@@ -257,6 +268,10 @@ def promise(channel: Stage, privacy: Privacy, participation: Participation, clie
     worlds = "with the client's data, and without it"
     hidden = "everybody who sees models, other clients included, but not from the server, which adds the noise"
     scheme = participation.scheme if privacy.amplification is not False else "other"
+    kept = scheme == "fixed" and not stateless  # what clients keep tells who took part
+    if kept:
+        scheme = "other"
+        sampling = f"{participation.name}: no amplification is claimed, as clients keep a state between rounds"
     if noise.at == "client":
         event, scheme = accounting.Event(noise.multiplier / 2), "other"
         worlds, hidden = (
@@ -277,6 +292,8 @@ def promise(channel: Stage, privacy: Privacy, participation: Participation, clie
         why = (
             "the server sees who sends what"
             if noise.at != "server"
+            else "of a fixed number of clients, who keep a state between rounds, one's state tells of another's absence"
+            if kept
             else f"with participation {participation.name!r} it is no secret, or no theorem covers, who takes part"
         )
         raise ValueError(

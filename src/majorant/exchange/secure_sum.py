@@ -8,7 +8,8 @@ w_i ≤ W (both powers of two in what follows: multiplying by them rounds nothin
 
 and the server decodes the sum modulo 2^k as a whole number of either sign, Σ w_i x_i ≈ W · step · Σ q_i. Rounding is
 to the nearest whole number, or up or down by chance so that it is right on average ("stochastic"). One more number
-carries the weight, with a step of its own: sums of whole weights, such as numbers of samples, are exact.
+carries the weight, with a step of its own: sums of whole weights, such as numbers of samples, are exact as long as the
+number of clients times W is at most 2^31.
 
 **Error.** Each client adds at most step/2 (nearest), or less than a step (stochastic), to a coordinate of Σ w x / W. If
 all weights are equal and a power of two, the mean is off by as much; `SecureSum.error` says it for any weights.
@@ -39,13 +40,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from majorant.core import Key, Tree
+from majorant.exchange._poisson import poisson
 from majorant.exchange._stage import CHANNEL_STREAM, Encoded, Stage
 from majorant.math.checks import check_range, check_whole
 
 ROUNDINGS = ("stochastic", "nearest")
 SLACK = 1e-5  # by how much a number may pass the range by rounding alone: what was clipped to the range is within it
 NOISE_STREAM = 0x4015E
-COUNTED = 2.0**23  # Poisson numbers around it are drawn in single precision, which has all whole numbers up to twice it
+COUNTED = 2.0**23  # the largest mean of Poisson numbers that are drawn in single precision: it has all whole numbers …
+# … up to twice as much, and uniform numbers fine enough to propose each of them
 SURE = 12  # standard deviations that noise does not pass
 LOSS_STREAM = 0x1057
 
@@ -77,7 +80,7 @@ def skellam_parts(multiplier: float, length: float, threshold: int) -> Noise:
                 + ("give more bits" if math.sqrt(whole.size) > length else "give fewer bits, or a larger threshold")
                 + " to secure-sum"
             )
-        up, down = (jax.random.poisson(k, mean, whole.shape) for k in jax.random.split(key))
+        up, down = (poisson(k, mean, whole.shape) for k in jax.random.split(key))
         return whole + (up - down).astype(whole.dtype)
 
     most = lambda clients: math.ceil(SURE * math.sqrt(clients * 2 * rate(int(length**2))))

@@ -97,7 +97,8 @@ def fedavg(
 
 def hidden_samples(local: Solver) -> Traits:
     """What is known of a method whose uploads depend on samples through its local solver alone."""
-    return Traits(sample_noise=getattr(local, "noise", None))
+    keeps = jax.tree.leaves(local.moments(jnp.zeros(1)))
+    return Traits(sample_noise=getattr(local, "noise", None), stateless=not keeps)
 
 
 def shared_model(

@@ -18,6 +18,7 @@ training run*, NeurIPS 2023, Theorem 5.2.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -34,23 +35,25 @@ def two_worlds(present: np.ndarray, absent: np.ndarray, *, delta: float, confide
     halves = [(scores[::2], scores[1::2]) for scores in (np.asarray(present, float), np.asarray(absent, float))]
     (choose_in, count_in), (choose_out, count_out) = halves
     thresholds = np.quantile(np.concatenate([choose_in, choose_out]), np.linspace(0.001, 0.999, 999))
-    best = max(thresholds, key=lambda t: refuted(choose_in, choose_out, t, delta, confidence))
-    return max(0.0, refuted(count_in, count_out, best, delta, confidence))
+    best = thresholds[np.argmax(refuted(choose_in, choose_out, thresholds, delta, confidence))]
+    return max(0.0, float(refuted(count_in, count_out, best, delta, confidence)))
 
 
-def refuted(present: np.ndarray, absent: np.ndarray, threshold: float, delta: float, confidence: float) -> float:
-    """The largest ε that a threshold refutes, whichever of the two worlds it is about."""
+def refuted(present: np.ndarray, absent: np.ndarray, threshold: Any, delta: float, confidence: float) -> Any:
+    """The largest ε that thresholds refute, whichever of the two worlds it is about."""
     low = (1 - confidence) / 2  # two errors are bounded
-    accused, spared = most_often((absent > threshold).sum(), len(absent), low), (present <= threshold).sum()
-    missed = most_often(spared, len(present), low)
-    there = math.log(max(1 - delta - missed, 1e-300) / accused)
-    gone = math.log(max(1 - delta - accused, 1e-300) / missed)
-    return max(there, gone)
+    spared = lambda scores: np.searchsorted(np.sort(scores), threshold, side="right")  # how many are no larger
+    accused = most_often(len(absent) - spared(absent), len(absent), low)
+    missed = most_often(spared(present), len(present), low)
+    there = np.log(np.maximum(1 - delta - missed, 1e-300) / accused)
+    gone = np.log(np.maximum(1 - delta - accused, 1e-300) / missed)
+    return np.maximum(there, gone)
 
 
-def most_often(count: int, draws: int, level: float) -> float:
+def most_often(count: Any, draws: int, level: float) -> Any:
     """The upper end of the Clopper–Pearson interval of a probability."""
-    return 1.0 if count == draws else float(stats.beta.ppf(1 - level, count + 1, draws - count))
+    found = stats.beta.ppf(1 - level, count + 1, np.maximum(draws - count, 1))
+    return np.where(count == draws, 1.0, found)
 
 
 def one_run(right: int, guesses: int, victims: int, *, delta: float, confidence: float = 0.99) -> float:

@@ -25,7 +25,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from majorant.core import SampleNoise, Tree
+from majorant.core import SampleNoise, Tree, all_finite
 from majorant.math.checks import check_range, check_whole
 from majorant.models.base import Model
 from majorant.solvers.gradient import shortened
@@ -68,6 +68,7 @@ class PrivateSGD(NamedTuple):
         def noisy_gradient(theta: Tree, key: jax.Array) -> tuple[Tree, jax.Array]:
             drawn = jax.random.bernoulli(jax.random.fold_in(key, 0), q, data.y.shape) & data.mask
             losses, each = jax.vmap(jax.value_and_grad(loss), (None, 0, 0))(theta, data.x, data.y)
+            sound = jax.vmap(all_finite)(each)  # a sample whose gradient is not finite counts as one that is not there
             each = jax.vmap(lambda g: shortened(g, jnp.asarray(self.clip)))(each)
             keys = jax.tree.unflatten(
                 jax.tree.structure(theta),
@@ -75,7 +76,7 @@ class PrivateSGD(NamedTuple):
             )
 
             def total(one: jax.Array, key: jax.Array) -> jax.Array:
-                kept = jnp.where(drawn.reshape((-1,) + (1,) * (one.ndim - 1)), one, 0).sum(axis=0)
+                kept = jnp.where((drawn & sound).reshape((-1,) + (1,) * (one.ndim - 1)), one, 0).sum(axis=0)
                 noise = self.noise.multiplier * self.clip * jax.random.normal(key, kept.shape, kept.dtype)
                 return (kept + noise) / (q * n).astype(kept.dtype)
 

@@ -96,8 +96,6 @@ class Center:
         if self.messages.answer is None or not answers:
             return server
         usable = {slot: a for slot, a in answers.items() if bool(all_finite(a))}
-        if self.federation.hides:  # how many samples each has would be told otherwise
-            usable = {slot: a._replace(weight=jnp.ones_like(a.weight)) for slot, a in usable.items()}
         if not usable:
             return server
         together = [added_answer(usable[slot], self.federation.algorithm.traits.reads) for slot in sorted(usable)]
