@@ -233,7 +233,11 @@ def test_femnist_has_a_client_for_each_writer(folder):
     assert data.names == ("f0001", "f0002")  # the third has too few samples
     assert (data.train.sizes + data.test.sizes).tolist() == [5, 3]
     pixels = np.concatenate([data.train.x, data.test.x])
-    assert (pixels.dtype, pixels.shape[1:], sorted(set(pixels.ravel().tolist()))) == (np.uint8, (28, 28, 1), [51, 52, 102])
+    assert (pixels.dtype, pixels.shape[1:], sorted(set(pixels.ravel().tolist()))) == (
+        np.uint8,
+        (28, 28, 1),
+        [51, 52, 102],
+    )
     assert load_femnist(writers=1).clients == 1
     for users, message in [
         ({"f1": {"x": [[0.0] * 7], "y": [1]}}, "images of writer f1 must be 784 numbers"),

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import majorant as mj
 from compiling import quickly
 from majorant.data.federated import FederatedData
 from majorant.models import (
@@ -324,6 +325,16 @@ def test_what_does_not_fit_is_refused():
         inverted.mobilenet_v2(Spec((32, 32), 10), pixels="cifar10")
     with pytest.raises(ValueError, match=r"sequences of one length, samples of shape \(length,\), not \(4, 2\)"):
         lstm(Spec((4, 2), classes=5))
+
+
+@pytest.mark.parametrize("method", [mj.methods.fedmgda_plus, mj.methods.q_ffl])
+def test_methods_that_do_not_average_refuse_running_statistics(method):
+    with pytest.raises(
+        ValueError, match=r"running statistics of efficientnet_lite0 must be averaged: use normalisation="
+    ):
+        method(small("averaged"))
+    for policy in ("group", "batch", "frozen"):
+        method(small(policy))
 
 
 @pytest.mark.parametrize(
