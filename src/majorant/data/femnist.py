@@ -30,8 +30,8 @@ def load_femnist(
 ) -> FederatedData:
     """Images ``(N, 28, 28, 1)`` as bytes, a client for each writer, whose samples are split at random.
 
-    ``writers`` (0: all) keeps so many, drawn at random; those with fewer samples than the least are left out. LEAF's own
-    division into training and test files is not kept.
+    ``writers`` (0: all) keeps so many, drawn at random; those with fewer samples than the least are left out. LEAF's
+    own division into training and test files is not kept.
     """
     check_whole("min_samples", min_samples)
     folder = data_folder() / "femnist"

@@ -103,8 +103,8 @@ def check_no_running_statistics(model: Model, method: str) -> None:
     """Refuses a model whose running statistics a method would not average."""
     if model.refreshed:
         raise ValueError(
-            f"{method} does not average what clients send, and the running statistics of {model.name} must be averaged: "
-            'use normalisation="group", "batch" or "frozen"'
+            f"{method} does not average what clients send, and the running statistics of {model.name} must be "
+            'averaged: use normalisation="group", "batch" or "frozen"'
         )
 
 

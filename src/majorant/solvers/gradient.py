@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from majorant.core import Tree, blocks
+from majorant.core import Tree, blocks, tree_norm
 from majorant.math.checks import check_range
 from majorant.models.base import Draw, Model
 from majorant.solvers.minibatches import Batch, Minibatches, minibatches, run_minibatches
@@ -120,7 +120,7 @@ def shortened(gradients: Tree, most: jax.Array) -> Tree:
     >>> [round(float(value), 3) for value in (*shorter["w"], shorter["b"])]
     [0.6, 0.0, 0.8]
     """
-    norm = optax.tree.norm(gradients)
+    norm = tree_norm(gradients)
     scale = jnp.where(norm > most, most / jnp.where(norm > 0, norm, 1), 1)
     return jax.tree.map(lambda g: scale.astype(g.dtype) * g, gradients)
 
