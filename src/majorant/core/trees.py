@@ -66,9 +66,9 @@ def magnitude(tree: Tree) -> jax.Array:
 def stacked(numbers: list[jax.Array]) -> jax.Array:
     """A number for each leaf of a tree as one vector.
 
-    What decides about every leaf must not be a chain of operations on single numbers: XLA makes such chains again inside
-    what is done with each leaf, and the program of a network with hundreds of leaves grows with their square. A sum over
-    a vector is made once; but the sum of a stack itself XLA takes apart, so something must stand between the two.
+    What decides about every leaf must not be a chain of operations on single numbers: XLA makes such chains again
+    inside what is done with each leaf, and the program of a network with hundreds of leaves grows with their square. A
+    sum over a vector is made once; but the sum of a stack itself XLA takes apart, so something must stand between them.
     """
     return jnp.stack(numbers)
 
