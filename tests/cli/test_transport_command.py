@@ -66,6 +66,9 @@ def test_a_map_whose_networks_are_not_convex_is_refused(tables, tmp_path):
     save_tree(tmp_path / "map", tree, meta | {"options": meta["options"] | {"hidden": [4, 4, 4]}})
     with pytest.raises(ValueError, match="u of the dense convex network has 4 weights below 0"):
         load_map(tmp_path / "map")
+    applied = refused("transport", "--data", tables[2], "--map", tmp_path / "map", "--out", tmp_path / "moved.csv")
+    assert "4 weights below 0, so that it is not convex" in applied
+    assert not (tmp_path / "moved.csv").exists()
     del tree["potentials"]
     tree["coordinates"] = dict(tree["coordinates"]) | {"target": np.array([1.0, np.nan])}
     save_tree(tmp_path / "gaps", tree, meta)
@@ -88,6 +91,7 @@ def test_people_are_told_what_is_wrong(tables, tmp_path):
         "sight": ["--reference", reference, "--client-column", "sight"],
         "--rounds must be at least 1, got 0": ["--reference", reference, "--client-column", "site", "--rounds", "0"],
         "there is no map in ": ["--map", tmp_path / "nowhere"],
+        "--cycle must be a number, got 'nan'": ["--reference", reference, "--client-column", "site", "--cycle", "nan"],
         "cycle == -1.0, must be >= 0": ["--reference", reference, "--client-column", "site", "--cycle", "-1"],
     }
     for words, flags in cases.items():

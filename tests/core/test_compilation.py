@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 
 import majorant
+from majorant.core import all_finite, magnitude, select
 from majorant.core.compilation import compiled, jit, staged
 from majorant.engines import programs
+from majorant.solvers.gradient import shortened
 
 SOURCE = Path(majorant.__file__).parent
 PLACE = SOURCE / "core" / "compilation.py"
@@ -81,3 +83,17 @@ def test_a_part_of_another_program_has_no_options_of_its_own():
     assert float(jit(lambda x: double(x) + double(1.0))(3.0)) == 8
     assert float(jax.grad(double)(1.0)) == 2
     assert jax.vmap(double)(jnp.arange(3.0)).tolist() == [0, 2, 4]
+
+
+def test_what_decides_about_all_leaves_is_made_once():
+    """With twice the leaves a program has about twice the instructions, and not four times as many."""
+
+    def guarded(tree):
+        sound = all_finite(tree) & (magnitude(tree) < 5)
+        return select(sound, jax.tree.map(lambda leaf: 2 * leaf, shortened(tree, jnp.asarray(1.0))), tree)
+
+    def instructions(leaves):
+        tree = [jnp.ones(3 + i) for i in range(leaves)]
+        return compiled(staged(guarded).lower(tree), programs.QUICK_COMPILATION).as_text().count(" = ")
+
+    assert instructions(32) < 2.5 * instructions(16)

@@ -3,15 +3,26 @@
 import gzip
 import hashlib
 import io
+import json
 import struct
 import tarfile
+import zipfile
 
 import numpy as np
 import pytest
 
 from majorant.data import image_files, images
+from majorant.data.femnist import load_femnist
 from majorant.data.image_files import read_cifar, read_idx
-from majorant.data.images import Source, load_cifar10, load_digits, load_fashion_mnist, load_mnist, rotated
+from majorant.data.images import (
+    Source,
+    load_cifar10,
+    load_digits,
+    load_emnist,
+    load_fashion_mnist,
+    load_mnist,
+    rotated,
+)
 
 HEADER = bytes([0, 0, 8, 3]) + struct.pack(">III", 2, 2, 3)  # unsigned bytes, three dimensions: 2 × 2 × 3
 IDX = HEADER + bytes(range(12))
@@ -181,6 +192,62 @@ def test_cifar10_archive_is_unpacked_into_the_layout(folder, monkeypatch):
     assert x.shape == (6, 32, 32, 3)
     assert y.tolist() == [4] * 6
     assert sorted(p.name for p in (folder / "cifar10").iterdir()) == ["cifar-10-batches-bin"]
+
+
+def test_emnist_is_unpacked_and_stands_upright(folder, monkeypatch):
+    import pooch
+
+    lying = np.arange(2 * 28 * 28, dtype=np.int64).reshape(2, 28, 28).astype(np.uint8)
+    arrays = [lying, np.array([60, 61], np.uint8), lying[:1], np.array([5], np.uint8)]
+
+    def retrieve(url, known_hash, fname, path):
+        assert known_hash == "md5:58c8d27c78d21e728a6bc7b3cc06412e"
+        path.mkdir(parents=True, exist_ok=True)
+        with zipfile.ZipFile(path / fname, "w") as packed:
+            for file, array in zip(images.EMNIST, arrays, strict=True):
+                packed.writestr(f"gzip/{file}.gz", gzip.compress(idx(array)))
+            packed.writestr("gzip/emnist-letters-mapping.txt", "")
+
+    monkeypatch.setattr(pooch, "retrieve", retrieve)
+    with pytest.raises(ValueError, match=r"train-images.* is not the published file: it has \(2, 28, 28\), not 697932"):
+        load_emnist()
+    monkeypatch.setattr(images, "EMNIST", dict(zip(images.EMNIST, [2, 2, 1, 1], strict=True)))
+    x, y = load_emnist()
+    assert (x.shape, x.dtype, y.tolist()) == ((3, 28, 28, 1), np.uint8, [60, 61, 5])
+    np.testing.assert_array_equal(x[0, :, :, 0], lying[0].T)
+    assert sorted(p.name for p in (folder / "emnist").iterdir()) == sorted(f"{file}.gz" for file in images.EMNIST)
+
+
+def test_femnist_has_a_client_for_each_writer(folder):
+    with pytest.raises(FileNotFoundError, match=r"has no JSON files of FEMNIST: make them by LEAF's script"):
+        load_femnist()
+    place = folder / "femnist"
+    write = lambda name, users: (
+        (place / name).parent.mkdir(parents=True, exist_ok=True),
+        (place / name).write_text(json.dumps({"users": list(users), "user_data": users})),
+    )
+    writer = lambda shade, *labels: {"x": [[shade / 255] * 784] * len(labels), "y": list(labels)}
+    write("train/all_data_0.json", {"f0001": writer(51, 3, 4, 61, 5), "f0002": writer(102, 7, 7, 7)})
+    write("test/all_data_0.json", {"f0001": writer(52, 9), "f0003": writer(1, 0)})
+    data = load_femnist()
+    assert data.names == ("f0001", "f0002")  # the third has too few samples
+    assert (data.train.sizes + data.test.sizes).tolist() == [5, 3]
+    pixels = np.concatenate([data.train.x, data.test.x])
+    assert (pixels.dtype, pixels.shape[1:], sorted(set(pixels.ravel().tolist()))) == (
+        np.uint8,
+        (28, 28, 1),
+        [51, 52, 102],
+    )
+    assert load_femnist(writers=1).clients == 1
+    for users, message in [
+        ({"f1": {"x": [[0.0] * 7], "y": [1]}}, "images of writer f1 must be 784 numbers"),
+        ({"f1": {"x": [[2.0] * 784], "y": [1]}}, r"784 numbers in \[0, 1\]"),
+        ({"f1": writer(1, 62)}, "labels of writer f1 must be whole numbers from 0 to 61"),
+        ({"f1": {"x": [[0.0] * 784]}}, "is not a LEAF file"),
+    ]:
+        write("test/all_data_0.json", users)
+        with pytest.raises(ValueError, match=message):
+            load_femnist()
 
 
 def test_digits_are_scaled():

@@ -3,7 +3,10 @@
 import jax
 import pytest
 
+import majorant as mj
 from majorant.engines.memory import explained_shortage
+from majorant.engines.resident import Resident
+from majorant.engines.simulation import Simulation
 
 
 def test_a_shortage_says_what_to_lower():
@@ -15,3 +18,17 @@ def test_a_shortage_says_what_to_lower():
 def test_other_troubles_are_left_as_they_are():
     with pytest.raises(jax.errors.JaxRuntimeError, match="INTERNAL"), explained_shortage(40):
         raise jax.errors.JaxRuntimeError("INTERNAL: a kernel failed")
+
+
+@pytest.mark.parametrize("moment", ["prepare", "start", "block", "evaluate"])
+def test_a_shortage_is_explained_whenever_it_comes(monkeypatch, moment):
+    def fail(*_):
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 9 bytes.")
+
+    data = mj.data.synthetic_mixture(clients=3, dimension=2, seed=0)
+    if moment == "prepare":
+        monkeypatch.setattr(Simulation, "prepare", fail)
+    else:
+        monkeypatch.setattr(Resident, moment, fail)
+    with pytest.raises(MemoryError, match="clients side by side: lower side_by_side"):
+        mj.simulate(mj.fedavg(mj.models.linear(data)), data, rounds=1)

@@ -10,6 +10,7 @@ import pytest
 
 import majorant as mj
 import zoo
+from majorant.engines.rounds import weighted_sum
 
 DATA = zoo.problem()
 MODEL = mj.models.linear(DATA)
@@ -79,3 +80,13 @@ def test_the_logged_loss_is_the_mean_over_all_samples_of_those_who_took_part():
     kept = np.repeat(~DATA.unseen, DATA.train.sizes)
     mean = MODEL.losses(theta, DATA.train.x[kept], DATA.train.y[kept]).mean()
     assert run.history[-1]["loss"] == pytest.approx(float(mean), rel=1e-5)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "gpu"])
+def test_sums_over_clients_are_the_same_on_every_backend(monkeypatch, backend):
+    rng = np.random.default_rng(0)
+    weight, values = rng.uniform(size=7).astype(np.float32), rng.normal(size=(7, 3, 2)).astype(np.float32)
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    found = [weighted_sum(jnp.asarray(weight), jnp.asarray(v)) for v in (values, values[:, 0, 0])]
+    np.testing.assert_allclose(found[0], np.einsum("c,cij->ij", weight, values), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found[1], weight @ values[:, 0, 0], rtol=1e-5)

@@ -128,3 +128,22 @@ def test_with_everybody_there_holding_changes_nothing():
 def test_impossible_settings_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         mj.fedavg(MODEL, **options)
+
+
+@pytest.mark.parametrize("server", ["momentum", "adam"])
+def test_running_statistics_are_averaged_whatever_the_server_does_with_weights(server):
+    model = MODEL._replace(
+        init=lambda key: {"weights": jnp.zeros(3), "statistics": jnp.array([0.0, 1.0])},
+        train_apply=lambda params, x, draw: (x, params),
+        statistics="statistics",
+        normalises_by_batch=True,
+    )
+    algorithm = mj.fedavg(model, server=server, server_lr=0.1)
+    start = algorithm.server.init(jax.random.key(0))
+    heard = {"weights": jnp.array([3.0, -6.0, 9.0]), "statistics": jnp.array([6.0, 12.0])}
+    moved = algorithm.server.update(start, None, Uploads(heard, jnp.asarray(3.0))).value
+    np.testing.assert_allclose(moved["statistics"], [2.0, 4.0])
+    assert float(jnp.abs(moved["weights"] - heard["weights"] / 3).min()) > 0.1  # a step towards the mean, not the mean
+    unchanged = mj.fedavg(model._replace(normalises_by_batch=False), server=server, server_lr=0.1)
+    kept = unchanged.server.update(start, None, Uploads(heard, jnp.asarray(3.0))).value
+    assert not np.allclose(kept["statistics"], [2.0, 4.0])

@@ -68,6 +68,16 @@ def test_gradients_are_those_of_each_point_alone(ready):
     np.testing.assert_allclose(np.asarray(ready.gradient(ready.moved, POINTS))[:4], alone, rtol=2e-5, atol=1e-5)
 
 
+def test_maps_can_be_followed_along_a_direction(ready):
+    """The Jacobian of the map times a direction, by one forward pass over the gradient: a Hessian, so at least 0."""
+    toward = POINTS[::-1]
+    along = jax.jit(lambda x, v: jax.jvp(lambda x: ready.network.gradient(ready.moved, x), (x,), (v,))[1])
+    turned = np.asarray(along(POINTS, toward), np.float64)
+    assert ((turned * toward).sum(axis=1) >= -1e-3).all()
+    other = np.asarray(along(POINTS, POINTS), np.float64)
+    np.testing.assert_allclose((turned * POINTS).sum(axis=1), (other * toward).sum(axis=1), rtol=1e-3, atol=1e-2)
+
+
 def test_the_dense_network_is_the_formula():
     ready, x = ready_for("dense"), POINTS.astype(np.float64)
     p = {k: np.asarray(v, np.float64) for k, v in ready.moved.items()}

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import majorant as mj
 from compiling import quickly
 from majorant.data.federated import FederatedData
 from majorant.models import (
@@ -24,6 +25,7 @@ from majorant.models.normalisation import KEPT, Norms, by_group, over_batch
 from majorant.models.pixels import shifted
 from majorant.models.pretrained import fitted, places
 from majorant.models.resnet import max_pool_3x3, resnet18
+from majorant.models.resnet import network as residual_network
 
 rng = np.random.default_rng(0)
 LITE = inverted.EFFICIENTNET_LITE0._replace(stages=inverted.EFFICIENTNET_LITE0.stages[:3], last=16)
@@ -200,9 +202,14 @@ def made_file(shapes, classes):
     return {name: array.astype(np.float32) for name, array in found.items()}
 
 
-def reference(w, x):
-    """EfficientNet-Lite0's first stages in NumPy, from arrays in PyTorch's layout."""
-    edges = lambda n, k, s: (max((-(-n // s) - 1) * s + k - n, 0) // 2, -(-max((-(-n // s) - 1) * s + k - n, 0) // 2))
+def same_edges(n, k, s):
+    """Zeros before and after, as TensorFlow pads."""
+    total = max((-(-n // s) - 1) * s + k - n, 0)
+    return total // 2, total - total // 2
+
+
+def reference(w, x, strides=(1, 2, 1, 2, 1), edges=same_edges, epsilon=1e-3):
+    """Networks of inverted residuals in NumPy, by default EfficientNet-Lite0's first stages; PyTorch's layout."""
 
     def conv(a, kernel, stride=1):
         k = kernel.shape[-1]
@@ -212,13 +219,13 @@ def reference(w, x):
         )  # fmt: skip
 
     def norm(a, name):
-        scale = w[name + "weight"] / np.sqrt(w[name + "running_var"] + 1e-3)
+        scale = w[name + "weight"] / np.sqrt(w[name + "running_var"] + epsilon)
         return (a - w[name + "running_mean"]) * scale + w[name + "bias"]
 
     act = lambda a: np.clip(a, 0, 6)
     a = (x / 255 - np.array([0.485, 0.456, 0.406])) / np.array([0.229, 0.224, 0.225])
     a = act(norm(conv(a, w["_conv_stem.weight"], 2), "_bn0."))
-    for i, stride in enumerate((1, 2, 1, 2, 1)):
+    for i, stride in enumerate(strides):
         name, given = f"_blocks.{i}.", a
         if i:
             a = act(norm(conv(a, w[name + "_expand_conv.weight"]), name + "_bn0."))
@@ -243,6 +250,47 @@ def published():
 def test_network_from_a_file_is_the_reference(published):
     model, params, x, arrays = published
     np.testing.assert_allclose(jax.jit(model.apply)(params, x), reference(arrays, x), atol=2e-4)
+
+
+def test_mobilenet_pads_as_pytorchs_networks_do():
+    plan = inverted.MOBILENET_V2._replace(stages=inverted.MOBILENET_V2.stages[:2], last=16)
+    model = inverted.network(plan, Spec((16, 16, 3), 3), "frozen", 0.0, "imagenet", 0.25, 2)
+    shapes = jax.eval_shape(model.init, jax.random.key(0))
+    arrays = made_file(shapes["weights"], 3)
+    weights, statistics = fitted(arrays, shapes["weights"], "made")
+    x = rng.integers(0, 256, (4, 16, 16, 3)).astype(np.uint8)
+    around = lambda n, k, s: ((k - 1) // 2, (k - 1) // 2)
+    expected = reference(arrays, x, strides=(1, 2, 1), edges=around, epsilon=1e-5)
+    found = jax.jit(model.apply)({"weights": weights, "statistics": statistics}, x)
+    np.testing.assert_allclose(found, expected, atol=2e-4)
+
+
+@pytest.mark.parametrize("stem", ["large", "small"])
+def test_residual_network_is_the_reference(stem):
+    """ResNet's blocks in NumPy: two 3×3 convolutions beside a shortcut, 1×1 where the shape changes."""
+    model = residual_network("small", (2, 1, 1, 1), Spec((32, 32, 3), 3), "frozen", "unit", stem, 0.125)
+    params = jax.tree.map(np.asarray, quickly(model.init)(jax.random.key(0)))
+    params = jax.tree.map(lambda leaf: leaf + rng.uniform(0.0, 0.1, leaf.shape).astype(np.float32), params)
+    x = rng.integers(0, 256, (2, 32, 32, 3)).astype(np.uint8)
+    rest = iter(params["statistics"])
+
+    def conv_norm(a, layer, stride=1):
+        kernel, own = layer["kernel"], next(rest)
+        k = kernel.shape[0]
+        cut = windows(a, k, stride, [((k - 1) // 2, (k - 1) // 2)] * 2)
+        a = np.einsum("nhwcij,ijco->nhwo", cut, kernel)
+        return (a - own["mean"]) / np.sqrt(own["variance"] + 1e-5) * layer["scale"] + layer["shift"]
+
+    relu = lambda a: np.maximum(a, 0)
+    a = relu(conv_norm(x / 255, params["weights"]["stem"], 2 if stem == "large" else 1))
+    if stem == "large":
+        a = windows(a, 3, 2, [(1, 1), (1, 1)]).max((4, 5))  # what is above 0 wins over zeros around
+    for layer, stride in zip(params["weights"]["blocks"], (1, 1, 2, 2, 2), strict=True):
+        b = conv_norm(relu(conv_norm(a, layer["first"], stride)), layer["second"])
+        a = relu((conv_norm(a, layer["shortcut"], stride) if "shortcut" in layer else a) + b)
+    dense = params["weights"]["dense"]
+    expected = a.mean((1, 2)) @ dense["weight"] + dense["bias"]
+    np.testing.assert_allclose(quickly(model.apply)(params, x), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_mixed_precision_rounds_the_arithmetic_and_nothing_that_is_kept(published):
@@ -324,6 +372,16 @@ def test_what_does_not_fit_is_refused():
         inverted.mobilenet_v2(Spec((32, 32), 10), pixels="cifar10")
     with pytest.raises(ValueError, match=r"sequences of one length, samples of shape \(length,\), not \(4, 2\)"):
         lstm(Spec((4, 2), classes=5))
+
+
+@pytest.mark.parametrize("method", [mj.methods.fedmgda_plus, mj.methods.q_ffl])
+def test_methods_that_do_not_average_refuse_running_statistics(method):
+    with pytest.raises(
+        ValueError, match=r"running statistics of efficientnet_lite0 must be averaged: use normalisation="
+    ):
+        method(small("averaged"))
+    for policy in ("group", "batch", "frozen"):
+        method(small(policy))
 
 
 @pytest.mark.parametrize(

@@ -263,3 +263,18 @@ def test_the_logged_loss_is_the_mean_over_the_samples_before_each_step():
     client = ClientData(jnp.asarray(x), jnp.asarray(y), jnp.int32(len(y)), jnp.int32(0))
     loss = local.solve(model, Task(view, client, jax.random.key(0)), params, local.moments(params)).loss
     np.testing.assert_allclose(loss, model.losses(params, x, y).mean(), rtol=1e-5)
+
+
+def test_a_model_with_a_training_pass_is_not_passed_through_otherwise():
+    """A forward pass whose result nobody reads would be traced, differentiated and compiled all the same."""
+    model = mj.models.linear(mj.models.Spec((2,), 2))
+    asked = []
+    spy = model._replace(
+        apply=lambda params, x: asked.append("apply") or model.apply(params, x),
+        train_apply=lambda params, x, draw: asked.append("train") or (model.apply(params, x), params),
+        statistics="",
+    )
+    solver = mj.local_sgd(0.1, steps=1, batch_size=2)
+    params, view = model.init(jax.random.key(0)), View((), as_hyper(solver.hyper), 0, 1)
+    jax.eval_shape(lambda p: solver.solve(spy, Task(view, client(4), jax.random.key(1)), p, ()), params)
+    assert set(asked) == {"train"}

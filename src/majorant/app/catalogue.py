@@ -267,6 +267,16 @@ def rotated_digits(*, clients: int = 20, unseen: float = 0.0, seed: int = 0) -> 
     return partitioned(x, y, owner, seed=seed, name="rotated-digits", unseen=unseen, truth={"cluster": cluster})
 
 
+def heart(*, unseen: float = 0.0, seed: int = 0) -> FederatedData:
+    """The table of patients that comes with the library."""
+    import dataclasses
+
+    from majorant.data import from_table, heart_table
+
+    columns = {"client_column": "hospital", "label_column": "disease"}
+    return dataclasses.replace(from_table(heart_table(), **columns, unseen=unseen, seed=seed)[0], name="heart")
+
+
 def downloaded(name: str, usual_clients: int, usual_partition: str = "dirichlet") -> Callable[..., FederatedData]:
     """The factory of an image set that is read from disk or downloaded; ``samples`` (0: all) keeps a random part."""
 
@@ -313,8 +323,11 @@ def image_set(
 
 datasets.register("digits", digits, "scikit-learn's 8×8 digits, partitioned")
 datasets.register("rotated-digits", rotated_digits, "digits; four rotations are hidden clusters")
+datasets.register("heart", heart, "740 patients of four hospitals, heart disease (UCI, CC BY 4.0)")
 datasets.register("mnist", downloaded("mnist", 100), "MNIST, partitioned")
 datasets.register("fashion-mnist", downloaded("fashion-mnist", 100), "Fashion-MNIST, partitioned")
+datasets.register("emnist", downloaded("emnist", 100), "EMNIST by class (62 of them), partitioned")
+datasets.register("femnist", "majorant.data:load_femnist", "handwritten characters as LEAF has them, a client a writer")
 datasets.register("cifar10", downloaded("cifar10", 80), "CIFAR-10, partitioned")
 datasets.register("cifar100", downloaded("cifar100", 100, "pachinko"), "CIFAR-100; Pachinko over its 20 superclasses")
 datasets.register("shakespeare", "majorant.data:load_shakespeare", "Shakespeare's plays, a client for each role")

@@ -39,6 +39,7 @@ from majorant.core.trees import (
     select,
     squared_norm,
     tree_bytes,
+    tree_norm,
 )
 
 __all__ = [
@@ -82,5 +83,6 @@ __all__ = [
     "squared_norm",
     "stream_key",
     "tree_bytes",
+    "tree_norm",
     "view_of",
 ]

@@ -36,10 +36,20 @@ def tree_bytes(tree: Tree) -> int:
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
+def tree_norm(tree: Tree) -> jax.Array:
+    """The Euclidean norm of all numbers in a tree, for what is done with each of its leaves.
+
+    >>> tree_norm({"w": jnp.array([3.0, 0.0]), "b": jnp.array(4.0)})
+    Array(5., dtype=float32)
+    """
+    squares = [jnp.square(jnp.abs(leaf)).sum() for leaf in jax.tree.leaves(tree)]
+    return once(jnp.sqrt(jnp.abs(stacked(squares)).sum()))
+
+
 def all_finite(tree: Tree) -> jax.Array:
     """Whether every number in a tree is finite."""
     leaves = [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
-    return jnp.stack(leaves).all() if leaves else jnp.asarray(True)
+    return once(stacked(leaves).astype(jnp.int32).sum() == len(leaves)) if leaves else jnp.asarray(True)
 
 
 def magnitude(tree: Tree) -> jax.Array:
@@ -50,7 +60,22 @@ def magnitude(tree: Tree) -> jax.Array:
     """
     real = [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.inexact) and leaf.size]
     kind = jnp.result_type(float)
-    return jnp.stack([jnp.zeros((), kind), *(jnp.abs(leaf).max().astype(kind) for leaf in real)]).max()
+    return once(jnp.abs(stacked([jnp.zeros((), kind), *(jnp.abs(leaf).max().astype(kind) for leaf in real)])).max())
+
+
+def stacked(numbers: list[jax.Array]) -> jax.Array:
+    """A number for each leaf of a tree as one vector.
+
+    What decides about every leaf must not be a chain of operations on single numbers: XLA makes such chains again
+    inside what is done with each leaf, and the program of a network with hundreds of leaves grows with their square. A
+    sum over a vector is made once; but the sum of a stack itself XLA takes apart, so something must stand between them.
+    """
+    return jnp.stack(numbers)
+
+
+def once(number: jax.Array) -> jax.Array:
+    """A number made of all leaves, before it is used: XLA for GPUs then makes it once."""
+    return jax.lax.optimization_barrier(number)
 
 
 def select(condition: jax.Array, yes: Tree, no: Tree) -> Tree:

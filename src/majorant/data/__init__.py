@@ -2,6 +2,7 @@
 
 from majorant.data.dictionary import sparse_codes
 from majorant.data.federated import FederatedData, Ragged, warn_thin_clients
+from majorant.data.femnist import load_femnist
 from majorant.data.few_classes import few_classes
 from majorant.data.heart import heart_table
 from majorant.data.images import (
@@ -9,6 +10,7 @@ from majorant.data.images import (
     load_cifar10,
     load_cifar100,
     load_digits,
+    load_emnist,
     load_fashion_mnist,
     load_mnist,
     rotated,
@@ -58,7 +60,9 @@ __all__ = [
     "load_cifar10",
     "load_cifar100",
     "load_digits",
+    "load_emnist",
     "load_fashion_mnist",
+    "load_femnist",
     "load_mnist",
     "load_shakespeare",
     "movielens_100k",

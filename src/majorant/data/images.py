@@ -4,6 +4,7 @@ Files are looked for under ``$MAJORANT_DATA`` (by default ``~/.cache/majorant``)
 work once the files are there:
 
     mnist/, fashion-mnist/             {train,t10k}-{images-idx3,labels-idx1}-ubyte.gz   (or the same without .gz)
+    emnist/                            emnist-byclass-{train,test}-{images-idx3,labels-idx1}-ubyte.gz      (likewise)
     cifar10/cifar-10-batches-bin/      data_batch_1.bin … data_batch_5.bin, test_batch.bin
     cifar100/cifar-100-binary/         train.bin, test.bin
 
@@ -14,6 +15,7 @@ because the same idx file exists under many compressions; downloads also by the 
 from __future__ import annotations
 
 import tarfile
+import zipfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -72,6 +74,14 @@ CIFAR10_URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
 CIFAR10_DOWNLOAD = "md5:c32a1d4ab5d03f1284b67883e8d87530"
 
 
+EMNIST = {  # of "by class": how many there are of each; NIST publishes a checksum of its archive alone
+    "emnist-byclass-train-images-idx3-ubyte": 697_932,
+    "emnist-byclass-train-labels-idx1-ubyte": 697_932,
+    "emnist-byclass-test-images-idx3-ubyte": 116_323,
+    "emnist-byclass-test-labels-idx1-ubyte": 116_323,
+}
+EMNIST_URL = "https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip"
+EMNIST_DOWNLOAD = "md5:58c8d27c78d21e728a6bc7b3cc06412e"
 CIFAR100 = {
     "train.bin": "f31298fc616915fa142368359df1c4ca2ae984d6915ca468b998a5ec6aeebf29",
     "test.bin": "d8b1e6b7b3bee4020055f0699b111f60b1af1e262aeb93a0b659061746f8224a",
@@ -97,6 +107,30 @@ def load_mnist() -> tuple[np.ndarray, np.ndarray]:
 def load_fashion_mnist() -> tuple[np.ndarray, np.ndarray]:
     """All 70,000 pieces of clothing, as ``load_mnist``: ``(N, 28, 28, 1)`` bytes, training first, then test."""
     return load_idx("fashion-mnist", FASHION_MNIST, FASHION_MNIST_URL)
+
+
+def load_emnist() -> tuple[np.ndarray, np.ndarray]:
+    """All 814,255 handwritten characters of EMNIST "by class", in 62 classes: digits, capital letters, small letters.
+
+    As ``load_mnist``: ``(N, 28, 28, 1)`` bytes, training first, then test; upright, where the files have them lying.
+    """
+    folder, arrays = data_folder() / "emnist", []
+    stored = lambda file: next((p for p in (folder / f"{file}.gz", folder / file) if p.exists()), None)
+    if any(stored(file) is None for file in EMNIST):
+        archive = download(EMNIST_URL, EMNIST_DOWNLOAD, folder / "gzip.zip", folder)
+        with zipfile.ZipFile(archive) as packed:
+            for file in EMNIST:
+                (folder / f"{file}.gz").write_bytes(packed.read(f"gzip/{file}.gz"))
+        archive.unlink()
+    for file, count in EMNIST.items():
+        path = stored(file)
+        assert path is not None
+        arrays.append(read_idx(path))
+        if arrays[-1].shape != ((count, 28, 28) if "images" in file else (count,)):
+            raise ValueError(f"{path} is not the published file: it has {arrays[-1].shape}, not {count} of them")
+    train, train_y, test, test_y = arrays
+    x = np.concatenate([train, test]).transpose(0, 2, 1)
+    return np.ascontiguousarray(x)[..., None], np.concatenate([train_y, test_y]).astype(np.int32)
 
 
 def load_cifar10() -> tuple[np.ndarray, np.ndarray]:

@@ -143,8 +143,10 @@ def over_runs(function: Callable, layout: Layout, *axes: str | None) -> Callable
             several = zip(own, args, axes, strict=True)
             return function(*(on_one_clock(mine, all) if axis == RUNS else mine for mine, all, axis in several))
 
+        if runs == 1:
+            return alone(one, args, axes)
         over_both = tuple(None if axis is None else 0 for axis in axes)
-        if layout.in_turn and runs > 1:
+        if layout.in_turn:
             return in_turn(one, args, over_both)
         points, seeds = runs // layout.seeds, layout.seeds
         cut = {RUNS: lambda v: v.reshape(points, seeds, *v.shape[1:]), SEEDS: lambda v: v[:seeds], None: lambda v: v}
@@ -154,6 +156,12 @@ def over_runs(function: Callable, layout: Layout, *axes: str | None) -> Callable
         return jax.tree.map(lambda v: v.reshape(runs, *v.shape[2:]), found)
 
     return whole
+
+
+def alone(function: Callable, args: tuple, axes: tuple[str | None, ...]) -> Any:
+    """The plain function on the only run: one reshape for every array, where a model may have hundreds of them."""
+    only = lambda a, axis: a if axis is None else jax.tree.map(lambda v: v.reshape(v.shape[1:]), a)
+    return jax.tree.map(lambda v: jnp.asarray(v)[None], function(*map(only, args, axes)))
 
 
 def side_by_side(function: Callable, length: int, axes: tuple[int | None, ...]) -> Callable:

@@ -128,7 +128,8 @@ class Simulation:
     def start(self) -> None:
         """The state before round 1, evaluated."""
         values = self.given_hyper()
-        self.prepare(values)
+        with explained_shortage(max(self.layout.chunks)):  # compiling takes memory, too: kernels are tried out
+            self.prepare(values)
         with explained_shortage(max(self.layout.chunks)):
             self.engine.start(values, self.rounds)
         server = self.engine.server
@@ -245,7 +246,8 @@ class Simulation:
 
     def evaluate(self) -> list[Scores]:
         """Every client's scores, for every run."""
-        seen, new = self.engine.evaluate()
+        with explained_shortage(max(self.layout.chunks)):
+            seen, new = self.engine.evaluate()
         values = in_order(self.buckets + self.unseen, seen + new)
         each = ({k: v[run] for k, v in values.items()} for run in range(len(self.settings)))
         runs = zip(each, self.data_sets, strict=True)

@@ -61,8 +61,8 @@ def fedavg(
 
     ``server`` is "plain", "momentum", "adam" or "yogi", with rate ``server_lr`` (1 for plain and momentum, 0.01 for
     the adaptive ones). "adam" and "yogi" are FedAdam and FedYogi as Reddi et al. print them; "adam-corrected" and
-    "yogi-corrected" are optax's forms with bias correction. The run's summary says which it was. ``absent``: see
-    `fedem`.
+    "yogi-corrected" are optax's forms with bias correction. The run's summary says which it was. Running statistics of
+    a network's normalisation are averaged whatever the server does with weights. ``absent``: see `fedem`.
 
     >>> import majorant as mj
     >>> data = mj.data.synthetic_mixture(clients=10, dimension=5, seed=0)
@@ -84,9 +84,12 @@ def fedavg(
         return Server(theta, as_hyper(local.hyper | {"server_lr": rate}), optimizer.init(theta))
 
     def update(state: Server, view: View, uploads: Uploads) -> Server:
-        gap = jax.tree.map(jnp.subtract, state.value, uploads.mean())
+        mean = uploads.mean()
+        gap = jax.tree.map(jnp.subtract, state.value, mean)
         direction, moments = optimizer.update(gap, state.state, state.value)
         value = jax.tree.map(lambda v, d: v - state.hyper["server_lr"] * d, state.value, direction)
+        if model.refreshed and server != "plain":  # running statistics are no point to step from
+            value = {**value, model.refreshed: mean[model.refreshed]}
         return state._replace(value=value, state=moments)
 
     plain = shared_model("fedavg" if server == "plain" else f"fedavg:server={server}", model, local)

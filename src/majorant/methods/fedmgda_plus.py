@@ -24,7 +24,7 @@ from majorant.math.checks import check_range
 from majorant.math.min_norm import min_norm
 from majorant.methods._two_blocks import one_vote
 from majorant.methods.fedavg import shared_model
-from majorant.models.base import Model
+from majorant.models.base import Model, check_no_running_statistics
 from majorant.solvers import Solver, local_sgd
 
 
@@ -46,6 +46,7 @@ def fedmgda_plus(
     """
     rate = server_lr if server_lr is not None else 0.1 if normalize else 1.0
     check_hyper({"epsilon": epsilon, "server_lr": rate})
+    check_no_running_statistics(model, "fedmgda+")
     local = local or local_sgd()
     hyper = local.hyper | {"server_lr": rate, "epsilon": epsilon}
     plain = shared_model("fedmgda+" if normalize else "fedmgda", model, local)

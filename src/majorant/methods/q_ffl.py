@@ -43,7 +43,7 @@ from majorant.core import (
 )
 from majorant.math.checks import check_range
 from majorant.methods.fedavg import shared_model
-from majorant.models.base import Model
+from majorant.models.base import Model, check_no_running_statistics
 from majorant.solvers import Solver, Task, local_sgd
 from majorant.surrogates.partial import sample_losses
 
@@ -69,6 +69,7 @@ def q_ffl(model: Model, *, q: float = 1.0, local: Solver | None = None, lipschit
     3
     """
     check_hyper({"q": q} | ({} if lipschitz is None else {"lipschitz": lipschitz}))
+    check_no_running_statistics(model, "q-ffl")
     local = local or local_sgd()
     if lipschitz is None and "lr" not in local.hyper:
         raise ValueError("give lipschitz, about 1 over the local learning rate: this local solver does not tell it")

@@ -89,9 +89,23 @@ class Model(NamedTuple):
         return self.loss.predict(self.apply(params, x))
 
     @property
+    def refreshed(self) -> str:
+        """The entry of ``params`` that training refreshes from batches and a server must average; "" for none."""
+        return (self.statistics or "") if self.normalises_by_batch and self.train_apply is not None else ""
+
+    @property
     def at_once(self) -> int | None:
         """How many samples go through at once on this backend; None: any number. (Batch statistics need them all.)"""
         return self.block if self.train_apply is None and jax.default_backend() == "cpu" else None
+
+
+def check_no_running_statistics(model: Model, method: str) -> None:
+    """Refuses a model whose running statistics a method would not average."""
+    if model.refreshed:
+        raise ValueError(
+            f"{method} does not average what clients send, and the running statistics of {model.name} must be "
+            'averaged: use normalisation="group", "batch" or "frozen"'
+        )
 
 
 def spec_of(problem: HasSpec | Spec) -> Spec:

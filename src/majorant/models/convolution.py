@@ -76,6 +76,8 @@ def _by_patches(x: jax.Array, kernel: jax.Array, padding: Padding, stride: int) 
     if padding == "same":
         x = jnp.pad(x, ((0, 0), _same(x.shape[1], kh, stride), _same(x.shape[2], kw, stride), (0, 0)))
     n, h, w, _ = x.shape
+    if (kh, kw, stride) == (1, 1, 1):
+        return (x.reshape(n * h * w, c) @ kernel.reshape(c, k)).reshape(n, h, w, k)
     rows, columns = (h - kh) // stride + 1, (w - kw) // stride + 1
     along = [x[:, :, j : j + (columns - 1) * stride + 1 : stride] for j in range(kw)]
     windows = jnp.concatenate(along, axis=-1)  # (n, h, w', kw·c)

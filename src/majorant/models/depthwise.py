@@ -59,10 +59,13 @@ def depthwise_conv2d(x: jax.Array, kernel: jax.Array, *, stride: int = 1, paddin
     x = padded(apart(x), kh, stride, padding)
     rows, columns = (x.shape[1] - kh) // stride + 1, (x.shape[2] - kw) // stride + 1
     exact = jnp.promote_types(jnp.result_type(x, kernel), jnp.float32)
+    weights = jax.lax.split(
+        kernel.astype(exact).reshape(kh * kw, -1), [1] * (kh * kw)
+    )  # whose gradient is put together
 
     def tap(i: int, j: int) -> jax.Array:
         shifted = x[:, i : i + (rows - 1) * stride + 1 : stride, j : j + (columns - 1) * stride + 1 : stride]
-        return shifted.astype(exact) * kernel[i, j].astype(exact)
+        return shifted.astype(exact) * weights[kw * i + j]
 
     edges = [_edges(length, size, stride, padding)[0] for length, size in zip(given[1:3], (kh, kw), strict=True)]
     inside = [

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from majorant.core import Tree, blocks
+from majorant.core import Tree, blocks, tree_norm
 from majorant.math.checks import check_range
 from majorant.models.base import Draw, Model
 from majorant.solvers.minibatches import Batch, Minibatches, minibatches, run_minibatches
@@ -40,8 +40,9 @@ class LocalSolver(NamedTuple):
         """One step on one minibatch: its mean weighted loss, plus the task's penalty."""
 
         def objective(params: Tree, batch: Batch) -> tuple[jax.Array, tuple[jax.Array, Tree]]:
-            outputs, refreshed = (model.apply(params, batch.x), params)
-            if model.train_apply is not None:
+            if model.train_apply is None:
+                outputs, refreshed = model.apply(params, batch.x), params
+            else:
                 outputs, refreshed = model.train_apply(params, batch.x, batch.draw())
             loss = batch.mean(model.loss.per_sample(outputs, batch.y))
             return loss, (loss, refreshed)
@@ -119,7 +120,7 @@ def shortened(gradients: Tree, most: jax.Array) -> Tree:
     >>> [round(float(value), 3) for value in (*shorter["w"], shorter["b"])]
     [0.6, 0.0, 0.8]
     """
-    norm = optax.tree.norm(gradients)
+    norm = tree_norm(gradients)
     scale = jnp.where(norm > most, most / jnp.where(norm > 0, norm, 1), 1)
     return jax.tree.map(lambda g: scale.astype(g.dtype) * g, gradients)
 
@@ -195,7 +196,8 @@ def local_sgd(
             direction = jax.tree.map(lambda g, p: g + hyper["weight_decay"] * p, gradients, params)
         if momentum:
             direction = moments = jax.tree.map(lambda m, d: hyper["momentum"] * m + d, moments, direction)
-        return jax.tree.map(lambda p, d: p - hyper["lr"] * scale * d, params, direction), moments
+        rate = hyper["lr"] * scale
+        return jax.tree.map(lambda p, d: p - rate * d, params, direction), moments
 
     return LocalSolver(
         hyper={"lr": lr}
@@ -232,7 +234,8 @@ def local_optax(
 
     def step(hyper: dict, scale: jax.Array, params: Tree, gradients: Tree, moments: Tree) -> tuple[Tree, Tree]:
         updates, moments = optimizer.update(gradients, moments, params)
-        scaled = jax.tree.map(lambda u: hyper["lr_scale"] * scale * u, updates)
+        rate = hyper["lr_scale"] * scale
+        scaled = jax.tree.map(lambda u: rate * u, updates)
         return optax.apply_updates(params, scaled), moments
 
     return LocalSolver(
