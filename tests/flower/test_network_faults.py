@@ -7,7 +7,7 @@ import shutil
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from silo_files import write_silos, write_study
 from test_network_rounds import ROUNDS, distance, grid_of, method, silos, simulated, study, trained
 
@@ -44,6 +44,19 @@ def as_nan(raws):
     return [Raw(first.dtype, first.shape, np.full(size, np.nan, first.dtype).tobytes()), *raws[1:]]
 
 
+def of_negative_weight(raws):
+    """The weight is the first array without a shape."""
+    place = next(i for i, raw in enumerate(raws) if raw.shape == ())
+    weight = -np.frombuffer(raws[place].data, raws[place].dtype)
+    return [*raws[:place], raws[place]._replace(data=weight.tobytes()), *raws[place + 1 :]]
+
+
+def complaint(reply, reason):
+    """A refusal; its facts are as JSON as the reason is."""
+    about = ConfigRecord({"kind": "refused", "facts": f'{{"name": "b", "reason": {reason}}}', "arrays": "[]"})
+    return Message(RecordDict({"letter": about}), reply_to=reply)
+
+
 def garbage(reply):
     content = RecordDict({"letter": reply.content["letter"]})
     data = b"\x80\x04garbage"
@@ -61,7 +74,11 @@ SPOILED = {
         answer, lambda raws: [raws[0]._replace(data=raws[0].data * 2), *raws[1:]]
     ),
     "not finite": lambda answer, old: changed(answer, as_nan),
+    "of a negative weight": lambda answer, old: changed(answer, of_negative_weight),
     "garbage": lambda answer, old: garbage(answer),
+    "a line for the log": lambda answer, old: complaint(answer, '"no\\n2020-01-01 00:00:00 round 9' + "." * 5000 + '"'),
+    "half of a character": lambda answer, old: complaint(answer, r'"\ud800"'),
+    "NaN for JSON": lambda answer, old: complaint(answer, "NaN"),
 }
 
 
@@ -81,6 +98,22 @@ def test_an_upload_that_does_not_arrive_is_as_if_its_silo_had_been_away(tmp_path
     assert distance(run.server, without_b.server) < 1e-5
     assert run.summary()["test_accuracy"]["mean"] == pytest.approx(without_b.summary()["test_accuracy"]["mean"])
     assert run.summary()["rejected"] == (0 if how == "lost" else 1)
+    log = (tmp_path / "run" / "network.log").read_text().splitlines()
+    assert [line[20:27] for line in log if "round" in line[20:27]] == ["round 1", "round 2", "round 3"]
+    assert max(map(len, log)) < 1100
+
+
+def test_an_evaluation_of_another_mixture_is_left_out(tmp_path):
+    def spoil(node, message, answer):
+        reply = answer()
+        letter = from_record(reply.content)
+        if letter.kind != "evaluation" or node != 8:
+            return reply
+        return Message(to_record(letter._replace(facts=letter.facts | {"weights": [0.2] * 5})), reply_to=message)
+
+    run = trained(tmp_path, study("fedem", flower={"per_client_scores": True}), spoil)
+    assert np.isnan(run.clients["test_accuracy"]).tolist() == [False, True, False, False]
+    assert "'b' tells 5 weights of its model's mixture" in (tmp_path / "run" / "network.log").read_text()
 
 
 def test_a_server_that_is_stopped_in_a_round_goes_on_to_the_same_end(tmp_path):
@@ -118,6 +151,23 @@ def test_a_silo_that_comes_back_without_its_state_begins_anew_or_stops_the_run(t
     shutil.rmtree(tmp_path / "run")
     with pytest.raises(ValueError, match="'b' has lost its private state"):
         trained(tmp_path, study("fedmm"), forget)
+
+
+def test_a_silo_that_lost_its_state_and_does_not_begin_anew_is_as_one_that_is_silent(tmp_path, without_b):
+    def forget(node, message, answer):
+        letter = from_record(message.content)
+        if letter.kind == "round" and letter.facts["round"] == 2 and node == 8:
+            (tmp_path / "b").rename(tmp_path / "elsewhere")
+        if letter.kind == "round" and letter.facts["round"] == 3 and (tmp_path / "elsewhere").exists():
+            shutil.rmtree(tmp_path / "b", ignore_errors=True)
+            (tmp_path / "elsewhere").rename(tmp_path / "b")
+        return garbage(answer()) if letter.kind == "prepare" and (tmp_path / "elsewhere").exists() else answer()
+
+    run = trained(tmp_path, study("fedem", flower={"minimum": 3}), forget)
+    assert distance(run.server, without_b.server) < 1e-5
+    shutil.rmtree(tmp_path / "run")
+    with pytest.raises(ValueError, match="round 2 has 3 answers of 4 that it needs: nothing came from 'b'"):
+        trained(tmp_path, study("fedem"), forget)
 
 
 def test_a_silo_that_comes_later_is_given_a_model(tmp_path):

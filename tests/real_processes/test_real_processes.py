@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import jax
@@ -76,10 +78,10 @@ def test_a_silo_that_comes_during_training_is_given_a_model(tmp_path):
     assert [row["name"] for row in read(tmp_path / "run" / "clients.csv")] == ["a", "b"]
 
 
-def killer(lock: Path, after: Path, stop: threading.Event) -> None:
-    """Kills, once something is there, the process that holds a lock."""
+def killer(lock: Path, moment: Callable[[], bool], stop: threading.Event) -> None:
+    """Kills, once a moment has come, the process that holds a lock."""
     while not stop.is_set():
-        if after.exists():
+        if moment():
             with contextlib.suppress(OSError, ValueError):
                 os.kill(int(lock.read_text()), signal.SIGKILL)
                 return
@@ -87,10 +89,10 @@ def killer(lock: Path, after: Path, stop: threading.Event) -> None:
 
 
 @contextlib.contextmanager
-def killing(lock: Path, after: Path):
+def killing(lock: Path, moment: Callable[[], bool]):
     """Kills the process that holds a lock, in a thread."""
     stop = threading.Event()
-    thread = threading.Thread(target=killer, args=(lock, after, stop))
+    thread = threading.Thread(target=killer, args=(lock, moment, stop))
     thread.start()
     try:
         yield
@@ -106,17 +108,51 @@ def the_run(silo: Path) -> Path:
     return found[0]
 
 
+def said(out: Path, words: str) -> bool:
+    """Whether the server's log has these words."""
+    log = out / "network.log"
+    return log.exists() and words in log.read_text()
+
+
 def test_a_killed_server_and_a_killed_silo_lose_nothing(tmp_path):
+    """The server is killed in round 1, and once more between round 2 and the checkpoint after it; then a silo is."""
     files = write_silos(tmp_path / "files")
     study = write_study(tmp_path / "study.toml", files, rounds=3, timeout=300.0)
     out = tmp_path / "run"
-    with killing(out / ".lock", out / "checkpoint"), pytest.raises(ValueError, match="can be resumed"):
-        up(read_study(study), out)
-    assert not (out / "summary.json").exists()
+    moments = [lambda: (out / "checkpoint").exists(), lambda: said(out, "round 2 of 3")]
+    for again, moment in enumerate(moments):
+        with killing(out / ".lock", moment), pytest.raises(ValueError, match="can be resumed"):
+            up(read_study(study), out, resume=again > 0)
+        assert not (out / "summary.json").exists()
     silo = the_run(out / "silos" / "a")
-    with killing(silo / ".lock", silo / "round-000001"):
+    with killing(silo / ".lock", lambda: (silo / "round-000002").exists()):
         up(read_study(study), out, resume=True)
     assert_same(out, study)
+
+
+@pytest.mark.parametrize("keeps", [True, False], ids=["with its state", "without its state"])
+def test_a_silo_whose_supernode_is_killed_goes_on_when_it_is_back(tmp_path, keeps):
+    study = write_study(tmp_path / "study.toml", write_silos(tmp_path / "files"), rounds=3, timeout=200.0)
+    out = tmp_path / "run"
+    federation = Federation(read_study(study), out)
+    with federation.processes as processes:
+        federation.start()
+        federation.submit()
+        state = out / "silos" / "b"
+        while not (the_run(state) / "round-000001").exists():
+            processes.check()
+            time.sleep(0.02)
+        node = processes.running.pop("supernode-b")
+        os.killpg(node.pid, signal.SIGKILL)
+        node.wait()
+        if not keeps:
+            shutil.rmtree(state)
+        federation.start_silo(federation.silos[1])
+        federation.watch(lambda lines: None)
+    assert said(out, "round 3 of 3: 2 of 2 silos")
+    assert said(out, "'b' begins anew") is not keeps
+    if keeps:
+        assert_same(out, study)
 
 
 FAILING = '''

@@ -8,6 +8,7 @@ import pytest
 from majorant.data import from_table
 from majorant.data.tabular.agreeing import (
     Disagreement,
+    TableAnswer,
     agree,
     answer_of,
     discreet,
@@ -23,6 +24,7 @@ from majorant.data.tabular.survey import look_at
 from majorant.exchange.exact_sums import numbers, residues
 
 OPTIONS = {"label_column": "outcome", "split_column": "part", "dates": {"visit": "%d/%m/%Y"}, "max_categories": 3}
+MOMENTS = {"count": 3, "mean": 1.0, "scale": 1.0}
 HEAD = "age,dose,ward,smoker,visit,part,outcome"
 
 
@@ -71,6 +73,26 @@ def test_an_agreement_by_sums_alone_is_the_same(files):
             if name in exact:
                 assert exact.pop(name) == pytest.approx(close.pop(name), rel=1e-12)
         assert exact == close
+
+
+def test_why_a_column_is_left_out_does_not_tell_how_many_rows_there_are(tmp_path):
+    lines = [f"{i * 7},{i % 3},{'ny'[i % 2]}" for i in range(31)]
+    (tmp_path / "a.csv").write_text("\n".join(["patient_id,dose,outcome", *lines]) + "\n")
+    answer = answer_of(survey(tmp_path / "a.csv", split_column=None, dates={}))
+    assert answer.left_out == {"patient_id": "an id"}
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        ({"columns": [{"name": "age", "kind": "number", "gaps": False}]}, "0 moments of a column"),
+        ({"columns": [{"name": "day", "kind": "date", "gaps": False, "moments": [MOMENTS]}]}, "1 moments of a column"),
+        ({"label": {"name": "outcome", "kind": "category", "classes": ["n", 1]}}, "some classes are texts"),
+    ],
+)
+def test_an_answer_that_no_table_gives_is_refused(part, words):
+    with pytest.raises(ValueError, match=words):
+        TableAnswer.model_validate({"columns": [], "left_out": {}, "label": None} | part)
 
 
 @pytest.mark.filterwarnings("ignore::majorant.data.tabular.TableNotice")

@@ -24,8 +24,8 @@ from flwr.serverapp import Grid, ServerApp
 from majorant.app.files import atomic_write_text, strict_json
 from majorant.app.flower.coordinator import Coordinator
 from majorant.app.flower.ledger import Ledger
-from majorant.app.flower.letters import Letter
-from majorant.app.flower.office import KINDS, POLL, Failed, Reply
+from majorant.app.flower.letters import Letter, one_line
+from majorant.app.flower.office import GARBAGE, KINDS, POLL, Failed, Reply
 from majorant.app.flower.post import from_record, reply, to_record
 from majorant.app.flower.silo import Rows, Silo
 from majorant.app.flower.study import Study, read_study
@@ -85,6 +85,7 @@ def serve(study: Study, carrier: Any, out: Path, *, resume: bool = False, poll: 
     ledger = Ledger(out, study)
 
     def tell(line: str) -> None:
+        line = one_line(line)  # silos' own words may be in it
         LOG.info("majorant: %s", line)
         ledger.tell(line)
 
@@ -120,9 +121,9 @@ class GridCarrier:
         for message in self.grid.pull_messages(list(numbers)):
             number, node = message.metadata.reply_to_message_id, message.metadata.src_node_id
             if message.has_error():
-                yield number, node, Failed(message.error.reason)
+                yield number, node, Failed(one_line(message.error.reason))
                 continue
             try:
                 yield number, node, from_record(message.content)
             except Refused as refusal:
-                yield number, node, Letter("garbage", {"reason": str(refusal)})
+                yield number, node, Letter(GARBAGE, {"reason": str(refusal)})

@@ -198,27 +198,26 @@ class Coordinator:
         needed = min(self.flower.minimum or len(this.asked), len(this.asked))
         hidden = self.center.messages.secret
         lost, up, down = (ask_in_secret if hidden else ask_openly)(self.desk, this, needed)
-        answers = len(this.heard) + len(this.missed) + len(lost)
-        if answers < needed:
-            names = ", ".join(self.name(slot) for slot in this.asked if slot not in {*this.heard, *this.missed, *lost})
+        server, tally = this.end(self.tally)
+        anew = [slot for slot in lost if self.begins_anew(server, slot)]
+        answered = {*this.heard, *this.missed, *anew}
+        if len(answered) < needed:
+            names = ", ".join(self.name(slot) for slot in this.asked if slot not in answered)
             raise ValueError(
-                f"round {this.number} has {answers} answers of {needed} that it needs: nothing came from {names} "
+                f"round {this.number} has {len(answered)} answers of {needed} that it needs: nothing came from {names} "
                 f"within {self.flower.timeout:g} s. Resume when they are back, or lower minimum"
             )
-        server, self.tally = this.end(self.tally)
-        record.round = this.number
-        for slot in this.heard:
+        self.tally, record.round = tally, this.number
+        for slot in (*this.heard, *anew):
             record.heard[slot] = this.number
-        for slot in lost:
-            self.begin_anew(server, slot)
         record.communication["rounds"] += 1
         record.communication["wire_up"] += up
         record.communication["wire_down"] += down
         self.tell(f"round {this.number} of {self.config.rounds}: {len(this.heard)} of {len(this.asked)} silos")
         return server
 
-    def begin_anew(self, server: Server, slot: int) -> None:
-        """A silo that came back without its state: it begins anew, where the method can bear that."""
+    def begins_anew(self, server: Server, slot: int) -> bool:
+        """Whether a silo that came back without its state has begun anew; stops where the method cannot bear that."""
         who = self.name(slot)
         if not self.center.forgives():
             raise ValueError(
@@ -230,12 +229,16 @@ class Coordinator:
         hear = lambda kind: lambda slot, reply: self.gathering.attempt(slot, reply, kind) is not None
         agreement = told(self.record.agreement(slot), "prepare")
         ask = functools.partial(self.office.ask, [slot], seconds=self.flower.timeout, needed=1)
-        gone = ask(lambda slot: agreement, hear("ready")) or ask(
-            lambda slot: self.desk.letter("welcome", task, self.center.welcome(server, slot)), hear("begun")
-        )
+        try:
+            gone = ask(lambda slot: agreement, hear("ready")) or ask(
+                lambda slot: self.desk.letter("welcome", task, self.center.welcome(server, slot)), hear("begun")
+            )
+        except ValueError as error:  # it refuses, or what it sends is of no use
+            self.tell(f"{who} does not begin anew: {error}")
+            return False
         if not gone:
-            self.record.heard[slot] = round
             self.tell(f"{who} begins anew after round {round}")
+        return not gone
 
     def note(self, server: Server) -> None:
         """Evaluates, and adds a line to the history."""

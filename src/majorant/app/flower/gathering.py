@@ -16,8 +16,8 @@ import jax
 
 import majorant
 from majorant.app.flower.ledger import Record
-from majorant.app.flower.letters import Count, Hello, Introduction, Letter, Readiness, Task, read_facts
-from majorant.app.flower.office import Carrier, Failed, Office, Reply
+from majorant.app.flower.letters import Count, Hello, Introduction, Letter, Readiness, Task, one_line, read_facts
+from majorant.app.flower.office import GARBAGE, Carrier, Failed, Office, Reply
 from majorant.app.flower.silo import told
 from majorant.app.flower.study import Study
 from majorant.data.tabular.agreeing import TableAnswer, agree, own_part, to_be_summed, with_sums
@@ -212,9 +212,10 @@ class Gathering:
         if isinstance(reply, Failed):
             raise Refused(f"{name} failed: {reply}")
         if reply.kind == "refused":
-            said, reason = reply.facts.get("name"), reply.facts.get("reason")
-            words = f"{said!r} refuses: {reason}"
+            words = one_line(f"{reply.facts.get('name')!r} refuses: {reply.facts.get('reason')}")
             raise ValueError(words) if fatal else Refused(words)
+        if reply.kind == GARBAGE:
+            raise Refused(f"{name} sends what cannot be read: {reply.facts['reason']}")
         if reply.kind != kind:
             raise Refused(f"{name} sends a letter of the kind {reply.kind[:40]!r}, expected {kind!r}")
         return reply

@@ -53,7 +53,7 @@ class Introduction(Facts):
     """A silo's answer."""
 
     name: Name
-    version: str
+    version: Annotated[str, Field(max_length=50)]
     features: list[Whole] | None = None  # of data that is no table
     classes: list[bool | int | float | str] = []
     table: TableAnswer | None = None
@@ -187,6 +187,15 @@ class Lost(Facts):
 
 
 Kind = TypeVar("Kind", bound=Facts)
+
+
+def one_line(said: Any, most: int = 1000) -> str:
+    """What somebody else says, as a line that a log can hold.
+
+    >>> one_line("no file\\nround 9 of 9: all is well")
+    'no file round 9 of 9: all is well'
+    """
+    return "".join(letter if letter.isprintable() else " " for letter in str(said)[:most])
 
 
 def read_facts(kind: type[Kind], letter: Letter, who: str) -> Kind:

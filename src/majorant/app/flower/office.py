@@ -10,6 +10,7 @@ from majorant.app.flower.letters import Letter
 
 POLL = 0.3  # seconds between two looks at what has come
 REST = 5.0  # seconds that a busy silo is left alone
+GARBAGE = "no letter of ours"  # the kind of a reply that could not be read, with a reason; no letter has this kind
 KINDS = {"round": "train", "evaluate": "evaluate"}  # what Flower calls these messages; all others are queries
 
 

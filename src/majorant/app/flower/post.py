@@ -41,7 +41,8 @@ def from_record(content: RecordDict) -> Letter:
     if len(facts) + len(arrays) > FACTS_LIMIT:
         raise Refused(f"a letter has {len(facts) + len(arrays)} bytes of facts, more than {FACTS_LIMIT}")
     try:
-        told, description = json.loads(facts), json.loads(arrays)
+        told, description = json.loads(facts, parse_constant=no_constant), json.loads(arrays)
+        strict_json(told).encode()  # halves of characters can be escaped, and not written down again
     except (ValueError, RecursionError):
         raise Refused("a letter's facts are not JSON") from None
     if not isinstance(told, dict):
@@ -50,6 +51,11 @@ def from_record(content: RecordDict) -> Letter:
     piece = record.get("bytes") if isinstance(record, ArrayRecord) else None
     data = piece.data if isinstance(piece, Array) and piece.stype == FORM else b""
     return Letter(kind, told, apart(description, data))
+
+
+def no_constant(name: str) -> None:
+    """JSON has no infinite numbers and no NaN, though Python reads them."""
+    raise ValueError(f"{name} is not JSON")
 
 
 def reply(letter: Letter, to: Message) -> Message:

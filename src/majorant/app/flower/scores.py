@@ -46,6 +46,8 @@ def heard_openly(desk: Desk, server: Server, like: Any, data: FederatedData, met
             facts = read_facts(Evaluation, letter, desk.name(slot))
             if (facts.run, facts.round) != (record.run, record.round):
                 raise Refused(f"{desk.name(slot)} evaluates round {facts.round}, asked was {record.round}")
+            if len(facts.weights or ()) not in (0, desk.center.messages.mixture):
+                raise Refused(f"{desk.name(slot)} tells {len(facts.weights or ())} weights of its model's mixture")
             arrays = decode(letter.arrays, leaves_of(like), f"what {desk.name(slot)} measures")
         except Refused as refusal:
             desk.tell(f"left out: {refusal}")

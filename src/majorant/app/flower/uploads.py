@@ -108,5 +108,5 @@ def contribution(desk: Desk, this: Round, slot: int, reply: Reply) -> list[np.nd
         return []
     count = len(messages.value)
     if not messages.secret and not this.take(slot, arrays[:count], arrays[count:], facts.travels):
-        desk.tell(f"the upload of {who} is too large: it is left out")
+        desk.tell(f"the upload of {who} is too large, or its weight is negative: it is left out")
     return arrays

@@ -18,7 +18,7 @@ from fractions import Fraction
 from typing import Any, Literal, cast
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, field_validator, model_validator
 
 from majorant.data.federated import FederatedData, Ragged
 from majorant.data.labels import TargetScale, label_codes, label_values
@@ -68,6 +68,14 @@ class ColumnAnswer(Record):
     clock: bool = False  # whether a date has a time of the day
     marks: tuple[str, ...] = ()
 
+    @model_validator(mode="after")
+    def of_its_kind(self) -> ColumnAnswer:
+        """Refuses moments that a column of this kind does not have."""
+        parts = {"number": 1, "date": len(DATE_PARTS + CLOCK_PARTS)}.get(self.kind, 0)
+        if len(self.moments) != parts:
+            raise ValueError(f"{len(self.moments)} moments of a column that is of the kind {self.kind!r}")
+        return self
+
 
 class LabelAnswer(Record):
     """What an owner says of its labels."""
@@ -76,6 +84,14 @@ class LabelAnswer(Record):
     kind: Literal["number", "boolean", "category"]
     classes: tuple[bool | int | float | str, ...] = ()  # empty for regression
     moments: Moments | None = None  # of the targets of regression
+
+    @field_validator("classes")
+    @classmethod
+    def all_alike(cls, classes: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Refuses texts among numbers, which have no order."""
+        if len({isinstance(value, str) for value in classes}) > 1:
+            raise ValueError("some classes are texts and others are not")
+        return classes
 
 
 class TableAnswer(Record):
@@ -111,12 +127,21 @@ def answer_of(found: Survey) -> TableAnswer:
         kind: Any = found.label.kind
         label = LabelAnswer(name=found.label.name, kind=kind, classes=found.classes, moments=moments)
     empty = [Column(name, "empty", np.full(1, np.nan)) for name, why in found.left_out.items() if why == NO_VALUES]
-    left_out = {name: why for name, why in found.left_out.items() if why != NO_VALUES}
+    left_out = {name: without_numbers(why) for name, why in found.left_out.items() if why != NO_VALUES}
     columns = [column_answer(column.take(rows)) for column in found.columns] + [column_answer(each) for each in empty]
     return TableAnswer(columns=tuple(columns), left_out=left_out, label=label)
 
 
 NO_VALUES = "it has no values"  # as `choosing.left_out` says it
+
+
+def without_numbers(why: str) -> str:
+    """The reason why a column is left out, without how many rows and values its owner has.
+
+    >>> without_numbers("an id: 31 different whole numbers in 31 rows, and named like one")
+    'an id'
+    """
+    return why.partition(":")[0]
 
 
 def column_answer(column: Column) -> ColumnAnswer:

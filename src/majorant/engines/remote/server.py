@@ -156,7 +156,7 @@ class Round:
         return self.center.addressed(self.view, self.key, slot)
 
     def take(self, slot: int, value: Sequence[np.ndarray], rest: Sequence[np.ndarray], travels: Sequence[int]) -> bool:
-        """Adds what arrived from a client up; False where it is infinite, or too large."""
+        """Adds what arrived from a client up; False where it is infinite or too large, or its weight is negative."""
         messages, programs = self.center.messages, self.center.programs
         weight, info = jax.tree.unflatten(jax.tree.structure((messages.upload.weight, messages.upload.info)), rest)
         if jax.tree.leaves(messages.message):
@@ -256,7 +256,7 @@ def programs(federation: Federation, clients: int) -> Programs:
 
     def sent(upload: Upload, travels: jax.Array, slot: jax.Array) -> Sent:
         size, most = magnitude(upload.value), largest_allowed()
-        sound = (size <= most) & (jnp.abs(upload.weight) <= most) & all_finite(upload.info)
+        sound = (size <= most) & (upload.weight >= 0) & (upload.weight <= most) & all_finite(upload.info)
         counted = jax.tree.map(lambda v: jnp.where(sound, v, 0), Upload(upload.value, upload.weight, upload.info, ()))
         one = Sent(counted, sound, ~sound, travels, jnp.where(sound, size, 0), slot)
         return jax.tree.map(lambda v: jnp.asarray(v)[None], one._replace(upload=counted))

@@ -31,6 +31,7 @@ class Messages(NamedTuple):
     held: Held
     answer: Any  # to the set-up question, or None
     widths: tuple[int | None, ...]  # the bits that the channel gives to the entries of a message's arrays
+    mixture: int  # how many weights the mixture of a client's model has; 0: it is none
 
     @property
     def secret(self) -> bool:
@@ -97,10 +98,13 @@ def traced(federation: Federation, one: ClientData, precision: Any) -> Messages:
         released = federation.exchange.seen(algorithm, whole, data.slot)
         held, answer = first_held(federation, seen, key, data)
         leaving = client_part(federation, seen, key, held, data)
-        return (seen, released, whole), (leaving.upload, leaving.message, held, answer)
+        mixture = algorithm.deployment.mixture
+        weights = () if mixture is None else mixture(algorithm.deploy(released, held.state, data, key))
+        return (seen, released, whole), (leaving.upload, leaving.message, held, answer), weights
 
-    views, (upload, message, held, answer) = jax.eval_shape(everything, one, jax.random.key(0))
+    views, (upload, message, held, answer), weights = jax.eval_shape(everything, one, jax.random.key(0))
     numbers = numbers_of(upload.value)
     widths = federation.channel.widths(numbers) if federation.channel is not None and numbers else ()
     seen, released, whole = views
-    return Messages(seen, released, whole, upload._replace(travels=()), message, held, answer, widths)
+    mixture = weights.size if weights else 0
+    return Messages(seen, released, whole, upload._replace(travels=()), message, held, answer, widths, mixture)
