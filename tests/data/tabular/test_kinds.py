@@ -28,7 +28,7 @@ def test_a_mark_among_numbers_is_a_missing_value(tmp_path, mark):
     told = " ".join(str(notice.message) for notice in notices)
     assert "values are missing ('x' 1)" in told
     if mark != "NA ":  # which needs no explanation
-        assert f"1 cells of 'x' ({mark}) were taken for missing values" in told
+        assert f"1 cells of 'x' ({mark}) count as missing values" in told
     assert encoding.features == ("x", "x (missing)")
     known = [float(cell) for i, cell in enumerate(column) if i != 7]
     assert encoding["x"].mean == pytest.approx(np.mean(known), rel=1e-12)

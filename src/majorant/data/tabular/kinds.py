@@ -166,7 +166,7 @@ def odd_cells(
             + (f" and {count - 1} more cells are none" if count > 1 else " is none"),
             "correct it, name it in missing_values, or name the column in categorical if these are categories",
         )
-    cells_of = f"{int(parsed.odd.sum())} cells of {name!r} ({', '.join(odd)}) were taken for missing values"
+    cells_of = f"{int(parsed.odd.sum())} cells of {name!r} ({', '.join(odd)}) count as missing values"
     return tuple(odd), (cells_of,)
 
 
