@@ -29,7 +29,9 @@ class TableSettings(BaseModel):
     unseen: Annotated[float | None, Flag("Data", default="as the data says")] = Field(
         None, ge=0, lt=1, description="share of the clients held out of training"
     )
-    client_column: Annotated[str | None, Flag("Data")] = Field(None, description="the column that names the client of each row")
+    client_column: Annotated[str | None, Flag("Data")] = Field(
+        None, description="the column that names the client of each row"
+    )
     label_column: Annotated[str | None, Flag("Data")] = Field(
         None, description="the column to predict; mixtures, clusters and factorizations need none"
     )
