@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 from types import SimpleNamespace
 
@@ -103,6 +104,10 @@ def test_new_rows_are_read_as_training_read_them(kept, tmp_path):
 def test_two_clients_of_one_file_are_not_pooled(place, tmp_path):
     table = write_visits(tmp_path / "two.csv", range(9, 11), seed=3)
     assert "rows of several clients (h9, h10)" in refused("personalize", place / "run", "--data", table)
+    spaced = tmp_path / "spaced.csv"
+    spaced.write_text(table.read_text().replace("h9,", "St Mary's,"))
+    said = refused("personalize", place / "run", "--data", spaced)
+    assert shlex.split(said.partition("as in ")[2])[:2] == ["--client", "St Mary's"]  # as a shell takes it
     assert "did you mean 'h10'" in refused("personalize", place / "run", "--data", table, "--client", "h100")
     run = shutil.copytree(place / "run", tmp_path / "run")
     weights = {}

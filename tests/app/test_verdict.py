@@ -136,3 +136,9 @@ def test_without_training_alone_there_is_no_gain():
     verdict = judged(comparison({"fedavg": 0.7, "fedem": 0.8}, [100]))["verdict"]
     assert (verdict["best"], verdict["over"], verdict["gain"]) == ("fedem", None, None)
     assert "add local" in verdict["sentences"][0]
+
+
+def test_of_one_client_it_is_said_that_there_is_nobody_else():
+    sentences = judged(comparison({"local": 0.6, "fedavg": 0.9}, [200]))["verdict"]["sentences"]
+    assert sentences[0].startswith("There is one client, so there is nobody to collaborate with")
+    assert not any("single client" in each for each in sentences)

@@ -94,6 +94,16 @@ def what_is(path: Path) -> str:
     return "it is a folder" if stat.S_ISDIR(mode) else "it is a file" if stat.S_ISREG(mode) else "it is a device"
 
 
+def check_run_folder(folder: Path) -> None:
+    """Refuses what is no run folder, with what it is, or the runs that it holds."""
+    if not folder.is_dir():
+        raise ValueError(f"{folder} is not a run folder: {what_is(folder)}")
+    if not (folder / "config.toml").exists():
+        runs = sorted(str(path.parent) for path in folder.glob("*/config.toml"))
+        hint = f"; it holds the runs {', '.join(runs)}: name one of them" if runs else ""
+        raise ValueError(f"{folder} is not a run folder: it has no config.toml{hint}")
+
+
 @contextlib.contextmanager
 def working_in(folder: Path, keep: Callable[[], bool] = lambda: False, *, resume: bool = False) -> Iterator[None]:
     """Creates a run folder, or with ``resume`` takes one that is there, and keeps other processes out of it.
