@@ -91,10 +91,10 @@ def read_meta(folder: Path) -> CheckpointMeta:
     place = folder / "checkpoint"
     if place.exists() and not (place / MANIFEST).is_file():
         words = "restore the file, or start a new run"
-        raise DamagedFile(f"{place / MANIFEST} is missing, so the run cannot go on from its checkpoint: {words}")
+        raise DamagedFile(f"{place / MANIFEST} is missing, so the run cannot resume from its checkpoint: {words}")
     meta = load_meta(place)
     if meta.get("kind") == NETWORK:
-        raise ValueError(f"{folder} is a run on a network: go on with majorant flower up --resume {folder}")
+        raise ValueError(f"{folder} is a run on a network: resume it with majorant flower up --resume {folder}")
     return checked(CheckpointMeta, meta, place / MANIFEST)
 
 

@@ -66,7 +66,7 @@ def check_folder(folder: Path, *, resume: bool = False) -> None:
     """
     if folder.is_dir():
         if not resume and any(entry.name != LOCK and not is_leftover(entry.name) for entry in folder.iterdir()):
-            raise FileExistsError(f"{folder} is not empty: choose another --out, or go on with a run by --resume")
+            raise FileExistsError(f"{folder} is not empty: choose another --out, or resume its run with --resume")
     elif resume:
         raise ValueError(f"{folder} is not a run folder: " + what_is(folder))
     elif os.path.lexists(folder):

@@ -71,7 +71,7 @@ def load_deployment(folder: Path) -> tuple[Trained, Encoding | None]:
     check_run_folder(folder)
     place = folder / "model"
     if not tree_exists(place):
-        raise ValueError(f"{folder} has no model: the run has not finished (go on with it by --resume)")
+        raise ValueError(f"{folder} has no model: the run has not finished (resume it with --resume)")
     manifest = place / MANIFEST
     meta = checked(ModelMeta, load_meta(place), manifest)
     encoding = read_encoding(meta, manifest)

@@ -138,7 +138,7 @@ class Algorithm(NamedTuple):
     diagnostics: Diagnostics = Diagnostics()
 
     def join(self, view: View, data: ClientData, key: Key) -> Tree:
-        """The private state of a client that was not there at training."""
+        """The private state of a client that did not take part in training."""
         return (self.deployment.join or self.client.init)(view, data, jax.random.fold_in(key, 0))
 
     def deploy(self, view: View, state: Tree, data: ClientData, key: Key) -> Tree:
