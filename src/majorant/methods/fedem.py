@@ -76,7 +76,7 @@ def fedem(
 ) -> Algorithm:
     """Federated expectation-maximization over ``components`` shared models.
 
-    ``start`` says where the clients' weights start: "uniform", or "random", drawn evenly from all there are.
+    ``start`` says where the clients' weights start: "uniform", or "random", drawn uniformly from the simplex.
     ``average`` "samples" is the paper's, with which a component moves the less the fewer samples it explains;
     "responsibilities" divides what it moves by its share of all samples. ``prune`` drops components for good whose
     share falls below it, so that ``components`` may be more than needed. Both send π_t beside the components.
