@@ -256,7 +256,7 @@ class Judgement(dict[str, Any]):
 
 
 def judge(runs: Mapping[str, Run | None], groups: tuple[str, np.ndarray] | None = None) -> Judgement:
-    """The verdict on runs of several methods on the same data, one of them ``local``: who gains, by which, how sure?
+    """The verdict on runs of several methods on the same data, one of them ``local``: who gains, with which, how sure?
 
     Runs on several splits, ``simulate(algorithm, [data, data.redrawn(1), …])``, are judged on all of them. ``groups``
     is a column for fairness: its name, and the values of all rows of the table. The result is the record that the

@@ -83,14 +83,13 @@ def tune(
     resources: Resources = Resources(),  # noqa: B008 - a plain record
     report: Callable[[int, int, int], None] | None = None,
 ) -> Tuning:
-    """The values of hyperparameters that are best on the clients' validation samples.
+    """Finds the hyperparameter values that are best on the clients' validation samples.
 
     ``grid`` has the values of each hyperparameter; all combinations are tried, each from ``seeds`` seeds. ``halving``
-    keeps one in ``keep`` of them at each of its stages. With ``folds`` the choice is made by so many splits of the
-    training and validation samples: by default 5 where validation samples are few (see `engines.tuning`); give 0 for
-    validation parts that were not drawn at random, as those of later times. ``report(trials, done, planned)`` is told
-    of the rounds as they are made. The rest is as in `simulate`, and goes with ``hyper=tuning.best`` for the run that
-    follows.
+    keeps one in ``keep`` of them at each of its stages. ``folds`` chooses by this many splits of the training and
+    validation samples: by default 5 where validation samples are few (see `engines.tuning`); give 0 for validation
+    parts that were not drawn at random, such as later times. ``report(trials, done, planned)`` is called as rounds are
+    trained. The other arguments are those of `simulate`; pass ``hyper=tuning.best`` to the run that follows.
 
     >>> import majorant as mj
     >>> data = mj.data.synthetic_mixture(clients=8, dimension=4, seed=0)

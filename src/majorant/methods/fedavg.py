@@ -61,7 +61,7 @@ def fedavg(
 
     ``server`` is "plain", "momentum", "adam" or "yogi", with rate ``server_lr`` (1 for plain and momentum, 0.01 for
     the adaptive ones). "adam" and "yogi" are FedAdam and FedYogi as Reddi et al. print them; "adam-corrected" and
-    "yogi-corrected" are optax's forms with bias correction. The run's summary says which it was. ``absent``: see
+    "yogi-corrected" are optax's forms with bias correction. The run's summary says which was used. ``absent``: see
     `fedem`.
 
     >>> import majorant as mj
