@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -45,3 +46,11 @@ def test_work_travels_through_a_file_and_ours_does_it(tmp_path, monkeypatch):
     lines = command.overview({small.name: {"Majorant": found, "slow": slower, "gone": {"not run": "no"}}}).splitlines()
     assert lines[3] == "| slow | 2 × |"
     assert lines[4] == "| gone | – |"
+
+
+def test_memory_is_not_that_of_the_program_which_starts_a_tool():
+    """A child's `ru_maxrss` begins at its parent's size: what is told must not."""
+    large = np.ones(40_000_000)  # 320 MB, touched
+    program = "from benchmarks.peers.clock import own_peak_megabytes; print(own_peak_megabytes())"
+    found = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert 1 < float(found.stdout) < large.nbytes / 2**20

@@ -117,7 +117,7 @@ def table(work: Work, results: dict[str, dict[str, Any]]) -> str:
         reached = found["seconds_to_target"]
         cells = [
             for_people(found["round_s"]),
-            f"{found['round_s'] / ours:.3g} ×",
+            times(found["round_s"] / ours),
             f"{begin:.1f} s",
             "–" if reached is None else f"{reached:.1f} s",
             f"{found['accuracy']:.1%} after {found['rounds']}",
@@ -126,6 +126,11 @@ def table(work: Work, results: dict[str, dict[str, Any]]) -> str:
         ]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join([*lines, ""])
+
+
+def times(ratio: float) -> str:
+    """A ratio in three digits, or all of its whole ones."""
+    return f"{ratio:,.0f} ×" if ratio >= 1000 else f"{ratio:.3g} ×"
 
 
 def overview(works: dict[str, dict[str, dict[str, Any]]]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import statistics
 import sys
 import threading
@@ -76,7 +75,13 @@ class Memory:
     def stop(self) -> float:
         self.stopped.set()
         self.thread.join()
-        return max(self.peak, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+        return max(self.peak, own_peak_megabytes())
+
+
+def own_peak_megabytes() -> float:
+    """The most memory that this program has held; `getrusage` would count the program that started it as well."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(float(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024
 
 
 def family_megabytes(root: int) -> float:

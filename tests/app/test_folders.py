@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from majorant.app import folders
-from majorant.app.folders import check_file, check_folder, claimed, in_use, new_folder, working_in
+from majorant.app.folders import check_file, check_folder, check_run_folder, claimed, in_use, new_folder, working_in
 
 HOLD = """
 import sys, time
@@ -107,3 +107,15 @@ def test_only_pages_of_ours_are_written_over(tmp_path: Path) -> None:
             check_file(path, b"<!doctype html", "a report page")
     with pytest.raises(FileExistsError, match="a symbolic link"):
         check_file(tmp_path / "link", b"", "")
+
+
+def test_what_is_no_run_folder_is_told_with_what_it_is(tmp_path: Path) -> None:
+    (tmp_path / "visits.csv").write_text("a,b\n")
+    (tmp_path / "compared" / "fedem").mkdir(parents=True)
+    (tmp_path / "compared" / "fedem" / "config.toml").write_text("")
+    check_run_folder(tmp_path / "compared" / "fedem")
+    for name, what in (("gone", "it does not exist"), ("visits.csv", "it is a file"), (".", "it has no config.toml$")):
+        with pytest.raises(ValueError, match=f"is not a run folder: {what}"):
+            check_run_folder(tmp_path / name)
+    with pytest.raises(ValueError, match=r"it has no config.toml; it holds the runs .*fedem: name one of them"):
+        check_run_folder(tmp_path / "compared")

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import shutil
 from types import SimpleNamespace
 
 import jax
 import numpy as np
 import pytest
+from sklearn.metrics import roc_auc_score
 
 import majorant as mj
 from commands import invoke, read, refused, write_visits
 from majorant.app import worth as worth_module
 from majorant.app.worth import compared, dealt
+from majorant.data import encode_table
 from majorant.engines.deployment import PersonalModel
 from majorant.methods.fedem import Mixture
 
@@ -39,6 +43,28 @@ def test_a_personal_model_is_scored_beside_training_alone_and_the_shared_model(k
     assert found["trivial"] == pytest.approx(0.5, abs=0.2)
     assert found["trivial"] < found["alone"] <= 1
     assert found["gain"] == pytest.approx(found["personal"] - found["alone"], abs=1e-12)
+    rows = mj.load_model(place / "run")
+    x, y = encode_table(folder / "new.csv", rows.encoding)
+    assert found["auc"]["shared"] == pytest.approx(roc_auc_score(y == rows.classes[1], rows.predict_proba(x)[:, 1]))
+    assert found["auc"]["shared"] < found["auc"]["personal"] <= 1
+    assert 0.5 < found["auc"]["alone"] <= 1
+
+
+def test_accuracy_is_not_the_only_score_of_a_rare_class(kept, place, tmp_path):
+    """Where nearly all rows have one label, models that rank them differently have the same accuracy."""
+    folder, _ = kept
+    lines = (folder / "new.csv").read_text().splitlines()
+    well = [line for line in lines[1:] if line.endswith("well")]
+    sick = [line for line in lines[1:] if line.endswith("sick")]
+    rare, one = tmp_path / "rare.csv", tmp_path / "one.csv"
+    rare.write_text("\n".join([lines[0], *well, *sick[:3]]))
+    one.write_text("\n".join([lines[0], *well]))
+    flags = ["--save", tmp_path / "model", "--folds", "2"]
+    text = invoke("personalize", place / "run", "--data", rare, *flags)
+    assert re.search(r"this personal model +\d+\.\d %   AUC [01]\.\d{3}\n", text)
+    assert not re.search(r"the most frequent class.*AUC", text)
+    said = json.loads(invoke("personalize", place / "run", "--data", one, *flags, "--json"))
+    assert said["out_of_sample"]["auc"] is None  # there is nothing to rank
 
 
 def test_predictions_of_a_saved_model_are_those_of_the_model(kept, place, tmp_path):
@@ -78,6 +104,10 @@ def test_new_rows_are_read_as_training_read_them(kept, tmp_path):
 def test_two_clients_of_one_file_are_not_pooled(place, tmp_path):
     table = write_visits(tmp_path / "two.csv", range(9, 11), seed=3)
     assert "rows of several clients (h9, h10)" in refused("personalize", place / "run", "--data", table)
+    spaced = tmp_path / "spaced.csv"
+    spaced.write_text(table.read_text().replace("h9,", "St Mary's,"))
+    said = refused("personalize", place / "run", "--data", spaced)
+    assert shlex.split(said.partition("as in ")[2])[:2] == ["--client", "St Mary's"]  # as a shell takes it
     assert "did you mean 'h10'" in refused("personalize", place / "run", "--data", table, "--client", "h100")
     run = shutil.copytree(place / "run", tmp_path / "run")
     weights = {}
@@ -133,7 +163,7 @@ def test_samples_are_predicted_by_models_that_have_not_seen_them(monkeypatch):
     x, y = np.arange(12.0)[:, None], np.arange(12.0)
     nothing = SimpleNamespace(predict=lambda x: np.zeros(len(x)))
     monkeypatch.setattr(worth_module, "shared_model", lambda trained: nothing)
-    monkeypatch.setattr(worth_module, "alone", lambda trained, x, y, parts: np.zeros(len(y)))
+    monkeypatch.setattr(worth_module, "alone", lambda trained, x, y, parts: [nothing] * len(parts))
     found = worth_module.worth(Memory(), x, y, 4)
     assert found["personal"] == pytest.approx(np.sqrt(np.mean((y + 1) ** 2)))  # nothing was known
     assert found["shared"] == found["alone"] == pytest.approx(np.sqrt(np.mean(y**2)))

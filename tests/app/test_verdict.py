@@ -136,3 +136,18 @@ def test_without_training_alone_there_is_no_gain():
     verdict = judged(comparison({"fedavg": 0.7, "fedem": 0.8}, [100]))["verdict"]
     assert (verdict["best"], verdict["over"], verdict["gain"]) == ("fedem", None, None)
     assert "add local" in verdict["sentences"][0]
+
+
+def test_of_one_client_it_is_said_that_there_is_nobody_else():
+    sentences = judged(comparison({"local": 0.6, "fedavg": 0.9}, [200]))["verdict"]["sentences"]
+    assert sentences[0].startswith("There is one client, so there is nobody to collaborate with")
+    assert not any("single client" in each for each in sentences)
+
+
+def test_intervals_hold_no_gains_that_scores_cannot_have():
+    """Of eight rows Student's interval is wide; accuracies differ by at most 1."""
+    found = judged(comparison({"local": 0.1, "fedavg": 0.95}, [8] * 6))
+    ends = np.array([each["interval"] for each in found["clients"] if each["interval"]])
+    assert len(ends) == 6
+    assert ends.min() >= -1
+    assert ends.max() == 1

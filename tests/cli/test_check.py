@@ -33,7 +33,7 @@ def test_a_good_table(table):
     for part in ("standardised (mean", "left out: dropped, as asked", "left out: an id", "one-hot: f, m, x", "unseen"):
         assert part in text
     assert "note: values are missing ('dose' 40)" in text
-    assert "ready to train on, with 8 features" in text
+    assert "ready to train, with 8 features" in text
     assert invoke("--data", table, *OPTIONS, "--drop", "row,site", "--unseen", 0.25) == text
 
 

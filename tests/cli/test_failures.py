@@ -94,7 +94,7 @@ def test_an_interrupted_run_says_how_to_go_on(copied, monkeypatch, tmp_path):
 
     monkeypatch.setattr("majorant.app.execute.simulate", interrupted)
     text = " ".join(invoke("run", "--resume", copied, code=130).split())
-    assert f"interrupted: majorant run --resume {copied} goes on with it" in text
+    assert f"interrupted: majorant run --resume {copied} resumes it" in text
     assert "nothing is kept" in invoke("run", "fedavg", *SMALL, "--out", tmp_path / "new", code=130)
     assert "nothing is kept" in invoke("compare", "fedavg", *SMALL, "--out", tmp_path / "new", code=130)
     assert not (tmp_path / "new").exists()
@@ -105,7 +105,7 @@ def test_a_run_that_is_told_to_end_says_how_to_go_on(copied, monkeypatch):
     before = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr("majorant.app.execute.simulate", lambda *args, **rest: signal.raise_signal(signal.SIGTERM))
     text = " ".join(invoke("run", "--resume", copied, code=143).split())
-    assert f"terminated: majorant run --resume {copied} goes on with it" in text
+    assert f"terminated: majorant run --resume {copied} resumes it" in text
     assert signal.getsignal(signal.SIGTERM) == before
 
 

@@ -273,7 +273,7 @@ def test_a_client_too_small_to_split_is_named(place, tmp_path):
     table = tmp_path / "small.csv"
     table.write_text((place / "visits.csv").read_text() + "tiny,50,3,a,sick\n")
     text = refused("run", "fedem", "--data", table, "--client-column", "hospital", "--label-column", "outcome")
-    assert "'tiny' has 1 samples" in text
+    assert "'tiny' has 1 sample," in text
 
 
 def test_an_unwritable_place_is_refused(place, tmp_path):

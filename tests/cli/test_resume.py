@@ -71,7 +71,7 @@ def test_a_run_whose_checkpoint_lost_its_manifest_does_not_begin_anew(copied):
     before = {path: path.read_bytes() for path in copied.rglob("*") if path.is_file() and path.name != "manifest.json"}
     (copied / "checkpoint" / "manifest.json").unlink()
     text = refused("run", "--resume", copied)
-    assert "checkpoint/manifest.json is missing, so the run cannot go on" in text
+    assert "checkpoint/manifest.json is missing, so the run cannot resume" in text
     assert {path: path.read_bytes() for path in before} == before
 
 

@@ -85,7 +85,7 @@ def test_people_are_told_what_is_wrong(tables, tmp_path):
     cases = {
         "only one has 'w'": ["--reference", wide, "--client-column", "site"],
         "column v has 1 missing values, first in row 2": ["--reference", gaps, "--client-column", "site"],
-        "'inf' in row 2 is none": ["--reference", wild, "--client-column", "site"],
+        "'inf' in row 2 is not one": ["--reference", wild, "--client-column", "site"],
         "1 reference samples are too few": ["--reference", few, "--client-column", "site"],
         "give --reference to learn a map, or --map": [],
         "sight": ["--reference", reference, "--client-column", "sight"],

@@ -9,7 +9,7 @@ import pytest
 import majorant as mj
 import zoo
 from majorant.engines.divergence import Diverged
-from majorant.engines.tuning import Trial, folds_for, rank, stages_of
+from majorant.engines.tuning import Trial, folds_for, rank, skewed, stages_of
 
 GRID = {"lr": [0.01, 0.3, 30.0], "mu": [0.1, 2.0]}
 ROUNDS = 6
@@ -122,6 +122,24 @@ def test_stages_and_ranks():
     assert stages_of(5, 2, 2) == [(5, 1), (1, 2)]
     good, rejected, lost = Trial({}, 1, 0.5, 1.0, 0), Trial({}, 1, 0.9, 0.1, 3), Trial({}, 1, float("nan"), 1.0, 0)
     assert sorted([rejected, good, lost], key=lambda t: rank(t, "accuracy"))[0] is good
+    timid = Trial({}, 1, 0.6, 2.0, 0)  # more often right, but less likely
+    assert rank(timid, "accuracy") < rank(good, "accuracy")
+    assert rank(good, "accuracy", by_loss=True) < rank(timid, "accuracy", by_loss=True)
+
+
+def test_where_one_class_is_rare_the_loss_decides():
+    """A step of nothing answers with the frequent class, and has its accuracy; it must not win by that."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(600, 3)).astype(np.float32)
+    y = (x[:, 0] + 0.5 * rng.normal(size=600) > 1.6).astype(int)
+    assert 0.05 < y.mean() < 0.15
+    rare = mj.data.partitioned(x, y, np.arange(600) % 3)
+    assert skewed(rare)
+    assert not skewed(mj.data.partitioned(x, (x[:, 0] > 0).astype(int), np.arange(600) % 3))
+    found = mj.tune(mj.fedavg(mj.models.linear(rare, start="zeros")), rare, rounds=5, grid={"lr": [1e-9, 0.5]}, folds=0)
+    assert found.by_loss
+    assert found.best == {"lr": 0.5}
+    assert [trial.loss for trial in found.trials] == sorted(trial.loss for trial in found.trials)
 
 
 def test_what_cannot_be_tuned(data, algorithm):

@@ -197,7 +197,7 @@ def test_new_clients():
     model.add_group("clinic 00", X[new], y[new])
     np.testing.assert_array_equal(model.mixture_weights_[0], own.mixture_weights_[0])
     assert len(model.groups_) == len(model.mixture_weights_) == CLIENTS + 1
-    with pytest.raises(ValueError, match=r"'maybe'.* were not there at training"):
+    with pytest.raises(ValueError, match=r"'maybe'.* were not in the training data"):
         model.personalize(X[:2], ["maybe", "no"])
     with pytest.raises(ValueError, match="missing"):
         model.add_group(None, X[new], y[new])

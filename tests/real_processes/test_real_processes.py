@@ -216,7 +216,7 @@ def test_an_interruption_stops_everything_and_the_run_goes_on_later(tmp_path):
     begin = [*command, "--config", str(study), "--out", str(out)]
     code, said = interrupted(begin, signal.SIGINT, lambda: (out / "checkpoint").exists())
     assert code == 130
-    assert f"go on with majorant flower up --resume {out}" in said
+    assert f"resume with majorant flower up --resume {out}" in said
     assert left_of(out) == []
     resume = [*command, "--resume", str(out)]
     code, said = interrupted(resume, signal.SIGTERM, lambda: "resumed after" in log() and "round 1 of 3" in log())

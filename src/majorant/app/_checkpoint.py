@@ -15,6 +15,7 @@ from majorant.app._fingerprint import divided_digest, network_digest, same_data,
 from majorant.app.build import Problem
 from majorant.app.config import RunConfig, load_config, make_config, to_toml
 from majorant.app.files import DamagedFile
+from majorant.app.folders import check_run_folder
 from majorant.app.names import parse_raw
 from majorant.app.records import Amount, Line, Record, Whole, checked
 from majorant.app.trees import MANIFEST, load_meta, load_tree, save_tree, tree_exists
@@ -90,18 +91,17 @@ def read_meta(folder: Path) -> CheckpointMeta:
     place = folder / "checkpoint"
     if place.exists() and not (place / MANIFEST).is_file():
         words = "restore the file, or start a new run"
-        raise DamagedFile(f"{place / MANIFEST} is missing, so the run cannot go on from its checkpoint: {words}")
+        raise DamagedFile(f"{place / MANIFEST} is missing, so the run cannot resume from its checkpoint: {words}")
     meta = load_meta(place)
     if meta.get("kind") == NETWORK:
-        raise ValueError(f"{folder} is a run on a network: go on with majorant flower up --resume {folder}")
+        raise ValueError(f"{folder} is a run on a network: resume it with majorant flower up --resume {folder}")
     return checked(CheckpointMeta, meta, place / MANIFEST)
 
 
 def started_with(folder: Path) -> RunConfig:
     """The settings that a run was started with: as its checkpoint, which must be whole, remembers them."""
     if not tree_exists(folder / "checkpoint"):
-        if not (folder / "config.toml").exists():
-            raise ValueError(f"{folder} is not a run folder: it has no config.toml")
+        check_run_folder(folder)
         return load_config(folder / "config.toml")
     meta = read_meta(folder)
     load_tree(folder / "checkpoint")  # complaints about the arrays come before any work

@@ -57,7 +57,7 @@ class LocalConfig(BaseModel):
     )
 
     sample_noise: Annotated[float | None, Flag("Privacy")] = Field(
-        None, description="noise multiplier of DP-SGD, which hides single samples: goes with --clip and --steps"
+        None, description="noise multiplier of DP-SGD, which protects single samples: needs --clip and --steps"
     )
 
     @field_validator("batch_size", mode="before")
@@ -82,7 +82,7 @@ class RunConfig(TableSettings):
         (), description="bound that stops a run early: 'gradient_norm < 1e-6'; one of several is enough"
     )
     patience: Annotated[Count | None, Flag("Training", default="all rounds")] = Field(
-        None, description="stop after so many evaluations without a better one on validation samples; keep the best"
+        None, description="stop after this many evaluations without an improvement on validation samples; keep the best"
     )
     tune: Annotated[bool, Flag("Training")] = Field(
         False, description="choose hyperparameters on validation samples first, then train with them"
@@ -91,10 +91,10 @@ class RunConfig(TableSettings):
         (), description="values to choose from: lr=0.01,0.1,1"
     )
     halving: Annotated[bool, Flag("Training")] = Field(
-        False, description="tune by successive halving: a third of the values is trained on, and so on"
+        False, description="tune by successive halving: continue with the better third of the values, and so on"
     )
     folds: Annotated[int | None, Flag("Training", default="where validation parts are small")] = Field(
-        None, ge=0, description="tune by so many folds of training and validation samples; 0: by validation parts"
+        None, ge=0, description="tune by this many folds of training and validation samples; 0: by validation parts"
     )
     seed: Annotated[int, Flag("Training")] = Field(0, ge=0, lt=1 << 32, description="first seed of the training")
     seeds: Annotated[Count, Flag("Training")] = Field(
@@ -104,23 +104,24 @@ class RunConfig(TableSettings):
         "full", description="who takes part in a round: full, uniform:0.2, bernoulli:0.2 or cyclic:0.2"
     )
     channel: Annotated[Texts, Flag("Exchange", "--channel", "--compression")] = Field(
-        (), description="what uploads pass through, in order: quantized:8, natural, random-k:0.1, top-k:0.1, clip:1.0"
+        (),
+        description="what happens to uploads, in order: quantized:8, natural, random-k:0.1, top-k:0.1, clip:1.0",
     )
     topology: Annotated[str | None, Flag("Exchange")] = Field(
         None, description="no server, but peers on a network: ring, torus, erdos-renyi:0.5"
     )
     scaling: Annotated[Literal["sizes", "none"], Flag("Exchange")] = Field(
-        "sizes", description="displacements of peers: by their sizes, or none (the released code)"
+        "sizes", description="scale peers' displacements by their sizes, or none (the released code)"
     )
     combine: Annotated[str | None, Flag("Exchange", default="the weighted mean")] = Field(
         None, description="how uploads are combined: median, trimmed-mean:0.25, geometric-median, krum:0.2, …"
     )
     attack: Annotated[str | None, Flag("Exchange")] = Field(
-        None, description="what a share of hostile clients sends, to see what a run bears: sign-flip:0.2, alie:0.2"
+        None, description="simulate an attack by a share of hostile clients: sign-flip:0.2, alie:0.2"
     )
     epsilon: Annotated[float | None, Flag("Privacy")] = Field(
         None,
-        description="budget of privacy loss: noise is added that keeps to it, and training stops before it is passed",
+        description="privacy budget: adds the noise that keeps to it, and stops training before it is exceeded",
     )
     delta: Annotated[float | None, Flag("Privacy", default="1e-5")] = Field(
         None, description="probability that the promise of privacy fails: less than one over the number of clients"
@@ -150,7 +151,7 @@ class RunConfig(TableSettings):
         None, ge=1, lt=1 << 63, description="bytes within which clients must fit, else they are streamed"
     )
     devices: Annotated[Count | None, Flag("Training", default="1")] = Field(
-        None, description="over how many GPUs, or other devices, clients and runs are dealt"
+        None, description="how many GPUs, or other devices, share clients and runs"
     )
     local: LocalConfig = LocalConfig()
 

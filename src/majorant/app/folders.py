@@ -66,7 +66,7 @@ def check_folder(folder: Path, *, resume: bool = False) -> None:
     """
     if folder.is_dir():
         if not resume and any(entry.name != LOCK and not is_leftover(entry.name) for entry in folder.iterdir()):
-            raise FileExistsError(f"{folder} is not empty: choose another --out, or go on with a run by --resume")
+            raise FileExistsError(f"{folder} is not empty: choose another --out, or resume its run with --resume")
     elif resume:
         raise ValueError(f"{folder} is not a run folder: " + what_is(folder))
     elif os.path.lexists(folder):
@@ -92,6 +92,16 @@ def what_is(path: Path) -> str:
         return "it does not exist"
     mode = path.stat().st_mode
     return "it is a folder" if stat.S_ISDIR(mode) else "it is a file" if stat.S_ISREG(mode) else "it is a device"
+
+
+def check_run_folder(folder: Path) -> None:
+    """Refuses what is no run folder, with what it is, or the runs that it holds."""
+    if not folder.is_dir():
+        raise ValueError(f"{folder} is not a run folder: {what_is(folder)}")
+    if not (folder / "config.toml").exists():
+        runs = sorted(str(path.parent) for path in folder.glob("*/config.toml"))
+        hint = f"; it holds the runs {', '.join(runs)}: name one of them" if runs else ""
+        raise ValueError(f"{folder} is not a run folder: it has no config.toml{hint}")
 
 
 @contextlib.contextmanager

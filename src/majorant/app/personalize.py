@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -145,8 +146,8 @@ def read_samples(path: Path, encoding: Encoding | None, *, labelled: bool, clien
     if client is None and len(clients) > 1:
         shown = ", ".join(clients[:5]) + (f", … ({len(clients)})" if len(clients) > 5 else "")
         raise ValueError(
-            f"{path} has rows of several clients ({shown}), and a personal model is of one: name it, as in"
-            f" --client {clients[0]}"
+            f"{path} has rows of several clients ({shown}), and a personal model belongs to one: name it, as in"
+            f" --client {shlex.quote(clients[0])}"
         )
     if client is not None and client not in clients:
         raise ValueError(f"{path} has no rows of client {client!r}{nearest(client, clients)}")

@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 from majorant.app.build import build_algorithm, build_exchange, federated
 from majorant.app.config import RunConfig, make_config, to_toml
 from majorant.app.files import DamagedFile
+from majorant.app.folders import check_run_folder
 from majorant.app.records import Count, Label, Record, checked
 from majorant.app.trees import MANIFEST, load_meta, load_tree, tree_exists
 from majorant.data.labels import TargetScale
@@ -67,13 +68,10 @@ def model_meta(config: RunConfig, data: FederatedData, encoding: Encoding | None
 
 def load_deployment(folder: Path) -> tuple[Trained, Encoding | None]:
     """The trained server of a run folder, ready to give models to clients."""
-    if not (folder / "config.toml").exists():
-        runs = sorted(str(path.parent) for path in folder.glob("*/config.toml"))
-        hint = f"; it holds the runs {', '.join(runs)}: name one of them" if runs else ""
-        raise ValueError(f"{folder} is not a run folder: it has no config.toml{hint}")
+    check_run_folder(folder)
     place = folder / "model"
     if not tree_exists(place):
-        raise ValueError(f"{folder} has no model: the run has not finished (go on with it by --resume)")
+        raise ValueError(f"{folder} has no model: the run has not finished (resume it with --resume)")
     manifest = place / MANIFEST
     meta = checked(ModelMeta, load_meta(place), manifest)
     encoding = read_encoding(meta, manifest)

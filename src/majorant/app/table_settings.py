@@ -27,18 +27,20 @@ class TableSettings(BaseModel):
         "synthetic", description="named data, with options (synthetic:clients=100), or a CSV or Parquet file"
     )
     unseen: Annotated[float | None, Flag("Data", default="as the data says")] = Field(
-        None, ge=0, lt=1, description="share of the clients kept away from training"
+        None, ge=0, lt=1, description="share of the clients held out of training"
     )
-    client_column: Annotated[str | None, Flag("Data")] = Field(None, description="the column that says whose a row is")
+    client_column: Annotated[str | None, Flag("Data")] = Field(
+        None, description="the column that names the client of each row"
+    )
     label_column: Annotated[str | None, Flag("Data")] = Field(
-        None, description="the column that is predicted; mixtures, clusters and factorizations need none"
+        None, description="the column to predict; mixtures, clusters and factorizations need none"
     )
     task: Annotated[Literal["auto", "classification", "regression"], Flag("Data")] = Field(
         "auto", description="what the label is; auto looks at its values"
     )
-    drop: Annotated[Texts, Flag("Data")] = Field((), description="columns of a table that are left out: a,b")
+    drop: Annotated[Texts, Flag("Data")] = Field((), description="columns of a table to leave out: a,b")
     categorical: Annotated[Texts, Flag("Data")] = Field(
-        (), description="columns that are categories although they look otherwise: a,b"
+        (), description="columns to treat as categories, whatever they look like: a,b"
     )
     dates: Annotated[Texts, Flag("Data")] = Field((), description="how a column's dates are written: visit=%d/%m/%Y")
     missing: Annotated[Literal["impute", "drop", "refuse"], Flag("Data")] = Field(
@@ -46,7 +48,7 @@ class TableSettings(BaseModel):
     )
     missing_values: Annotated[Texts, Flag("Data")] = Field((), description="a further text that marks a missing value")
     max_categories: Annotated[int, Flag("Data")] = Field(
-        50, ge=2, lt=1 << 31, description="categories of a column, at most: rarer ones are pooled"
+        50, ge=2, lt=1 << 31, description="the most categories of a column: rarer ones are pooled"
     )
     min_samples: Annotated[int, Flag("Data")] = Field(
         0, ge=0, lt=1 << 31, description="clients with fewer rows are left out"
@@ -59,7 +61,7 @@ class TableSettings(BaseModel):
         None, description="split in the order of this column, the last rows for test"
     )
     together_column: Annotated[str | None, Flag("Data")] = Field(
-        None, description="rows with the same value in this column stay in one part: those of a patient"
+        None, description="rows with the same value in this column, such as a patient's, stay in one part"
     )
     split_column: Annotated[str | None, Flag("Data")] = Field(
         None, description="the column that says train, validation or test"

@@ -32,6 +32,7 @@ class TuningRecord(Record):
     best: Annotated[dict[str, float | list[float]], Field(min_length=1)]  # a list: for each seed, with its own split
     halving: bool
     folds: Whole = 0  # by which the choice was made, or 0 for the validation parts
+    by_loss: bool = False  # whether trials are ranked by their loss, as the labels are skewed
     seeds: Whole
     trials: list[dict[str, float | None]]
 
@@ -121,6 +122,7 @@ def tuning_record(found: Tuning, config: RunConfig) -> dict[str, Any]:
         "best": found.best,
         "halving": config.halving,
         "folds": found.folds,
+        "by_loss": found.by_loss,
         "seeds": config.seeds,
         "trials": trials,
     }
@@ -129,8 +131,9 @@ def tuning_record(found: Tuning, config: RunConfig) -> dict[str, Any]:
 def chosen_on(record: dict[str, Any]) -> str:
     """In words, what ``tuning.json`` says that the choice was made on.
 
-    >>> chosen_on({"folds": 5})
-    '5 folds of the training and validation samples'
+    >>> chosen_on({"folds": 5}), chosen_on({"by_loss": True})
+    ('5 folds of the training and validation samples', 'validation samples by their loss, as one class is rare')
     """
     folds = record.get("folds")
-    return f"{folds} folds of the training and validation samples" if folds else "validation samples"
+    on = f"{folds} folds of the training and validation samples" if folds else "validation samples"
+    return on + " by their loss, as one class is rare" * bool(record.get("by_loss"))

@@ -187,6 +187,10 @@ class Judge:
         """Whether scores lie between 0 and 1."""
         return self.about.headline.name in BOUNDED
 
+    def possible(self, ends: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """An interval of gains; scores between 0 and 1 differ by at most 1."""
+        return (np.clip(ends[0], -1, 1), np.clip(ends[1], -1, 1)) if self.bounded else ends
+
     def clean(self, name: str) -> bool:
         """Whether a method diverged on no client."""
         return not self.about.diverged.get(name, np.zeros(1, bool)).any()
@@ -252,7 +256,7 @@ class Judgement(dict[str, Any]):
 
 
 def judge(runs: Mapping[str, Run | None], groups: tuple[str, np.ndarray] | None = None) -> Judgement:
-    """The verdict on runs of several methods on the same data, one of them ``local``: who gains, by which, how sure?
+    """The verdict on runs of several methods on the same data, one of them ``local``: who gains, with which, how sure?
 
     Runs on several splits, ``simulate(algorithm, [data, data.redrawn(1), …])``, are judged on all of them. ``groups``
     is a column for fairness: its name, and the values of all rows of the table. The result is the record that the
@@ -347,7 +351,7 @@ def client_records(found: Judge, best: str | None, alone: str | None, candidates
         estimate = by_client(found.paired(best, alone), about.design, bounded=found.bounded)
         p = np.where(small | broken, np.nan, estimate.p_value())
         certain, level = discoveries(p, 1 - found.level(candidates))
-        gain, (low, high) = np.where(broken, np.nan, estimate.gain), estimate.interval(level)
+        gain, (low, high) = np.where(broken, np.nan, estimate.gain), found.possible(estimate.interval(level))
     records = []
     for c, name in enumerate(about.names):
         known = not (np.isnan(gain[c]) or np.isnan(low[c]))
@@ -384,7 +388,7 @@ def verdict_of(
     if best is not None and alone is not None and not about.diverged[alone].all():
         estimate = found.gain(best, alone, without=about.diverged[alone])
         if not np.isnan(estimate.gain):
-            low, high = (float(each) for each in estimate.interval(found.level(len(candidates))))
+            low, high = (float(each) for each in found.possible(estimate.interval(found.level(len(candidates)))))
             yes = low > 0 and trivial["beaten"]
             record |= {"gain": float(estimate.gain), "interval": [low, high]}
             record["worth_it"] = "yes" if yes else "no" if high < 0 else "unclear"
@@ -409,7 +413,7 @@ def trivial_record(found: Judge, candidates: Sequence[str]) -> dict[str, Any]:
     if best is None:
         return record | {"by": None, "gain": None, "interval": None}
     estimate = found.gain(best, TRIVIAL)
-    low, high = (float(each) for each in estimate.interval(found.level(len(candidates))))
+    low, high = (float(each) for each in found.possible(estimate.interval(found.level(len(candidates)))))
     return record | {"beaten": low > 0, "by": best, "gain": finite(estimate.gain), "interval": [low, high]}
 
 

@@ -111,7 +111,7 @@ def sentences(record: dict[str, Any]) -> list[str]:
     """The verdict of a comparison, the conclusion first."""
     verdict = record["verdict"]
     found = [conclusion(record)]
-    if verdict["gain"] is not None:
+    if verdict["gain"] is not None and len(record["clients"]) > 1:
         found.append(about_clients(record))
     found.append(about_trivial(record))
     for method, names in verdict["diverged"].items():
@@ -123,13 +123,13 @@ def sentences(record: dict[str, Any]) -> list[str]:
         small, rows = verdict["small_clients"], "6 test rows" + " of each class" * (record["metric"] == "auc")
         found.append(
             f"{count(len(small), 'client')} of {len(record['clients'])} with fewer than {rows}"
-            f" ({some(small)}) {'are' if len(small) > 1 else 'is'} too small to say anything alone;"
+            f" ({some(small)}) {'are' if len(small) > 1 else 'is'} too small to be judged alone;"
             f" the {'bottom' if record['higher_is_better'] else 'worst'} decile is that of the others."
         )
     if verdict["best"] is not None and verdict["megabytes"] is not None:
         clients = max(1, len(record["clients"]))
         found.append(
-            f"{verdict['best']} sends {traffic(verdict['megabytes'])} in all,"
+            f"{verdict['best']} sends {traffic(verdict['megabytes'])} in total,"
             f" {traffic(verdict['megabytes'] / clients)} for each client."
         )
     return [*found, *about_gaps(record), how(record)]
@@ -148,6 +148,8 @@ def conclusion(record: dict[str, Any]) -> str:
         return "There is no verdict: training alone diverged on every client, so there is nothing to compare with."
     if gain is None:
         return f"There is no verdict: the test {title(metric)} is not defined on these rows."
+    if len(record["clients"]) == 1:
+        return "There is one client, so there is nobody to collaborate with: check the client column of the table."
     answer = {
         "yes": "Collaboration is worth it here",
         "no": "Collaboration is not worth it here",

@@ -20,9 +20,10 @@ from majorant.data.labels import label_codes
 from majorant.engines.deployment import check_features
 from majorant.engines.options import Evaluation
 from majorant.engines.simulator import simulate
+from majorant.metrics.classification import auc
 
 if TYPE_CHECKING:
-    from majorant.engines.deployment import Trained
+    from majorant.engines.deployment import PersonalModel, Trained
 
 FOLDS = 5
 
@@ -30,25 +31,32 @@ FOLDS = 5
 def worth(trained: Trained, x: np.ndarray, y: np.ndarray, folds: int = FOLDS) -> dict[str, Any] | None:
     """Scores of the four models on samples that they have not seen; None for fewer than two samples, or without labels.
 
-    ``gain`` is that over training alone, with its standard error over samples.
+    ``gain`` is that over training alone, with its standard error over samples. Classes also have the ``auc`` of the
+    three that give probabilities, where it is defined: accuracy tells little where one class is rare.
     """
     if len(x) < 2 or trained.federation.algorithm.deployment.losses is not None:
         return None
     x = check_features(x, trained.features)
-    fold = dealt(label_codes(y, trained.classes, trained.target_scale), min(folds, len(x)))
+    codes = label_codes(y, trained.classes, trained.target_scale)
+    fold = dealt(codes, min(folds, len(x)))
     parts = [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(fold.max() + 1)]
     predicted = {name: np.empty_like(y) for name in ("personal", "alone", "shared", "trivial")}
+    chances = {name: np.empty((len(x), len(trained.classes))) for name in ("personal", "alone", "shared")}
     shared = shared_model(trained)
-    for rest, own in parts:
-        model = trained.personalize(x[rest], y[rest], room=len(x))
-        predicted["personal"][own] = model.predict(x[own])
-        predicted["shared"][own] = shared.predict(x[own])
+    for (rest, own), single in zip(parts, alone(trained, x, y, parts), strict=True):
+        personal = trained.personalize(x[rest], y[rest], room=len(x))
+        for name, model in (("personal", personal), ("alone", single), ("shared", shared)):
+            predicted[name][own] = model.predict(x[own])
+            if trained.classes:
+                chances[name][own] = model.predict_proba(x[own])
         predicted["trivial"][own] = trivial(y[rest], bool(trained.classes))
-    predicted["alone"] = alone(trained, x, y, parts)
     errors = {name: errors_of(values, y, bool(trained.classes)) for name, values in predicted.items()}
-    return {"metric": "accuracy" if trained.classes else "rmse", "folds": len(parts), "samples": len(x)} | compared(
-        errors, classes=bool(trained.classes)
-    )
+    metric = "accuracy" if trained.classes else "rmse"
+    found: dict[str, Any] = {"metric": metric, "folds": len(parts), "samples": len(x)}
+    if trained.classes:
+        areas = {name: auc(codes, p) for name, p in chances.items()}
+        found["auc"] = None if np.isnan(list(areas.values())).any() else areas
+    return found | compared(errors, classes=bool(trained.classes))
 
 
 def dealt(codes: np.ndarray, folds: int) -> np.ndarray:
@@ -72,8 +80,10 @@ def trivial(y: np.ndarray, classes: bool) -> Any:
     return values[counts.argmax()]
 
 
-def alone(trained: Trained, x: np.ndarray, y: np.ndarray, parts: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-    """Predictions of models that the client trains without anybody, by the run's own settings; folds are clients."""
+def alone(
+    trained: Trained, x: np.ndarray, y: np.ndarray, parts: list[tuple[np.ndarray, np.ndarray]]
+) -> list[PersonalModel]:
+    """A model for each fold that the client trains without anybody, by the run's own settings; folds are clients."""
     settings = {"algorithm": "local", "objective": None, "topology": None, "channel": (), "participation": "full"}
     config = make_config(tomllib.loads(trained.origin["config"])).model_copy(update=settings)
     codes = label_codes(y, trained.classes, trained.target_scale)
@@ -88,15 +98,12 @@ def alone(trained: Trained, x: np.ndarray, y: np.ndarray, parts: list[tuple[np.n
     data = FederatedData(
         ragged(rests), nothing, ragged(owns), seen, names, trained.classes, target_scale=trained.target_scale
     )
-    predicted = np.empty_like(y)
     with config.arithmetic():
         data = in_precision(data, config.precision)
         _, algorithm = build_algorithm(config, data, data)
         evaluation = Evaluation(every=config.rounds)
         run = simulate(algorithm, data, rounds=config.rounds, seed=config.seed, evaluation=evaluation)
-    for k, own in enumerate(owns):
-        predicted[own] = run.model(k).predict(x[own])
-    return predicted
+    return [run.model(k) for k in range(len(parts))]
 
 
 def errors_of(predicted: np.ndarray, y: np.ndarray, classes: bool) -> np.ndarray:

@@ -52,7 +52,7 @@ def show(report: TableReport) -> None:
     say(f"{report.where}: {report.rows} rows, {len(report.clients)} clients, {outcome(report)}", wrap=False)
     if report.columns:
         rows = [[c.name, c.kind, str(c.missing or ""), str(c.features or ""), c.decision] for c in report.columns]
-        console.print(grid(["column", "kind", "missing", "features", "what becomes of it"], rows, (2, 3)))
+        console.print(grid(["column", "kind", "missing", "features", "how it is used"], rows, (2, 3)))
     if report.clients:
         console.print(grid(["client", "rows", "train", "labels", ""], client_rows(report), (1, 2)))
         if len(report.clients) > MANY:
@@ -62,7 +62,7 @@ def show(report: TableReport) -> None:
     for problem in report.problems:
         say(f"problem: {problem.what}\n  fix: {problem.fix}", wrap=False)
     if not report.problems:
-        say(f"ready to train on, with {len(report.features)} features", wrap=False)
+        say(f"ready to train, with {len(report.features)} features", wrap=False)
 
 
 def outcome(report: TableReport) -> str:

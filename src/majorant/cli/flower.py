@@ -13,7 +13,7 @@ from majorant.cli.terminal import check_figures, print_json, say
 
 flower = typer.Typer(
     name="flower",
-    help="Train on a real network by Flower: each silo with its own rows and private state.",
+    help="Train on a real network with Flower: each silo keeps its own rows and private state.",
     no_args_is_help=True,
 )
 Study = Annotated[Path, typer.Option("--config", "-c", help="The study: a run's settings, and a table [flower].")]
@@ -58,7 +58,7 @@ def up(
     ] = None,
     out: Out = None,
     clients: Annotated[int | None, typer.Option(help="How many silos train.", min=1)] = None,
-    resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Resume the run in this folder.")] = None,
     port: Annotated[
         int | None, typer.Option(help="The SuperLink's port (default: a free one).", min=1, max=65535)
     ] = None,
@@ -75,9 +75,9 @@ def up(
 
     check_figures(figures)
     if config is None and resume is None:
-        raise ValueError("give --config, a study to begin with, or --resume, a run folder to go on with")
+        raise ValueError("give --config, a study to begin with, or --resume, a run folder to resume")
     if out is not None and resume is not None:
-        raise ValueError("--resume goes on in the run's own folder: leave --out out")
+        raise ValueError("--resume continues in the run's own folder: leave --out out")
     study = read_study(config or resume / "config.toml", clients=clients)  # type: ignore[operator]
     from majorant.app.flower.up import up as bring_up
     from majorant.app.signed import read_signed
@@ -85,7 +85,7 @@ def up(
 
     folder = resume or out or new_folder(Path("runs"), f"flower-{study.config.algorithm}")
     left = lambda: (
-        f"go on with majorant flower up --resume {folder}" if (folder / "checkpoint").exists() else "nothing is kept"
+        f"resume with majorant flower up --resume {folder}" if (folder / "checkpoint").exists() else "nothing is kept"
     )
     rounds = study.config.rounds
     with at_work_in(folder, left), progress([study.config.algorithm], rounds, quiet=as_json) as bars:

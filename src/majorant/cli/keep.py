@@ -23,7 +23,7 @@ def personalize(
         ),
     ],
     client: Annotated[
-        str | None, typer.Option(help="Whose rows to take, where the file has those of several.", metavar="NAME")
+        str | None, typer.Option(help="Whose rows to take, if the file has several clients.", metavar="NAME")
     ] = None,
     save: Annotated[
         Path | None, typer.Option(help="The folder of the model (default: personal/NAME in the run folder).")
@@ -37,7 +37,7 @@ def personalize(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Give a model to a client that was not there at training, from its own samples alone, and say what it is worth."""
+    """Fit a model for a client that did not take part in training, from its own samples alone, and score it."""
     if folds == 1:
         raise ValueError("--folds takes 0 (no scores), or at least 2 parts: one to predict, the others to fit")
     check_later_table(folder, data, labelled=True)
@@ -71,7 +71,9 @@ def worth_in_words(found: dict[str, Any]) -> list[str]:
         "trivial": "the most frequent class" if percent else "the mean of the targets",
     }
     lines = [f"  {metric} out of sample ({found['folds']} folds of its own {found['samples']} samples):"]
-    lines += [f"    {words:24}{shown(found[name]):>10}" for name, words in names.items()]
+    areas = found.get("auc") or {}
+    also = lambda name: f"   AUC {areas[name]:.3f}" if name in areas else ""
+    lines += [f"    {words:24}{shown(found[name]):>10}{also(name)}" for name, words in names.items()]
     factor = 100 if percent else 1
     gain, error = factor * found["gain"], factor * found["standard_error"]
     digits = ".1f" if percent else ".3g"
@@ -96,7 +98,7 @@ def predict(
     result = predict_from_files(model, data, out)
     if result["rows_of_others"]:
         names = ", ".join(result["rows_of_others"][:5])
-        warn(f"the model is of client {result['client']}, and {data} has rows of {names}: predicted all the same")
+        warn(f"the model belongs to client {result['client']}, but {data} has rows of {names}: predicted all the same")
     if as_json:
         return print_json(result)
     say(f"{result['samples']} predictions: {result['predictions']}", wrap=False)

@@ -66,7 +66,7 @@ def list_names(
         typer.Argument(help="algorithms, data, models, participation, topologies, schedules, optimizers, solvers, …"),
     ] = None,
 ) -> None:
-    """Show what goes by a name, with the options it takes."""
+    """List the names that you can use, with their options."""
     from majorant.app.catalogue import KINDS, costs_of_models
     from majorant.app.names import REQUIRED, UnknownName, format_value
 

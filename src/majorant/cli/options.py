@@ -41,7 +41,7 @@ Figures = Annotated[
 Track = Annotated[
     list[str] | None,
     typer.Option(
-        help="Also tell a tracker of every evaluation (repeatable).",
+        help="Also send every evaluation to a tracker (repeatable).",
         metavar="tensorboard|mlflow|wandb",
         rich_help_panel="Output",
     ),

@@ -43,7 +43,9 @@ def run(
     ] = None,
     config: Config = None,
     out: Out = None,
-    resume: Annotated[Path | None, typer.Option(help="Go on with this run folder.", rich_help_panel="Output")] = None,
+    resume: Annotated[
+        Path | None, typer.Option(help="Resume the run in this folder.", rich_help_panel="Output")
+    ] = None,
     dry_run: DryRun = False,
     as_json: Json = False,
     figures: Figures = None,
@@ -151,7 +153,7 @@ def compare(
     figures: Figures = None,
     track: Track = None,
 ) -> None:
-    """Run several methods on the same data, and say whether collaboration is worth it, by which and for whom."""
+    """Run several methods on the same data, and say whether collaboration is worth it, with which and for whom."""
     check_comparable(algorithms or [])
     if not dry_run:
         check_table(settings, config, algorithms or ())
@@ -266,13 +268,13 @@ def distinct(names: list[str]) -> list[str]:
 
 
 def left_in(folder: Path, rounds: int) -> str:
-    """What is left of an interrupted run, with the command that goes on with it to its last round."""
+    """What is left of an interrupted run, with the command that continues it to its last round."""
     if not (folder / "checkpoint").exists():
         return "it had no checkpoint yet: nothing is kept"
     from majorant.app._checkpoint import planned_rounds
 
     more = f" --rounds {rounds}" if planned_rounds(folder) != rounds else ""
-    return f"majorant run --resume {shlex.quote(str(folder))}{more} goes on with it"
+    return f"majorant run --resume {shlex.quote(str(folder))}{more} resumes it"
 
 
 def write_pages(

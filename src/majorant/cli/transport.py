@@ -41,7 +41,7 @@ def transport(
     out: Out = None,
     as_json: Json = False,
 ) -> None:
-    """Learn one map that carries the rows of all clients onto a public reference, or apply such a map."""
+    """Learn one map from the rows of all clients to a public reference, or apply such a map."""
     from majorant.app.folders import check_folder, new_folder, point_last_at, working_in
     from majorant.app.transport import apply_map, transport_tables
 

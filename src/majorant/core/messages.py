@@ -52,7 +52,7 @@ class Server(NamedTuple):
 
 
 class View(NamedTuple):
-    """All that a client is sent, and all of it is counted."""
+    """Everything sent to a client; all of it is counted."""
 
     value: Tree
     hyper: dict[str, jax.Array]
@@ -70,7 +70,7 @@ class View(NamedTuple):
 
 
 class Upload(NamedTuple):
-    """What leaves a client: a value, its weight in the average, and scalars for the log that never feed the server."""
+    """What leaves a client: a value, its weight in the average, and scalars for the log that the server never uses."""
 
     value: Tree
     weight: jax.Array

@@ -60,7 +60,7 @@ class ServerSide(NamedTuple):
 
 
 class ClientSide(NamedTuple):
-    """What a client does; its state never travels."""
+    """What a client does; its state is never sent."""
 
     update: Callable[[View, Tree, ClientData, Key], tuple[Upload, Tree]]
     init: Callable[[View, ClientData, Key], Tree] = lambda view, data, key: ()
@@ -81,7 +81,7 @@ class Deployment(NamedTuple):
 
 
 class Setup(NamedTuple):
-    """One question before round 1; a client that comes later answers it, too."""
+    """One question before round 1; a client that joins later answers it, too."""
 
     ask: Callable[[View, Tree, ClientData, Key], Answer]
     start: Callable[[Server, Answer], Server]  # with the answers of all clients together
@@ -98,7 +98,7 @@ class SampleNoise(NamedTuple):
 
 
 class Traits(NamedTuple):
-    """What engines and exchanges must know of a method."""
+    """Properties of a method that engines and exchanges must know."""
 
     needs_everyone: bool = False  # refuses partial participation
     points: bool = True  # uploads are points near the origin, not gradients: peers can average them
@@ -113,7 +113,7 @@ class Traits(NamedTuple):
 
 
 class Diagnostics(NamedTuple):
-    """What a method says of itself at an evaluation, beyond scores.
+    """What a method reports at an evaluation, beyond scores.
 
     ``log`` is about the server's state. The rest is made on request only, as it costs a pass: ``measure`` runs on every
     training client and is averaged with ``weight``, by default the clients' sizes, and ``conclude`` makes named scalars
@@ -139,7 +139,7 @@ class Algorithm(NamedTuple):
     diagnostics: Diagnostics = Diagnostics()
 
     def join(self, view: View, data: ClientData, key: Key) -> Tree:
-        """The private state of a client that was not there at training."""
+        """The private state of a client that did not take part in training."""
         return (self.deployment.join or self.client.init)(view, data, jax.random.fold_in(key, 0))
 
     def deploy(self, view: View, state: Tree, data: ClientData, key: Key) -> Tree:

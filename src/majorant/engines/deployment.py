@@ -153,7 +153,7 @@ class Trained(NamedTuple):
     origin: Mapping[str, Any] = MappingProxyType({})
 
     def personalize(self, x: np.ndarray, y: np.ndarray, id: int | None = None, *, room: int = 0) -> PersonalModel:
-        """A model for a client that was not there at training, from its own samples alone (none are fine, too).
+        """A model for a client that did not take part in training, from its own samples alone (none are fine, too).
 
         Fewer samples than ``room`` are padded to so many: clients with the same room share one program.
         """

@@ -1,4 +1,4 @@
-"""Scores of clients that were not there at training."""
+"""Scores of clients that did not take part in training."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from majorant.metrics.scores import metric_name
 
 
 def evaluate_joining(federation: Federation, server: Server, seed: int, data: FederatedData, first_id: int) -> Scores:
-    """The scores of clients that were not there at training and join with their own samples.
+    """The scores of clients that did not take part in training and join with their own samples.
 
     Their ids are counted from ``first_id`` on, after those of the clients that were there; they have no slots.
     """

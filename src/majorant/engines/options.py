@@ -15,13 +15,13 @@ class Evaluation(NamedTuple):
     ``report(records, snapshot)`` is called after each evaluation with a record per run and a function that takes a
     snapshot, from which a run can be resumed. ``diagnostics`` adds what the method measures of its own convergence,
     such as the squared norm of the objective's gradient, and on a few clients how well their local problem was solved
-    (``alpha``). ``until`` stops a run at the first evaluation where a number of the history passes a bound, as in
+    (``alpha``). ``until`` stops a run at the first evaluation where a number in the history meets a bound, as in
     "test_accuracy > 0.9" or "gradient_norm < 1e-6" (which needs diagnostics, and turns them on); of several bounds one
     is enough, and several runs stop when each has met one at some evaluation. ``optimum`` is the minimum of the
     objective, where it is known: the history then has ``suboptimality``, the objective less the minimum.
 
     ``patience`` chooses the round: models are those of the evaluation that was best on the clients' validation samples
-    (`engines.patience`), of each run its own, and a run stops once so many evaluations have brought nothing better.
+    (`engines.patience`), separately for each run, and a run stops after this many evaluations without an improvement.
     """
 
     every: int | None = None  # rounds between evaluations; None: a twentieth of all
@@ -44,12 +44,12 @@ class Resources(NamedTuple):
 
     ``clients`` is how clients are batched: "vmap", "map" (one at a time) or "auto". Runs whose clients do not fit
     ``memory_budget`` bytes (None: half of the memory) are streamed; their states then live in host memory, or in files
-    under ``state_folder``. ``side_by_side`` is how many clients run side by side at most (None: what is fastest, and
-    fits by what the compiled program says it takes). ``extra_padding`` adds rows to every client's samples, which
+    under ``state_folder``. ``side_by_side`` is the largest number of clients that run side by side (None: the fastest
+    that fits, by the compiled program's own estimate). ``extra_padding`` adds rows to every client's samples, which
     changes nothing.
 
-    ``devices`` is over how many devices the clients, or the runs, are dealt (None: one; of several processes all, see
-    `majorant.engines.mesh`); a ``memory_budget`` is then what each of them has.
+    ``devices`` is how many devices share the clients, or the runs (None: one; with several processes all of them, see
+    `majorant.engines.mesh`); a ``memory_budget`` is then that of each device.
     """
 
     clients: str = "auto"

@@ -394,7 +394,7 @@ class Run:
         return trained.known(state, x, y, index)
 
     def personalize(self, new: tuple[np.ndarray, Any] | FederatedData) -> Any:
-        """A model for a client that was not there at training, from its own samples alone.
+        """A model for a client that did not take part in training, from its own samples alone.
 
         ``new`` is ``(x, y)``, with labels as in the training data; no samples at all are fine where the method allows
         it (FedEM starts from uniform weights). `FederatedData` gives a list with a model for each of its clients.

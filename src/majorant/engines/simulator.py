@@ -62,14 +62,14 @@ def simulate(
     """Trains an algorithm on federated data for a number of rounds and evaluates every client's own model.
 
     ``seeds`` (a number, counted up from ``seed``, or a list) and ``grid`` (values for hyperparameters, all
-    combinations) run side by side in one program. ``hyper`` changes single hyperparameter values without compiling
-    anew; a sequence has a value for each run. ``data`` may be a sequence of data sets of the same shape: run i trains
-    on the i-th, with a seed of its own (see `replicas`). ``participation`` says who takes part in a round, ``channel``
-    what becomes of an upload on its way (`majorant.channel`), and ``exchange`` who combines: a server, or peers
+    combinations) run side by side in one program. ``hyper`` changes single hyperparameter values without recompiling; a
+    sequence has a value for each run. ``data`` may be a sequence of data sets of the same shape: run i trains on the
+    i-th, with a seed of its own (see `replicas`). ``participation`` says who takes part in a round, ``channel`` what
+    happens to an upload on its way (`majorant.channel`), and ``exchange`` who combines uploads: a server, or peers
     (`majorant.gossip`). ``attack`` makes some clients hostile (`majorant.exchange.attack`); scores are then those of
-    the others. ``privacy`` is a budget that the channel's noise keeps to (`majorant.Privacy`). ``evaluation`` says when
-    models are evaluated, what is measured and when a run stops, ``resources`` how much memory it may take. ``devices``
-    is over how many devices clients, or runs, are dealt (it is the one of ``resources``). A run that is resumed from a
+    the honest clients. ``privacy`` is a budget that the channel's noise keeps to (`majorant.Privacy`). ``evaluation``
+    says when models are evaluated, what is measured and when a run stops, ``resources`` how much memory it may take.
+    ``devices`` is how many devices share clients or runs (the same as in ``resources``). A run that is resumed from a
     snapshot ends as if never interrupted.
 
     >>> import majorant as mj

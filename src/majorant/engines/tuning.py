@@ -6,6 +6,8 @@ one is left at the end. Schedules run on the planned rounds throughout, and a re
 what survives has the numbers of a run of its own.
 
 Points are ranked by the mean over seeds of `engines.patience.merit`, on validation samples of the clients that train.
+Where one class has more than four fifths of the training samples, a model that always answers with it has a high
+accuracy: there they are ranked by the loss, and among equals by the accuracy.
 A point at which some client's update was rejected as not finite comes after all others. Test samples are taken out
 before training begins, so they cannot play a part.
 
@@ -36,6 +38,7 @@ from majorant.engines.run import Run
 from majorant.engines.simulator import simulate
 from majorant.engines.snapshots import Snapshot
 from majorant.math.checks import check_whole
+from majorant.metrics.headline import choose_headline
 
 FEW = 200  # validation samples of the clients that train, below which the choice is made by folds
 FOLDS = 5
@@ -57,12 +60,13 @@ class Trial(NamedTuple):
 
 
 class Tuning(NamedTuple):
-    """What tuning found: the best values, and all trials, best first; chosen by so many folds, or by none."""
+    """What tuning found: the best values, and all trials, best first."""
 
     best: dict[str, float]
     metric: str
     trials: list[Trial]
-    folds: int = 0
+    folds: int = 0  # by which the choice was made, or 0 for the validation parts
+    by_loss: bool = False  # whether trials are ranked by their loss, as the labels are skewed
 
 
 def tune(
@@ -83,14 +87,13 @@ def tune(
     resources: Resources = Resources(),  # noqa: B008 - a plain record
     report: Callable[[int, int, int], None] | None = None,
 ) -> Tuning:
-    """The values of hyperparameters that are best on the clients' validation samples.
+    """Finds the hyperparameter values that are best on the clients' validation samples.
 
     ``grid`` has the values of each hyperparameter; all combinations are tried, each from ``seeds`` seeds. ``halving``
-    keeps one in ``keep`` of them at each of its stages. With ``folds`` the choice is made by so many splits of the
-    training and validation samples: by default 5 where validation samples are few (see `engines.tuning`); give 0 for
-    validation parts that were not drawn at random, as those of later times. ``report(trials, done, planned)`` is told
-    of the rounds as they are made. The rest is as in `simulate`, and goes with ``hyper=tuning.best`` for the run that
-    follows.
+    keeps one in ``keep`` of them at each of its stages. ``folds`` chooses by this many splits of the training and
+    validation samples: by default 5 where validation samples are few (see `engines.tuning`); give 0 for validation
+    parts that were not drawn at random, such as later times. ``report(trials, done, planned)`` is called as rounds are
+    trained. The other arguments are those of `simulate`; pass ``hyper=tuning.best`` to the run that follows.
 
     >>> import majorant as mj
     >>> data = mj.data.synthetic_mixture(clients=8, dimension=4, seed=0)
@@ -118,7 +121,7 @@ def tune(
         "attack": attack,
         "resources": resources,
     }
-    hidden = without_test(data)
+    hidden, by_loss = without_test(data), skewed(data)
     sets = hidden.folds(folds, seed=seed) if folds else [hidden]
     repeats = [(one, seed + s) for one in sets for s in range(seeds)]  # of every point
     stages = stages_of(len(points), rounds, keep) if halving else [(len(points), rounds)]
@@ -139,7 +142,7 @@ def tune(
             **options,
         )
         trials = trials_of(run, points, len(repeats))
-        ranks = [rank(trial, run.metric) for trial in trials]
+        ranks = [rank(trial, run.metric, by_loss=by_loss) for trial in trials]
         order = sorted(range(len(points)), key=ranks.__getitem__)
         left = stages[stage + 1][0] if stage + 1 < len(stages) else 0
         finished = [trials[i] for i in order[left:]] + finished
@@ -148,12 +151,24 @@ def tune(
     best = next((trial for trial in finished if trial.sound), None)
     if best is None:
         raise Diverged(f"{algorithm.name} diverged at every point of the grid: give smaller values")
-    return Tuning(best.hyper, run.metric, finished, folds)
+    return Tuning(best.hyper, run.metric, finished, folds, by_loss)
 
 
 def folds_for(data: FederatedData) -> int:
     """By how many folds to choose: none where the validation parts are large enough."""
     return 0 if data.validation.sizes[~data.unseen].sum() >= FEW else FOLDS
+
+
+def skewed(data: FederatedData) -> bool:
+    """Whether accuracy says little, as nearly all training labels are of one class; not found out for lazy labels.
+
+    >>> skewed(FederatedData.from_arrays(np.eye(20), np.arange(20) == 3, clients=np.arange(20) % 2))
+    True
+    """
+    if not data.classes or not isinstance(data.train.y, np.ndarray):
+        return False
+    labels = data.train.y[np.repeat(~data.unseen, data.train.sizes)]
+    return choose_headline(labels, len(data.classes)).name != "accuracy"
 
 
 def telling(report: Callable[[int, int, int], None] | None, trials: int, planned: int) -> Any:
@@ -192,10 +207,11 @@ def trials_of(run: Run, points: Sequence[dict[str, float]], repeats: int) -> lis
     return found
 
 
-def rank(trial: Trial, metric: str) -> tuple[bool, tuple[float, float]]:
+def rank(trial: Trial, metric: str, *, by_loss: bool = False) -> tuple[bool, tuple[float, float]]:
     """The smaller the better."""
     line = {f"validation_{metric}": {"mean": trial.score}, "validation_loss": trial.loss}
-    return not trial.sound, merit(line, metric)
+    score, loss = merit(line, metric)
+    return not trial.sound, (loss, score) if by_loss else (score, loss)
 
 
 def some_runs(snapshot: Snapshot, runs: Sequence[int]) -> Snapshot:

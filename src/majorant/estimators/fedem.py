@@ -143,7 +143,7 @@ class FedEM(GroupedEstimator, ABC):
         return fit_groups(losses, np.array([len(losses)]), np.full(losses.shape[1], 1 / losses.shape[1]))[0]
 
     def personalize(self, X: Any, y: Any) -> Self:
-        """An estimator for a client that was not there at training, from its own rows alone.
+        """An estimator for a client that did not take part in training, from its own rows alone.
 
         The components stay as they are, and so does this estimator: the new one differs in the weights with which it
         mixes them, for all rows that it predicts.
@@ -154,7 +154,7 @@ class FedEM(GroupedEstimator, ABC):
         return own
 
     def add_group(self, group: Any, X: Any, y: Any) -> Self:
-        """Gives a client that was not there at training a name, and weights fitted to its own rows.
+        """Gives a client that did not take part in training a name, and weights fitted to its own rows.
 
         A group that is known already gets new weights. The average that rows of unknown groups use stays that of
         training.
@@ -235,7 +235,9 @@ class FedEMClassifier(ClassifierMixin, FedEM):
         codes = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
         unknown = np.unique(y[self.classes_[codes] != y])
         if len(unknown):
-            raise ValueError(f"labels {unknown.tolist()[:5]} were not there at training: classes_ has the known ones")
+            raise ValueError(
+                f"labels {unknown.tolist()[:5]} were not in the training data: classes_ has the known ones"
+            )
         return codes
 
 

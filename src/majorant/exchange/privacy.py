@@ -54,10 +54,10 @@ OF_CLIENTS = (
 
 
 class Privacy(NamedTuple):
-    """What is asked for: at most ``epsilon`` at ``delta`` (None: whatever the channel's noise gives).
+    """A privacy budget: at most ``epsilon`` at ``delta`` (None: whatever the channel's noise gives).
 
     ``amplification`` True refuses participation for which no theorem holds, False claims none. ``accountant`` is "pld"
-    or "rdp", by default the tighter one. A budget without noise in the channel is met by noise at the server, the least
+    or "rdp", by default the tighter one. If the channel has no noise, the server adds the least
     that allows ``rounds`` (by default those of the run).
     """
 

@@ -138,5 +138,5 @@ class Star(NamedTuple):
 
 @functools.cache
 def star(combine: Combine | None = None) -> Star:
-    """One server; ``combine`` is how it makes one value of all uploads, by default their weighted mean."""
+    """One server; ``combine`` is how it combines all uploads into one value, by default their weighted mean."""
     return Star(weighted_mean() if combine is None else combine)

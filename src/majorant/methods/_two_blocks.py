@@ -35,7 +35,7 @@ from majorant.solvers.minibatches import take, whole_in_a_loop
 
 LONGEST = 1 << 24  # steps without communication, at most: a bound for coins that almost never end a round
 DRAWN = 32  # samples that are drawn at once, for as many iterations: on a CPU one draw costs about as much as all
-JOINING_STEPS = 100  # of gradient descent on its own β, for a client that was not there at training
+JOINING_STEPS = 100  # of gradient descent on its own β, for a client that did not take part in training
 
 
 class Blocks(NamedTuple):
@@ -156,7 +156,7 @@ def no_counts(full: int = 0) -> Counts:
 
 
 def joining(objective: Objective, w: Tree, data: ClientData, key: Key, rate: Any) -> Tree:
-    """β for a client that was not there at training: steps down f_m(w, ·), or the start where those fail."""
+    """β for a client that did not take part in training: steps down f_m(w, ·), or the start where those fail."""
     start, samples = objective.init_personal(key), whole_in_a_loop(data)
     slope = lambda beta: jax.grad(objective.value, argnums=1)(w, beta, samples(), data.slot)
     step = lambda _, beta: jax.tree.map(lambda b, g: (b - rate * g).astype(b.dtype), beta, slope(beta))

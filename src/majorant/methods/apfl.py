@@ -10,7 +10,7 @@ of its minibatches::
 all three at the same point. It sends w_t, and the server averages: w = Σ_t (n_t/n) w_t. Here "− lr ∇" stands for a step
 of any local solver. With α = 0 the deployed model is FedAvg's, with α = 1 it is that of local training.
 
-A client that was not there at training makes one such local update, from v = w (the paper leaves this open).
+A client that did not take part in training makes one such local update, from v = w (the paper leaves this open).
 
 Reference: Deng, Kamani, Mahdavi, *Adaptive personalized federated learning*, 2020, Algorithm 1 and eq. (10).
 """

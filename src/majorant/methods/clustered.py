@@ -10,8 +10,8 @@ every cluster averages: θ_c = Σ_{t in c} n_t θ_t / Σ_{t in c} n_t. Every cli
 
 The code that the FedEM authors released numbers members within their cluster after the first split, and so mixes up the
 clients; here they keep their ids. It also takes max ‖Δ_t‖ for the largest single coordinate of all updates; here it is
-the largest norm. The papers do not say how a client that was not there at training finds its cluster: here it takes the
-model with the lowest loss on its own samples, for which it is sent all of them.
+the largest norm. The papers do not say how a client that did not take part in training finds its cluster: here it is
+sent all models, and takes the one with the lowest loss on its own samples.
 
 Reference: Sattler, Müller, Samek, *Clustered federated learning: model-agnostic distributed multitask optimization
 under privacy constraints*, IEEE TNNLS 2020.

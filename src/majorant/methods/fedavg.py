@@ -61,8 +61,8 @@ def fedavg(
 
     ``server`` is "plain", "momentum", "adam" or "yogi", with rate ``server_lr`` (1 for plain and momentum, 0.01 for
     the adaptive ones). "adam" and "yogi" are FedAdam and FedYogi as Reddi et al. print them; "adam-corrected" and
-    "yogi-corrected" are optax's forms with bias correction. The run's summary says which it was. Running statistics of
-    a network's normalisation are averaged whatever the server does with weights. ``absent``: see `fedem`.
+    "yogi-corrected" are optax's forms with bias correction. The run's summary says which was used. Running statistics
+    of a network's normalisation are averaged whatever the server does with weights. ``absent``: see `fedem`.
 
     >>> import majorant as mj
     >>> data = mj.data.synthetic_mixture(clients=10, dimension=5, seed=0)

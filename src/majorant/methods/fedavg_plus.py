@@ -6,7 +6,7 @@ Training is FedAvg's. Before a client deploys the final θ, it passes once over 
 
 The learning rate is the full one, whatever the schedule has come to by then, and moments start anew. (In the code that
 the FedEM authors released, the schedule of the tuned copy advances with evaluations, not with rounds, so that it hardly
-decays.) Clients that were not there at training tune in the same way.
+decays.) Clients that did not take part in training tune in the same way.
 
 References: Jiang, Konečný, Rush, Kannan, *Improving federated learning personalization via model agnostic meta
 learning*, 2019; Marfoq et al., NeurIPS 2021, Sec. 4 (a single pass over the local samples).

@@ -76,10 +76,10 @@ def fedem(
 ) -> Algorithm:
     """Federated expectation-maximization over ``components`` shared models.
 
-    ``start`` says where the clients' weights start: "uniform", or "random", drawn evenly from all there are.
-    ``average`` "samples" is the paper's, with which a component moves the less the fewer samples it explains;
-    "responsibilities" divides what it moves by its share of all samples. ``prune`` drops components for good whose
-    share falls below it, so that ``components`` may be more than needed. Both send π_t beside the components.
+    ``start`` says where the clients' weights start: "uniform", or "random", drawn uniformly from the simplex.
+    ``average`` "samples" is the paper's, with which a component that explains few samples moves little;
+    "responsibilities" divides its displacement by its share of all samples. ``prune`` permanently drops components
+    whose share falls below it, so that ``components`` may be more than needed. Both send π_t beside the components.
     ``em_steps`` is the number of EM steps by which an unseen client fits its weights to the trained components; None
     runs them to convergence (the likelihood is concave in π; the paper proposes a single step). ``absent`` says what a
     round's average does with clients that did not take part: "excluded" averages those that did, "hold" counts the

@@ -81,8 +81,8 @@ def mocha(
     """MOCHA for the data (or anything with its shape) of ``clients`` clients.
 
     ``epochs`` passes of SDCA a round; Ω is learned every ``omega_every`` rounds (None: it stays I/m, so that clients
-    learn alone). ``lambda_`` is the hyperparameter "lambda". A client that was not there at training deploys the mean
-    of the trained models: the paper leaves this open.
+    learn alone). ``lambda_`` is the hyperparameter "lambda". A client that did not take part in training deploys the
+    mean of the trained models: the paper leaves this open.
 
     >>> import majorant as mj
     >>> data = mj.data.synthetic_mixture(clients=10, dimension=5, seed=0)

@@ -16,7 +16,7 @@ It sends w_t and deploys θ; w ← (1 − β) w + β · mean_t w_t, an unweighte
 Diagnostics report Σ_t p_t (f_t(θ_t) + (μ/2) ‖θ_t − w‖²) with the θ_t as they are: p_t is n_t/n where it is "released",
 and equal in "paper". There, λ = μ makes it the objective `mixture` without an L2 term, at s w and β_t = θ_t.
 
-A client that was not there at training makes one local update from w (the second option in FedEM's App. J.3).
+A client that did not take part in training makes one local update from w (the second option in FedEM's App. J.3).
 
 References: Dinh, Tran, Nguyen, *Personalized federated learning with Moreau envelopes*, NeurIPS 2020 (its λ is μ here);
 Marfoq et al., NeurIPS 2021, App. F.3 (where λ(θ − ω) should read λ(ω − θ)).

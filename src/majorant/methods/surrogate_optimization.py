@@ -59,7 +59,7 @@ class Personal(NamedTuple):
 def surrogate_optimization(surrogate: PartialSurrogate, *, local: Solver | None = None) -> Algorithm:
     """Federated majorization-minimization with any `PartialSurrogate`.
 
-    ``local`` goes down the surrogate in u, on minibatches; None takes the surrogate's exact minimiser. The numbers in
+    ``local`` minimises the surrogate in u, on minibatches; None takes the surrogate's exact minimiser. The numbers in
     ``surrogate.hyper`` are hyperparameters of the run beside the solver's own.
 
     >>> import majorant as mj

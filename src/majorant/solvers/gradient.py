@@ -176,12 +176,12 @@ def local_sgd(
     """Stochastic gradient descent on the client's own samples.
 
     With gradient g, momentum μ and weight decay δ: ``m ← μ m + g + δ θ`` and ``θ ← θ − lr · schedule · m``.
-    ``keep_moments`` keeps m on the client between rounds (the FedEM paper's released code does); it never travels.
+    ``keep_moments`` keeps m on the client between rounds (the FedEM paper's released code does); it is never sent.
     ``clip`` shortens every minibatch's gradient g, over all parameters, to at most that norm.
     ``drop_last`` leaves out an epoch's last minibatch where it is smaller than the others; None does so for models that
-    normalise by the batch, whose statistics of a few samples would spoil the model (a client with fewer samples than a
+    normalise by the batch, whose statistics of a few samples would ruin the model (a client with fewer samples than a
     batch takes them all).
-    A μ or δ of 0 is left out of the program, and is then no hyperparameter of the run.
+    A μ or δ of 0 is left out of the program, and is then not a hyperparameter of the run.
 
     >>> local_sgd(0.1, epochs=1, batch_size=128).plan
     Minibatches(epochs=1, steps=None, batch_size=128, drop_last=None, in_any_order=False)

@@ -71,7 +71,7 @@ class PartialSurrogate(NamedTuple):
         return self.random_v(key, data) if self.random_v else self.init_v(data, key)
 
     def fit_v(self, u: Tree, data: ClientData, key: Key) -> Tree:
-        """The v of a client that was not there at training: majorize and minimise until it rests."""
+        """The v of a client that did not take part in training: majorize and minimise until it rests."""
         if self.onboard is not None:
             return self.onboard(u, data, key)
         step = lambda v: self.minimize_v(self.majorize(u, v, data), u, data)

@@ -45,7 +45,7 @@ def test_split_by_groups(path):
     for client in range(2):
         pupils = [set(rows_of(getattr(data, part), client) % 10) for part in PARTS]
         assert sum(map(len, pupils)) == len(set.union(*pupils)) == 5
-    with pytest.raises(TableError, match="client 'a' has 1 groups, too few"):
+    with pytest.raises(TableError, match="client 'a' has 1 group, too few"):
         from_table(path, **OPTIONS, together_column="site", drop="fold,day,pupil")
 
 

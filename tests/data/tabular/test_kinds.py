@@ -28,7 +28,7 @@ def test_a_mark_among_numbers_is_a_missing_value(tmp_path, mark):
     told = " ".join(str(notice.message) for notice in notices)
     assert "values are missing ('x' 1)" in told
     if mark != "NA ":  # which needs no explanation
-        assert f"1 cells of 'x' ({mark}) were taken for missing values" in told
+        assert f"1 cells of 'x' ({mark}) count as missing values" in told
     assert encoding.features == ("x", "x (missing)")
     known = [float(cell) for i, cell in enumerate(column) if i != 7]
     assert encoding["x"].mean == pytest.approx(np.mean(known), rel=1e-12)
@@ -42,7 +42,7 @@ def test_other_cells_among_numbers_are_refused_with_the_row(tmp_path):
     column[7] = "12O"
     path = table(tmp_path, column)
     with pytest.raises(
-        TableError, match="column 'x' holds numbers, but '12O' in row 8 is none: correct it, name it in"
+        TableError, match="column 'x' holds numbers, but '12O' in row 8 is not one: correct it, name it in"
     ):
         from_table(path, **OPTIONS)
     with pytest.warns(TableNotice, match="values are missing"):
@@ -51,7 +51,7 @@ def test_other_cells_among_numbers_are_refused_with_the_row(tmp_path):
     x, _ = encode_table(lines(tmp_path / "new.csv", "x,sick", ["1,0", "12O,1", "?,1"]), encoding)
     assert x[:, 1].tolist() == [0, 1, 1]
     column[9] = "x"
-    with pytest.raises(TableError, match="'12O' in row 8 and 1 more cells are none"):
+    with pytest.raises(TableError, match="'12O' in row 8 and 1 more cells are not"):
         from_table(table(tmp_path, column), **OPTIONS)
 
 
@@ -120,14 +120,14 @@ def test_dates_whose_day_could_be_the_month_are_refused_until_it_is_said(tmp_pat
     new = lines(tmp_path / "new.csv", "x,sick", ["12/31/2024,0"])
     encode_table(new, encoding)
     _, encoding = from_table(path, **OPTIONS, dates={"x": "%d/%m/%Y"})
-    with pytest.raises(TableError, match=r"holds dates \(%d/%m/%Y\), but '12/31/2024' in row 1 is none"):
+    with pytest.raises(TableError, match=r"holds dates \(%d/%m/%Y\), but '12/31/2024' in row 1 is not"):
         encode_table(new, encoding)
 
 
 def test_days_that_no_month_has_are_refused(tmp_path):
     column = [f"{1 + i % 28:02}/02/2024" for i in range(60)]
     column[5] = "31/02/2024"
-    with pytest.raises(TableError, match="'31/02/2024' in row 6 is none"):
+    with pytest.raises(TableError, match="'31/02/2024' in row 6 is not"):
         from_table(table(tmp_path, column), **OPTIONS)
 
 

@@ -184,7 +184,7 @@ def test_files_that_do_not_go_together_are_refused_with_all_reasons(tmp_path):
     assert "also has 'dose'" in text
     assert "several files are named 'a'" in text
     lines(tmp_path / "b.csv", "age,sick", ["1,0", "x7,1", "3,0"] + ["5,1"] * 30)
-    with pytest.raises(TableError, match=r"'x7' in row 2 of .*b.csv is none"):
+    with pytest.raises(TableError, match=r"'x7' in row 2 of .*b.csv is not"):
         from_table([tmp_path / "a.csv", tmp_path / "b.csv"], label_column="sick")
 
 

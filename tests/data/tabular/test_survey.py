@@ -53,7 +53,7 @@ def spoiled(name, values):
         (spoiled("outcome", [2**60 + i % 2 for i in range(120)]), {}, "whole numbers of more than 15 digits"),
         (spoiled("dose", GAP), {"missing": "refuse"}, "column 'dose' has 3 missing values"),
         (spoiled("sex", [None] + ["f"] * 119), {"missing": "refuse"}, "column 'sex' has 1 missing values"),
-        (spoiled("hospital", ["tiny", *["big"] * 119]), {}, "'tiny' has 1 samples, too few.*min_samples=3 leaves them"),
+        (spoiled("hospital", ["tiny", *["big"] * 119]), {}, "'tiny' has 1 sample, too few.*min_samples=3 leaves them"),
     ],
 )
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])

@@ -64,7 +64,7 @@ class Agreement(Facts):
 
     run: RunId
     clients: Annotated[int, Field(ge=1)]
-    slot: Annotated[int, Field(ge=-1)]  # −1: it was not there at training
+    slot: Annotated[int, Field(ge=-1)]  # −1: it did not take part in training
     features: list[Whole]
     classes: list[bool | int | float | str]
     encoding: dict[str, Any] | None = None

@@ -307,7 +307,7 @@ class Silo:
             return told(silent, "evaluation", self.exact(work.place, numbers, task.secret))
 
     def join(self, letter: Letter) -> Letter:
-        """A model for a silo that was not there at training, from its own samples alone."""
+        """A model for a silo that did not take part in training, from its own samples alone."""
         task = read_facts(Task, letter, "the server")
         with self.at_work(task.run) as work:
             view, key = sent_by_server(work.messages.whole, letter)

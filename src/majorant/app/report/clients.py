@@ -181,7 +181,7 @@ def note(clients: Clients) -> str:
         words += f" The gain is that of {clients.best} over {clients.over}, positive where the client is better off"
         words += ", in percentage points." if clients.metric.percent else "."
         words += (
-            " A client gains or loses where its interval leaves out zero."
+            " A client gains or loses where its interval excludes zero."
             if clients.judged
             else " Gains were not compared with noise: majorant compare does that."
         )

@@ -64,7 +64,7 @@ def names(verdict: Verdict) -> str:
     lists = {
         "gain": verdict.gain_clients,
         "lose": verdict.lose_clients,
-        "have too few test rows to say anything": verdict.small_clients,
+        "with too few test rows to be judged": verdict.small_clients,
     } | {f"diverged with {method}": who for method, who in verdict.diverged.items()}
     return "".join(
         f"<details><summary>{len(who):,} {'client' if len(who) == 1 else 'clients'} {escape(words)}</summary>"

@@ -53,7 +53,8 @@ def about(records: Sequence[RunRecord]) -> str:
             dict.fromkeys(str(record.summary[key]).strip("[]") for record in records if key in record.summary)
         )
         if values:
-            facts.append(words.format(" / ".join(values)))
+            several = key == "seed" and "," in values[0]
+            facts.append((words.replace("seed", "seeds") if several else words).format(" / ".join(values)))
     return " · ".join(facts)
 
 

@@ -15,8 +15,8 @@ class Metric(NamedTuple):
 
     >>> metric("accuracy").show(0.8333), metric("accuracy").show_gain(-0.0125), metric("rmse").show_gain(0.51234)
     ('83.3 %', '−1.2', '+0.512')
-    >>> metric("auc").show(0.91), metric("accuracy").show(None)
-    ('0.910', '–')
+    >>> metric("auc").show(0.91), metric("accuracy").show(None), metric("accuracy").show_gain(-0.0001)
+    ('0.910', '–', '0.0')
     """
 
     name: str  # in files
@@ -47,6 +47,8 @@ class Metric(NamedTuple):
     def show_gain(self, value: float | None) -> str:
         """A difference, with its sign; of percentages, in points."""
         text = "–" if value is None else brief(value, self.name).replace("-", MINUS, 1)
+        if not text.strip(f"{MINUS}0."):  # nothing is left of it in these digits
+            return text.removeprefix(MINUS)
         return text if text == "–" or text.startswith(MINUS) else f"+{text}"
 
     def show_interval(self, interval: tuple[float, float] | None) -> str:

@@ -85,6 +85,6 @@ def missing_note(columns: Sequence[Column], options: TableOptions) -> list[str]:
         return []
     named = ", ".join(some[:8]) + (f", … ({len(some)} columns)" if len(some) > 8 else "")
     return [
-        f"values are missing ({named}): numbers and dates become the training mean, categories none of those known,"
-        " and a feature says where, if there are gaps in training rows"
+        f"values are missing ({named}): numbers and dates become the training mean, categories none of the known ones,"
+        " and where training rows have gaps an extra feature marks them"
     ]

@@ -92,10 +92,12 @@ def too_small(found: Survey, owner: np.ndarray, what: str) -> bool:
     if len(short):
         parts = " and ".join(p for p, n in zip(PARTS, needed, strict=True) if n)
         fix = "" if what == "groups" else f"min_samples={needed.sum()} leaves them out; "
+        others = f" ({len(short)} such clients)" if len(short) > 1 else ""
+        one = what.removesuffix("s") if sizes[short[0]] == 1 else what
         found.trouble(
-            f"client {found.names[short[0]]!r} has {sizes[short[0]]} {what}, too few for non-empty {parts} parts"
-            f" ({len(short)} such clients)",
-            f"{fix}or drop or merge these clients, or set the share of a part to 0 in split",
+            f"client {found.names[short[0]]!r} has {sizes[short[0]]} {one}, too few for non-empty {parts} parts"
+            + others,
+            f"{fix}or drop or merge such clients, or set the share of a part to 0 in split",
         )
     return bool(len(short))
 

@@ -147,7 +147,7 @@ def column_reports(found: Survey, encoding: Encoding | None) -> list[ColumnRepor
             count = len(record.features) if record else 0
             reports.append(ColumnReport(name, column.kind, int(column.absent.sum()), words, count))
         elif name in roles:
-            words = {"client": "whose a row is", "label": "what is predicted"}.get(roles[name], "for the split only")
+            words = {"client": "names the client", "label": "to be predicted"}.get(roles[name], "for the split only")
             reports.append(ColumnReport(name, roles[name], gaps, words))
         else:
             reason = found.left_out.get(name)
@@ -157,14 +157,14 @@ def column_reports(found: Survey, encoding: Encoding | None) -> list[ColumnRepor
 
 
 def decision(record: Any, options: TableOptions) -> str:
-    """What becomes of a feature column, in words."""
+    """How a feature column is used, in words."""
     gap = ""
     if isinstance(record, NumberColumn):
         words = f"standardised (mean {record.mean:.4g}, scale {record.scale:.4g})" if record.scale else "constant: 0"
-        gap = "; missing ones become the mean, and a feature says so"
+        gap = "; missing ones become the mean, marked by a feature"
     elif isinstance(record, DateColumn):
         words = f"dates ({record.format}) as numbers: {', '.join(record.parts)}"
-        gap = "; missing ones become the mean, and a feature says so"
+        gap = "; missing ones become the mean, marked by a feature"
     else:
         assert isinstance(record, CategoryColumn)
         shown = ", ".join(record.categories[:SHOWN]) + (", …" if len(record.categories) > SHOWN else "")

@@ -163,10 +163,10 @@ def odd_cells(
         count = int(np.isin(np.array([texts[int(i)].as_py() for i in places], object), wrong).sum())
         raise Refused(
             f"column {name!r} holds {what}, but {texts[first].as_py()!r} in {source.row(first)}"
-            + (f" and {count - 1} more cells are none" if count > 1 else " is none"),
+            + (f" and {count - 1} more cells are not" if count > 1 else " is not one"),
             "correct it, name it in missing_values, or name the column in categorical if these are categories",
         )
-    cells_of = f"{int(parsed.odd.sum())} cells of {name!r} ({', '.join(odd)}) were taken for missing values"
+    cells_of = f"{int(parsed.odd.sum())} cells of {name!r} ({', '.join(odd)}) count as missing values"
     return tuple(odd), (cells_of,)
 
 

@@ -49,7 +49,7 @@ class Programs(NamedTuple):
     start: Any  # view, key, samples -> what it holds, its answer to the set-up question
     update: Any  # view, key, what it holds, samples -> what leaves it
     model: Any  # view, key, state, samples -> its model
-    join: Any  # view, key, samples -> the model of one that was not there at training
+    join: Any  # view, key, samples -> the model of one that did not take part in training
     scores: Any  # model, samples -> mean losses and scores by part
     measure: Any  # view, key, state, samples -> what the method measures of its convergence, weighted; its weight
 

@@ -80,7 +80,7 @@ class Center:
         return self.addressed(view, key, slot)
 
     def released(self, server: Server, slot: int) -> Sending:
-        """What a client is sent to make its model; slot −1 is a client that was not there at training."""
+        """What a client is sent to make its model; slot −1 is a client that did not take part in training."""
         view, key = self.programs.release(self.key, server)
         if slot < 0:
             return Sending(jax.tree.map(np.asarray, view), key_data(client_key(key, self.clients)))
