@@ -99,7 +99,8 @@ def test_what_a_process_has_started_does_not_outlive_it(tmp_path):
     assert left_of(tmp_path, seconds=5) == []
 
 
-def test_what_cannot_start_is_refused_at_once(tmp_path):
+def test_what_cannot_start_is_refused_at_once(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     files = write_silos(tmp_path / "files")
     study = write_study(tmp_path / "study.toml", files)
     with socket.socket() as taken:
@@ -109,6 +110,8 @@ def test_what_cannot_start_is_refused_at_once(tmp_path):
         said = refused("flower", "up", "--config", study, "--out", tmp_path / "run", "--port", port)
     assert f"port {port} is in use" in said
     assert "has 2 clients, and the study needs 3 silos" in refused("flower", "up", "--config", study, "--clients", 3)
+    assert not (tmp_path / "run").exists()
+    assert list((tmp_path / "runs").iterdir()) == []
     for line, words in {
         'topology = "ring"': "topology does not go with a network: peers without a server",
         "seeds = 3": "one seed at a time",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from pathlib import Path
 from typing import Annotated
@@ -91,7 +92,12 @@ def up(
     with at_work_in(folder, left), progress([study.config.algorithm], rounds, quiet=as_json) as bars:
         advance = functools.partial(bars.advance, 0)
         options = {"insecure": insecure, "port": port, "resume": resume is not None or out is None}
-        bring_up(study, folder, on_evaluation=advance, **options)  # type: ignore[arg-type]
+        try:
+            bring_up(study, folder, on_evaluation=advance, **options)  # type: ignore[arg-type]
+        except BaseException:
+            with contextlib.suppress(OSError):
+                folder.rmdir()  # of a study that was refused nothing is left: this only removes an empty folder
+            raise
         summary = read_signed(folder / "summary.json")
         bars.finish(0, summary["rounds"])
     point_last_at(folder)
