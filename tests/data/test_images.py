@@ -181,7 +181,7 @@ def test_cifar10_archive_is_unpacked_into_the_layout(folder, monkeypatch):
     def retrieve(url, known_hash, fname, path):
         path.mkdir(parents=True, exist_ok=True)
         with tarfile.open(path / fname, "w:gz") as tar:
-            for file in images.CIFAR10:
+            for file in (*images.CIFAR10, "../../stray.txt", "readme.html"):
                 member = tarfile.TarInfo(f"cifar-10-batches-bin/{file}")
                 member.size = len(raw)
                 tar.addfile(member, io.BytesIO(raw))
@@ -191,7 +191,9 @@ def test_cifar10_archive_is_unpacked_into_the_layout(folder, monkeypatch):
     x, y = load_cifar10()
     assert x.shape == (6, 32, 32, 3)
     assert y.tolist() == [4] * 6
-    assert sorted(p.name for p in (folder / "cifar10").iterdir()) == ["cifar-10-batches-bin"]
+    assert [p.name for p in folder.iterdir()] == ["cifar10"]
+    assert [p.name for p in (folder / "cifar10").iterdir()] == ["cifar-10-batches-bin"]
+    assert sorted(p.name for p in (folder / "cifar10" / "cifar-10-batches-bin").iterdir()) == sorted(images.CIFAR10)
 
 
 def test_emnist_is_unpacked_and_stands_upright(folder, monkeypatch):

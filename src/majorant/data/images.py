@@ -14,8 +14,10 @@ because the same idx file exists under many compressions; downloads also by the 
 
 from __future__ import annotations
 
+import shutil
 import tarfile
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -154,11 +156,26 @@ def load_cifar(
     """The batches of a CIFAR set as one array of images and one of labels."""
     if not all((folder / name).exists() for name in files):
         archive = download(url, checksum, folder.parent / url.rsplit("/", 1)[1], folder)
-        with tarfile.open(archive) as tar:
-            tar.extractall(folder.parent, filter="data")
+        unpack(archive, folder, files)
         archive.unlink()
     batches = [read_cifar(folder / name, content, labels=labels, classes=classes) for name, content in files.items()]
     return np.concatenate([x for x, _ in batches]), np.concatenate([y for _, y in batches])
+
+
+def unpack(archive: Path, folder: Path, files: Iterable[str]) -> None:
+    """Puts some files of an archive, which has them in a folder of the same name, into a folder, and nothing else.
+
+    ``extractall`` with a filter is not in every Python 3.11.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(archive) as tar:
+        for name in files:
+            source = tar.extractfile(f"{folder.name}/{name}")
+            assert source is not None, f"{name} is no file in {archive}"
+            unfinished = folder / f"{name}.part"
+            with source, unfinished.open("wb") as target:
+                shutil.copyfileobj(source, target)
+            unfinished.replace(folder / name)
 
 
 def load_digits() -> tuple[np.ndarray, np.ndarray]:
