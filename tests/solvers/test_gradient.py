@@ -10,6 +10,7 @@ import majorant as mj
 from compiling import quickly
 from majorant.core import ClientData, View, as_hyper
 from majorant.solvers import Minibatches, Task, minibatches, permutation, run_minibatches
+from majorant.solvers.schedules import cosine
 
 
 def client(n, *, padded=0, d=2, seed=0):
@@ -278,3 +279,11 @@ def test_a_model_with_a_training_pass_is_not_passed_through_otherwise():
     params, view = model.init(jax.random.key(0)), View((), as_hyper(solver.hyper), 0, 1)
     jax.eval_shape(lambda p: solver.solve(spy, Task(view, client(4), jax.random.key(1)), p, ()), params)
     assert set(asked) == {"train"}
+
+
+def test_schedules_are_the_same_for_optax_and_sgd():
+    data, options = client(6), {"epochs": 1, "batch_size": None, "schedule": cosine()}
+    at = {"round": 6, "planned": 10}
+    ours, theirs = mj.local_sgd(0.3, **options), mj.local_optax(optax.sgd(0.3), **options)
+    np.testing.assert_allclose(solved(theirs, data, **at), solved(ours, data, **at), rtol=1e-5)
+    assert np.abs(solved(theirs, data, **at)).max() < 0.6 * np.abs(solved(theirs, data)).max()

@@ -273,8 +273,8 @@ def heart(*, unseen: float = 0.0, seed: int = 0) -> FederatedData:
 
     from majorant.data import from_table, heart_table
 
-    columns = {"client_column": "hospital", "label_column": "disease"}
-    return dataclasses.replace(from_table(heart_table(), **columns, unseen=unseen, seed=seed)[0], name="heart")
+    data, _ = from_table(heart_table(), client_column="hospital", label_column="disease", unseen=unseen, seed=seed)
+    return dataclasses.replace(data, name="heart")
 
 
 def downloaded(name: str, usual_clients: int, usual_partition: str = "dirichlet") -> Callable[..., FederatedData]:
