@@ -44,7 +44,7 @@ def stopped(tmp_path, change, after=None):
     nodes = {
         7 + i: {"name": n, "state": str(tmp_path / n), "data": str(files / f"{n}.csv")} for i, n in enumerate("ab")
     }
-    with pytest.raises(ValueError, match="refuses|do not go together") as found:
+    with pytest.raises(ValueError, match=r"refuses|do not go together") as found:
         serve(which, GridCarrier(FakeGrid(client_app(which), nodes, spoil)), tmp_path / "run", poll=0.0)
     assert not (tmp_path / "run").exists()
     return str(found.value)
