@@ -103,7 +103,7 @@ def test_an_upload_that_does_not_arrive_is_as_if_its_silo_had_been_away(tmp_path
     assert max(map(len, log)) < 1100
 
 
-def test_an_evaluation_of_another_mixture_is_left_out(tmp_path):
+def test_an_evaluation_of_another_mixture_is_left_out_and_flowers_log_says_what_ours_does(tmp_path, caplog):
     def spoil(node, message, answer):
         reply = answer()
         letter = from_record(reply.content)
@@ -111,9 +111,13 @@ def test_an_evaluation_of_another_mixture_is_left_out(tmp_path):
             return reply
         return Message(to_record(letter._replace(facts=letter.facts | {"weights": [0.2] * 5})), reply_to=message)
 
-    run = trained(tmp_path, study("fedem", flower={"per_client_scores": True}), spoil)
+    with caplog.at_level("INFO", "flwr"):
+        run = trained(tmp_path, study("fedem", flower={"per_client_scores": True}), spoil)
     assert np.isnan(run.clients["test_accuracy"]).tolist() == [False, True, False, False]
-    assert "'b' tells 5 weights of its model's mixture" in (tmp_path / "run" / "network.log").read_text()
+    log = [line[20:] for line in (tmp_path / "run" / "network.log").read_text().splitlines()]
+    assert "left out: 'b' tells 5 weights of its model's mixture" in log
+    flowers = [record.getMessage() for record in caplog.records if record.name == "flwr"]
+    assert [line for line in flowers if line.startswith("majorant: ")] == [f"majorant: {line}" for line in log]
 
 
 def test_a_server_that_is_stopped_in_a_round_goes_on_to_the_same_end(tmp_path):
