@@ -111,11 +111,15 @@ def usual_hang_up():
 
 @pytest.mark.usefixtures("usual_hang_up")
 def test_a_terminal_that_is_closed_stops_everything(tmp_path):
-    with pytest.raises(KeyboardInterrupt), Processes(tmp_path / "logs", tmp_path / "federation" / "home") as processes:
-        processes.start("one", ["sleep", "60"])
-        assert left_of(tmp_path, seconds=0)
-        os.kill(os.getpid(), signal.SIGHUP)
-        time.sleep(10)
+    def closed():
+        with Processes(tmp_path / "logs", tmp_path / "federation" / "home") as processes:
+            processes.start("one", ["sleep", "60"])
+            assert left_of(tmp_path, seconds=0)
+            os.kill(os.getpid(), signal.SIGHUP)
+            time.sleep(10)
+
+    with pytest.raises(KeyboardInterrupt):
+        closed()
     assert left_of(tmp_path, seconds=5) == []
     assert signal.getsignal(signal.SIGHUP) == signal.SIG_DFL
 
