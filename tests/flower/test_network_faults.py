@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +13,7 @@ from silo_files import write_silos, write_study
 from test_network_rounds import ROUNDS, distance, grid_of, method, silos, simulated, study, trained
 
 import majorant as mj
-from majorant.app.flower.apps import GridCarrier, serve
+from majorant.app.flower.apps import GridCarrier, client_app, serve
 from majorant.app.flower.letters import Hello, Letter
 from majorant.app.flower.post import ARRAYS, from_record, to_record
 from majorant.app.flower.silo import Silo, told
@@ -211,4 +212,9 @@ def test_parties_that_do_not_go_together_are_refused_before_training(tmp_path):
         serve(which, GridCarrier(grid_of(tmp_path, others)), tmp_path / "run", poll=0.0)
     with pytest.raises(ValueError, match="3 of 4 silos are here after"):
         serve(which, GridCarrier(grid_of(tmp_path, which, names="abc")), tmp_path / "run", poll=0.0)
+    other = lambda node: replace(silos().take(np.array([0])), classes=(0, 1, 2) if node.name == "c" else (0, 1))
+    grid = grid_of(tmp_path, which)
+    grid.app = client_app(which, rows=other)
+    with pytest.raises(ValueError, match=r"the classes \[0, 1\], 'c' of shape \[3\] and \[0, 1, 2\]: they differ"):
+        serve(which, GridCarrier(grid), tmp_path / "run", poll=0.0)
     assert not (tmp_path / "run").exists()
