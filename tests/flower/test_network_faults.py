@@ -104,6 +104,23 @@ def test_an_upload_that_does_not_arrive_is_as_if_its_silo_had_been_away(tmp_path
     assert max(map(len, log)) < 1100
 
 
+def lose_b_in_round_2(node, message, answer):
+    letter, reply = from_record(message.content), answer()
+    return None if letter.kind == "round" and letter.facts["round"] == 2 and node == 8 else reply
+
+
+@pytest.mark.parametrize("name", ["median", "mocha", "chebyshev", "clustered"])
+def test_who_reads_each_upload_bears_one_that_does_not_arrive(tmp_path, name):
+    rule = {"combine": "median"} if name == "median" else {}
+    which = study("fedavg" if rule else name, flower=SILENT, **rule)
+    run = trained(tmp_path, which, lose_b_in_round_2)
+    assert "round 2 of 3: 3 of 4 silos" in (tmp_path / "run" / "network.log").read_text()
+    if name != "clustered":  # of which a simulation lets everybody take part
+        exchange = {"exchange": which.federation(silos().spec).exchange} if rule else {}
+        expected = simulated("fedavg" if rule else name, participation=AWAY, **exchange)
+        assert distance(run.server, expected.server) < 1e-5
+
+
 def test_an_evaluation_of_another_mixture_is_left_out_and_flowers_log_says_what_ours_does(tmp_path, caplog):
     def spoil(node, message, answer):
         reply = answer()
