@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +13,7 @@ from silo_files import write_silos, write_study
 from test_network_rounds import ROUNDS, distance, grid_of, method, silos, simulated, study, trained
 
 import majorant as mj
-from majorant.app.flower.apps import GridCarrier, serve
+from majorant.app.flower.apps import GridCarrier, client_app, serve
 from majorant.app.flower.letters import Hello, Letter
 from majorant.app.flower.post import ARRAYS, from_record, to_record
 from majorant.app.flower.silo import Silo, told
@@ -103,7 +104,24 @@ def test_an_upload_that_does_not_arrive_is_as_if_its_silo_had_been_away(tmp_path
     assert max(map(len, log)) < 1100
 
 
-def test_an_evaluation_of_another_mixture_is_left_out(tmp_path):
+def lose_b_in_round_2(node, message, answer):
+    letter, reply = from_record(message.content), answer()
+    return None if letter.kind == "round" and letter.facts["round"] == 2 and node == 8 else reply
+
+
+@pytest.mark.parametrize("name", ["median", "mocha", "chebyshev", "clustered"])
+def test_who_reads_each_upload_bears_one_that_does_not_arrive(tmp_path, name):
+    rule = {"combine": "median"} if name == "median" else {}
+    which = study("fedavg" if rule else name, flower=SILENT, **rule)
+    run = trained(tmp_path, which, lose_b_in_round_2)
+    assert "round 2 of 3: 3 of 4 silos" in (tmp_path / "run" / "network.log").read_text()
+    if name != "clustered":  # of which a simulation lets everybody take part
+        exchange = {"exchange": which.federation(silos().spec).exchange} if rule else {}
+        expected = simulated("fedavg" if rule else name, participation=AWAY, **exchange)
+        assert distance(run.server, expected.server) < 1e-5
+
+
+def test_an_evaluation_of_another_mixture_is_left_out_and_flowers_log_says_what_ours_does(tmp_path, caplog):
     def spoil(node, message, answer):
         reply = answer()
         letter = from_record(reply.content)
@@ -111,9 +129,13 @@ def test_an_evaluation_of_another_mixture_is_left_out(tmp_path):
             return reply
         return Message(to_record(letter._replace(facts=letter.facts | {"weights": [0.2] * 5})), reply_to=message)
 
-    run = trained(tmp_path, study("fedem", flower={"per_client_scores": True}), spoil)
+    with caplog.at_level("INFO", "flwr"):
+        run = trained(tmp_path, study("fedem", flower={"per_client_scores": True}), spoil)
     assert np.isnan(run.clients["test_accuracy"]).tolist() == [False, True, False, False]
-    assert "'b' tells 5 weights of its model's mixture" in (tmp_path / "run" / "network.log").read_text()
+    log = [line[20:] for line in (tmp_path / "run" / "network.log").read_text().splitlines()]
+    assert "left out: 'b' tells 5 weights of its model's mixture" in log
+    flowers = [record.getMessage() for record in caplog.records if record.name == "flwr"]
+    assert [line for line in flowers if line.startswith("majorant: ")] == [f"majorant: {line}" for line in log]
 
 
 def test_a_server_that_is_stopped_in_a_round_goes_on_to_the_same_end(tmp_path):
@@ -207,4 +229,9 @@ def test_parties_that_do_not_go_together_are_refused_before_training(tmp_path):
         serve(which, GridCarrier(grid_of(tmp_path, others)), tmp_path / "run", poll=0.0)
     with pytest.raises(ValueError, match="3 of 4 silos are here after"):
         serve(which, GridCarrier(grid_of(tmp_path, which, names="abc")), tmp_path / "run", poll=0.0)
+    other = lambda node: replace(silos().take(np.array([0])), classes=(0, 1, 2) if node.name == "c" else (0, 1))
+    grid = grid_of(tmp_path, which)
+    grid.app = client_app(which, rows=other)
+    with pytest.raises(ValueError, match=r"the classes \[0, 1\], 'c' of shape \[3\] and \[0, 1, 2\]: they differ"):
+        serve(which, GridCarrier(grid), tmp_path / "run", poll=0.0)
     assert not (tmp_path / "run").exists()

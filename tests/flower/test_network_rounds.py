@@ -31,7 +31,7 @@ FOR_FOUR = {  # methods that are told how many clients there are
     ),
     "mocha": lambda model, local: mj.mocha(model, clients=4, lambda_=0.5, omega_every=2),
     "chebyshev": lambda model, local: mj.tradeoffs.chebyshev(
-        model, mj.criteria.squared_norm(0.1), clients=4, mirror_rate=0.5, local=local
+        model, mj.criteria.squared_norm(0.1), clients=4, mirror_rate=0.5, criteria_lr=0.3, local=local
     ),
     "afl": lambda model, local: mj.tradeoffs.afl(model, clients=4, local=local),
 }

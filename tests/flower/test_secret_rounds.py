@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 import pytest
+from flwr.app import Message
 from silo_files import write_silos, write_study
 from test_network_rounds import ROUNDS, distance, method, silos, simulated, study, trained
 
@@ -79,6 +80,26 @@ def test_a_drop_out_at_any_step_is_survived(tmp_path):
     assert run.summary()["rejected"] == 0
     log = (tmp_path / "run" / "network.log").read_text()
     assert [f"round {n} of 4: {heard} of 4 silos" in log for n, heard in ((1, 3), (2, 3), (3, 3), (4, 4))] == [True] * 4
+
+
+def test_keys_and_shares_that_are_none_leave_a_silo_out_and_the_others_go_on(tmp_path):
+    nothing = {"keys": {"keys": ["00ff", "00ff"]}, "shares": {"shares": {}}}
+    wrong = {1: "keys", 2: "shares"}  # by round
+    at = [0]
+
+    def spoil(node, message, answer):
+        letter, reply = from_record(message.content), answer()
+        at[0] = letter.facts.get("round", at[0])
+        if node != 8 or letter.kind != wrong.get(at[0]):
+            return reply
+        given = from_record(reply.content)
+        return Message(to_record(given._replace(facts=given.facts | nothing[given.kind])), reply_to=message)
+
+    run = trained(tmp_path, secret(), spoil)
+    away = Participation("b", lambda key, round, n: (jnp.arange(n) != 1) | (jnp.asarray(round) > 2), lambda n: 1.0)
+    assert distance(run.server, simulated("fedem", participation=away, **SECURE).server) < 1e-5
+    log = (tmp_path / "run" / "network.log").read_text()
+    assert [f"left out: the {what} of 'b' are of no use" in log for what in ("keys", "shares")] == [True, True]
 
 
 def test_with_too_few_left_nothing_is_opened_and_the_run_can_be_resumed(tmp_path, whole):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import socket
 import time
 from pathlib import Path
@@ -21,6 +22,7 @@ from majorant.app.config import load_config
 from majorant.app.flower.new import write_app
 from majorant.app.flower.processes import Processes
 from majorant.app.flower.study import read_study
+from majorant.app.flower.up import Federation
 from majorant.app.trees import load_tree
 
 
@@ -97,6 +99,35 @@ def test_what_a_process_has_started_does_not_outlive_it(tmp_path):
             time.sleep(0.01)
         assert left_of(tmp_path, seconds=0)
     assert left_of(tmp_path, seconds=5) == []
+
+
+@pytest.fixture
+def usual_hang_up():
+    """As in a terminal, whatever the tests are started by."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("usual_hang_up")
+def test_a_terminal_that_is_closed_stops_everything(tmp_path):
+    def closed():
+        with Processes(tmp_path / "logs", tmp_path / "federation" / "home") as processes:
+            processes.start("one", ["sleep", "60"])
+            assert left_of(tmp_path, seconds=0)
+            os.kill(os.getpid(), signal.SIGHUP)
+            time.sleep(10)
+
+    with pytest.raises(KeyboardInterrupt):
+        closed()
+    assert left_of(tmp_path, seconds=5) == []
+    assert signal.getsignal(signal.SIGHUP) == signal.SIG_DFL
+
+
+def test_a_server_that_does_not_begin_is_not_waited_for_forever(tmp_path):
+    study = read_study(write_study(tmp_path / "study.toml", write_silos(tmp_path / "files")), wait=0.2)
+    with pytest.raises(ValueError, match=r"did not begin within 0\.2 s: its log is .*superlink\.log"):
+        Federation(study, tmp_path / "run").watch(lambda lines: None)
 
 
 def test_what_cannot_start_is_refused_at_once(tmp_path, monkeypatch):

@@ -69,6 +69,17 @@ def test_a_killed_process_stops_all_and_the_run_goes_on_alone(uninterrupted, tmp
     assert time.monotonic() - begin < 600
 
 
+def test_a_process_that_is_asked_to_end_does_so_and_stops_all(tmp_path):
+    folder = tmp_path / "run"
+    processes = start(folder, 2, "--pause")
+    while not (folder / "checkpoint" / "manifest.json").exists() and processes[0].poll() is None:
+        time.sleep(0.2)
+    processes[1].terminate()
+    codes, said = ended(processes)
+    assert codes == [2, -signal.SIGTERM], said
+    assert "another process of this run has stopped" in said[0]
+
+
 def test_a_killed_first_process_stops_all_and_the_run_goes_on_with_three(uninterrupted, tmp_path):
     folder = tmp_path / "run"
     processes = start(folder, 2, "--pause")

@@ -49,6 +49,7 @@ def join(
     late = threading.Timer(patience, give_up, [address, patience])  # JAX would end the process with a stack trace
     late.daemon = True
     late.start()
+    jax.config.update("jax_enable_preemption_service", False)  # which would swallow SIGTERM
     try:
         jax.distributed.initialize(**where, initialization_timeout=int(patience) + 60)
     except (ValueError, RuntimeError) as error:

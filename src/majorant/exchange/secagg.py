@@ -156,19 +156,20 @@ class Collector:
         self.vectors: dict[int, np.ndarray] = {}
 
     def with_keys(self, public: Mapping[int, PublicKeys]) -> dict[int, PublicKeys]:
-        """The keys that all members are sent."""
-        enough(len(public), self.threshold, "sent their keys")
-        self.public = dict(public)
+        """The keys that all members are sent; a member whose keys are none is out of the sum."""
+        self.public = {number: pair for number, pair in public.items() if all(map(is_key, pair))}
+        enough(len(self.public), self.threshold, "sent their keys")
         return self.public
 
     def with_shares(self, letters: Mapping[int, Mapping[int, bytes]]) -> dict[int, dict[int, bytes]]:
-        """What each member that has shared is sent: the shares for it, by whose they are."""
-        enough(len(letters), self.threshold, "shared their secrets")
-        self.letters = {number: dict(sent) for number, sent in letters.items()}
-        try:
-            return {to: {n: sent[to] for n, sent in self.letters.items() if n != to} for to in self.letters}
-        except KeyError as error:
-            raise Stopped(f"somebody has no share for member {error}: the round is not opened") from None
+        """What each member that has shared is sent: the shares for it, by whose they are.
+
+        A member that has not a share for every other one is out of the sum.
+        """
+        whole = lambda number, sent: set(sent) == set(self.public) - {number}
+        self.letters = {number: dict(sent) for number, sent in letters.items() if whole(number, sent)}
+        enough(len(self.letters), self.threshold, "shared their secrets")
+        return {to: {n: sent[to] for n, sent in self.letters.items() if n != to} for to in self.letters}
 
     def with_vectors(self, vectors: Mapping[int, np.ndarray]) -> tuple[set[int], set[int]]:
         """Whose vectors have arrived, and who was lost after it had shared."""
@@ -229,6 +230,16 @@ def agreed(private: bytes, public: bytes) -> bytes:
     from flwr.supercore.primitives.asymmetric import bytes_to_private_key, bytes_to_public_key
 
     return generate_shared_key(bytes_to_private_key(private), bytes_to_public_key(public))
+
+
+def is_key(public: bytes) -> bool:
+    """Whether bytes are a public key that members can agree on a secret with."""
+    from flwr.supercore.primitives.asymmetric import generate_key_pairs, private_key_to_bytes
+
+    try:
+        return bool(agreed(private_key_to_bytes(generate_key_pairs()[0]), public))
+    except Exception:  # of the package that reads them, and of other curves
+        return False
 
 
 def pairwise(private: bytes, public: bytes, size: int, modulus: Modulus) -> np.ndarray:

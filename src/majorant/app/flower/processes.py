@@ -9,9 +9,11 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from majorant.data.extras import require
 
@@ -61,10 +63,13 @@ class Processes:
         home.mkdir(parents=True, exist_ok=True)
 
     def __enter__(self) -> Processes:
+        self.before = heed_hang_up()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+        if self.before is not None:
+            signal.signal(signal.SIGHUP, self.before)
 
     def start(self, name: str, command: Sequence[str]) -> None:
         """Starts a program in a group of its own, so that an interruption of ours reaches it by us alone."""
@@ -122,6 +127,18 @@ class Processes:
                 signal_group(process, signal.SIGKILL)
                 process.wait()
             self.running.clear()
+
+
+def heed_hang_up() -> Any:
+    """Makes a terminal that is closed an interruption; what was to be done before, or None where it stays at that."""
+    ours = threading.current_thread() is threading.main_thread() and hasattr(signal, "SIGHUP")
+    if not ours or signal.getsignal(signal.SIGHUP) != signal.SIG_DFL:  # as under nohup
+        return None
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    return signal.signal(signal.SIGHUP, interrupt)
 
 
 def signal_group(process: subprocess.Popen[bytes], number: int) -> None:

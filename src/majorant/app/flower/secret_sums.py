@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from fractions import Fraction
 from typing import Any
 
@@ -63,9 +63,11 @@ class SecretSum:
         public = self.collector.with_keys(
             {s: (bytes.fromhex(one), bytes.fromhex(two)) for s, (one, two) in keys.items()}
         )
-        wanted = SharesWanted(run=run, sum=own, public=keys)
+        self.leave_out(keys, public, "keys")
+        wanted = SharesWanted(run=run, sum=own, public={slot: keys[slot] for slot in public})
         shared = self.step("shares", public, lambda slot: wanted)
         letters = self.collector.with_shares({s: plain(answer.shares) for s, answer in shared.items()})
+        self.leave_out(shared, letters, "shares")
         ask = lambda slot: send(slot, Received(sum=own, shares=hexed(letters[slot])))
         self.ask(letters, ask, hear)
         arrived, lost = self.collector.with_vectors(self.vectors)
@@ -75,6 +77,12 @@ class SecretSum:
         last = RevealWanted(run=run, sum=own, arrived=sorted(arrived), lost=sorted(lost))
         given = self.step("reveal", arrived, lambda slot: last)
         return self.collector.opened({s: Shares(plain(a.seeds), plain(a.keys)) for s, a in given.items()})
+
+    def leave_out(self, came: Iterable[int], usable: Container[int], what: str) -> None:
+        """Tells of silos that sent something which is of no use to the others."""
+        for slot in came:
+            if slot not in usable:
+                self.gathering.tell(f"left out: the {what} of {self.record.names[slot]!r} are of no use")
 
     def step(self, kind: str, whom: Iterable[int], asked: Callable[[int], Facts]) -> dict[int, Any]:
         """The answers of some silos to one step."""

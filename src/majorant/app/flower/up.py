@@ -151,7 +151,7 @@ class Federation:
 
     def watch(self, on_evaluation: Told) -> None:
         """Waits for the end of the run, and tells of its evaluations."""
-        told, seen, quiet = 0, False, 0.0
+        told, seen, quiet, begin = 0, False, 0.0, time.monotonic()
         while True:
             lines = read_jsonl(self.out / "metrics.jsonl")
             for line in lines[told:]:
@@ -161,11 +161,14 @@ class Federation:
                 return self.conclude(read_json(self.status))
             self.processes.check()
             working = in_use(self.out)
-            quiet = 0.0 if working else quiet + LOOK
+            quiet, log = 0.0 if working else quiet + LOOK, self.processes.logs / "superlink.log"
             if seen and quiet > 5:
                 raise ValueError(
-                    f"the server's process has ended without a word: {self.out} can be resumed; its log is "
-                    f"{self.processes.logs / 'superlink.log'}"
+                    f"the server's process has ended without a word: {self.out} can be resumed; its log is {log}"
+                )
+            if not seen and time.monotonic() - begin > self.study.flower.wait:
+                raise ValueError(
+                    f"the server's process did not begin within {self.study.flower.wait:g} s: its log is {log}"
                 )
             seen |= working
             time.sleep(LOOK)

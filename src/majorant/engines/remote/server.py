@@ -207,9 +207,9 @@ class Round:
             return None
         count = self.center.clients
         nobody = empty_sent(self.center.messages.upload, 1, self.center.federation)
-        rows = [self.each.get(slot, nobody) for slot in range(count)]
-        together = jax.tree.map(lambda *leaves: np.concatenate([np.asarray(leaf) for leaf in leaves]), *rows)
-        return Uploads(together.upload.value, together.upload.weight), together.heard
+        of = lambda sent: (Uploads(sent.upload.value, sent.upload.weight), sent.heard)
+        rows = [of(self.each.get(slot, nobody)) for slot in range(count)]
+        return jax.tree.map(lambda *leaves: np.concatenate([np.asarray(leaf) for leaf in leaves]), *rows)
 
 
 class Programs(NamedTuple):
