@@ -275,6 +275,9 @@ def made_algorithm(config: RunConfig, problem: Any, data: FederatedData | int) -
     if config.precision == "mixed":
         model = low_precision(config, model)
     clients = data if isinstance(data, int) else data.clients
+    given = parse(config.algorithm)[1].get("clients", clients)
+    if str(given) != str(clients):
+        raise ValueError(f"{config.algorithm}: the data has {clients} clients, not {given}. Leave clients out")
     if config.objective is None:
         whole = data if isinstance(data, int) or config.local.lr is not None else splits_of(config, data)
         local = local_solver(config.local, safe_rate(config.local, model, whole))

@@ -93,6 +93,7 @@ def mocha(
     spec = spec_of(problem)
     if spec.classes < 2:
         raise ValueError("MOCHA is a method for classification (hinge loss); this problem is a regression")
+    check_whole("clients", clients)
     check_whole("omega_every", omega_every, optional=True)
     check_range("lambda_", lambda_, above=0)
     plan = minibatches(epochs=epochs, steps=None, batch_size=1)
