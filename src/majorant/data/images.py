@@ -19,7 +19,7 @@ import tarfile
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 import numpy as np
 
@@ -122,7 +122,8 @@ def load_emnist() -> tuple[np.ndarray, np.ndarray]:
         archive = download(EMNIST_URL, EMNIST_DOWNLOAD, folder / "gzip.zip", folder)
         with zipfile.ZipFile(archive) as packed:
             for file in EMNIST:
-                (folder / f"{file}.gz").write_bytes(packed.read(f"gzip/{file}.gz"))
+                with packed.open(f"gzip/{file}.gz") as source:
+                    put(source, folder / f"{file}.gz")
         archive.unlink()
     for file, count in EMNIST.items():
         path = stored(file)
@@ -172,10 +173,16 @@ def unpack(archive: Path, folder: Path, files: Iterable[str]) -> None:
         for name in files:
             source = tar.extractfile(f"{folder.name}/{name}")
             assert source is not None, f"{name} is no file in {archive}"
-            unfinished = folder / f"{name}.part"
-            with source, unfinished.open("wb") as target:
-                shutil.copyfileobj(source, target)
-            unfinished.replace(folder / name)
+            with source:
+                put(source, folder / name)
+
+
+def put(source: IO[bytes], path: Path) -> None:
+    """Writes a file that is there whole or not at all."""
+    unfinished = path.with_name(f"{path.name}.part")
+    with unfinished.open("wb") as target:
+        shutil.copyfileobj(source, target)
+    unfinished.replace(path)
 
 
 def load_digits() -> tuple[np.ndarray, np.ndarray]:
