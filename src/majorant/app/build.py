@@ -221,10 +221,12 @@ def private_solver(local: LocalConfig, lr: float) -> Solver:
 def load_data(config: RunConfig) -> tuple[FederatedData, Encoding | None]:
     """The data of a configuration, and for a table how its columns became features."""
     if config.is_table:
+        from majorant.app.named_tables import tell_facts
         from majorant.data import from_table
         from majorant.engines.hosts import several
 
-        data, encoding = from_table(config.data, **config.table_options(), in_memory=not several())
+        data, encoding = from_table(config.source, **config.table_options(), in_memory=not several())
+        tell_facts(config.data)
         return in_precision(data, config.precision), encoding
     data = catalogue.datasets.make(config.data)
     data = data if config.unseen is None else data.with_unseen(config.unseen)

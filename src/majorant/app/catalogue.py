@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from majorant._tables import TABLES
 from majorant.app.names import Registry, parse_raw
 
 if TYPE_CHECKING:
@@ -267,14 +268,15 @@ def rotated_digits(*, clients: int = 20, unseen: float = 0.0, seed: int = 0) -> 
     return partitioned(x, y, owner, seed=seed, name="rotated-digits", unseen=unseen, truth={"cluster": cluster})
 
 
-def heart(*, unseen: float = 0.0, seed: int = 0) -> FederatedData:
-    """The table of patients that comes with the library."""
-    import dataclasses
+def named_table(name: str) -> Callable[..., FederatedData]:
+    """The factory of a table with natural clients; runs read it as they read a file, with the flags of tables."""
 
-    from majorant.data import from_table, heart_table
+    def make(*, unseen: float = 0.0, seed: int = 0) -> FederatedData:
+        from majorant.data import load_table
 
-    data, _ = from_table(heart_table(), client_column="hospital", label_column="disease", unseen=unseen, seed=seed)
-    return dataclasses.replace(data, name="heart")
+        return load_table(name, unseen=unseen, seed=seed)[0]
+
+    return make
 
 
 def downloaded(name: str, usual_clients: int, usual_partition: str = "dirichlet") -> Callable[..., FederatedData]:
@@ -323,7 +325,6 @@ def image_set(
 
 datasets.register("digits", digits, "scikit-learn's 8×8 digits, partitioned")
 datasets.register("rotated-digits", rotated_digits, "digits; four rotations are hidden clusters")
-datasets.register("heart", heart, "740 patients of four hospitals, heart disease (UCI, CC BY 4.0)")
 datasets.register("mnist", downloaded("mnist", 100), "MNIST, partitioned")
 datasets.register("fashion-mnist", downloaded("fashion-mnist", 100), "Fashion-MNIST, partitioned")
 datasets.register("emnist", downloaded("emnist", 100), "EMNIST by class (62 of them), partitioned")
@@ -331,3 +332,5 @@ datasets.register("femnist", "majorant.data:load_femnist", "handwritten characte
 datasets.register("cifar10", downloaded("cifar10", 80), "CIFAR-10, partitioned")
 datasets.register("cifar100", downloaded("cifar100", 100, "pachinko"), "CIFAR-100; Pachinko over its 20 superclasses")
 datasets.register("shakespeare", "majorant.data:load_shakespeare", "Shakespeare's plays, a client for each role")
+for _name, _facts in TABLES.items():
+    datasets.register(_name, named_table(_name), _facts.summary)

@@ -27,7 +27,7 @@ def group_values(config: RunConfig) -> tuple[str, np.ndarray] | None:
     from majorant.data.tabular.reading import read_source
     from majorant.data.tabular.table import names_in
 
-    values = names_in(read_source(config.data), config.group_column, "group")
+    values = names_in(read_source(config.source), config.group_column, "group")
     if (groups := len(np.unique(values))) > MANY_GROUPS:
         raise ValueError(
             f"group_column {config.group_column!r} has {groups} different values, and groups to compare are at most"

@@ -18,6 +18,7 @@ from majorant.app.config import RunConfig, to_toml
 from majorant.app.files import atomic_write_text, strict_json
 from majorant.app.folders import check_folder, working_in
 from majorant.app.logs import append_jsonl
+from majorant.app.named_tables import licence_of
 from majorant.app.optimum import find_optimum
 from majorant.app.saved_model import model_meta
 from majorant.app.signed import write_signed
@@ -148,4 +149,5 @@ def write_results(run: Run, config: RunConfig, problem: Problem, folder: Path) -
     atomic_write_text(folder / "clients.csv", csv_text([list(columns), *map(list, rows)]))
     deployment = run.deployment
     save_tree(folder / "model", deployment.server, model_meta(config, problem.data, problem.encoding, deployment.seed))
-    write_signed(folder / "summary.json", run.summary(), ("metrics.jsonl", "clients.csv"))
+    summary = run.summary() | licence_of(config.data)
+    write_signed(folder / "summary.json", summary, ("metrics.jsonl", "clients.csv"))

@@ -9,7 +9,7 @@ import difflib
 import inspect
 import keyword
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from majorant._syntax import format_name, format_value, parse, parse_raw
@@ -175,6 +175,6 @@ def nearest(name: str, known: Mapping[str, Any] | Sequence[str]) -> str:
     return f": did you mean {close[0]!r}?" if close else "."
 
 
-def listed(names: Registry | Sequence[str]) -> str:
+def listed(names: Iterable[str]) -> str:
     """Names in a row."""
     return ", ".join(sorted(names)) or "none"

@@ -88,6 +88,7 @@ class Summary(Record):
 
     algorithm: str = ""
     dataset: str = ""
+    licence: str | None = None  # of a table that goes by a name, as found
     metric: str | None = None
     seed: Whole | list[Whole] = 0
     rounds: Whole | None = None

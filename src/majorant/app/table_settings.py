@@ -9,10 +9,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 
+from majorant._tables import TABLES as NAMED
 from majorant.app._flags import STRICT, Flag, Texts
 from majorant.app.catalogue import needs_no_labels
+from majorant.app.named_tables import with_facts
 
 TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".pq")
 Shares = Annotated[tuple[float, ...], Field(strict=False)]  # files have lists
@@ -73,6 +75,12 @@ class TableSettings(BaseModel):
         True, description="train on targets of mean 0 and scale 1; predictions and RMSE are in original units"
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def facts_of_a_named_table(cls, values: Any) -> Any:
+        """A table that goes by a name brings its columns."""
+        return with_facts(values)
+
     @field_validator("drop", "categorical", "dates", "missing_values", mode="before")
     @classmethod
     def text_or_texts(cls, value: Any) -> Any:
@@ -97,8 +105,17 @@ class TableSettings(BaseModel):
 
     @property
     def is_table(self) -> bool:
-        """Whether the data is a file, or several, rather than a name."""
-        return self.data.endswith(TABLES)
+        """Whether the data is a file, or several, or a table that goes by a name."""
+        return self.data.endswith(TABLES) or self.data in NAMED
+
+    @property
+    def source(self) -> str:
+        """The file, or files, of a table; that of a named one is looked at first."""
+        if self.data not in NAMED:
+            return self.data
+        from majorant.data.named_tables import table_file
+
+        return str(table_file(self.data))
 
     def table_options(self) -> dict[str, Any]:
         """The options of `from_table`."""
@@ -148,7 +165,7 @@ def check_table(flags: Mapping[str, Any], config: Path | None, methods: Sequence
         from majorant.data.tabular import check_header
 
         about.check_roles(labelled=labelled)
-        check_header(about.data, [about.group_column] if about.group_column else [], **about.table_options())
+        check_header(about.source, [about.group_column] if about.group_column else [], **about.table_options())
 
 
 def check_later_table(folder: Path, data: Path, *, labelled: bool) -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
+from majorant._tables import TABLES
 from majorant.app._text import neutral
 from majorant.app.config import validated
+from majorant.app.named_tables import notes_on
+from majorant.app.names import UnknownName, listed, nearest
 from majorant.app.table_settings import TableSettings
 from majorant.app.wording import digits
 from majorant.cli.options import Json, with_settings
@@ -25,7 +29,9 @@ MANY = 20  # clients or classes that are shown
 @with_settings(TableSettings, without=("data",))
 def check(
     settings: dict[str, Any],
-    table: Annotated[str, typer.Argument(help="A CSV or Parquet file, or several: 'silos/*.csv'.")] = "",
+    table: Annotated[
+        str, typer.Argument(help="A CSV or Parquet file, several ('silos/*.csv'), or a table by name: school.")
+    ] = "",
     data: Annotated[str, typer.Option(help="The same as TABLE, as the other commands call it.")] = "",
     as_json: Json = False,
 ) -> None:
@@ -36,8 +42,10 @@ def check(
         raise ValueError("name one table: majorant check FILE")
     table = table or data
     about = validated(TableSettings, {"data": table}, settings)
+    check_name(about)
     about.check_roles()
-    report = inspect_table(table, **about.table_options())
+    report = inspect_table(about.source, **about.table_options())
+    report = report._replace(notes=[*notes_on(about.data), *report.notes])
     if as_json:
         print_json(report.to_dict())
     else:
@@ -45,6 +53,14 @@ def check(
     sys.stdout.flush()
     if report.problems:
         raise typer.Exit(2)
+
+
+def check_name(about: TableSettings) -> None:
+    """Refuses what is neither a file nor a table's name, with the nearest name."""
+    if not about.is_table and not Path(about.data).exists() and not any(c in about.data for c in "*?["):
+        raise UnknownName(
+            f"there is no file or table {about.data!r}{nearest(about.data, TABLES)} Known: {listed(TABLES)}"
+        )
 
 
 def show(report: TableReport) -> None:

@@ -18,6 +18,7 @@ from majorant.data.images import (
 from majorant.data.lazy import from_clients
 from majorant.data.logistic import heterogeneous_logistic
 from majorant.data.missing import with_missing
+from majorant.data.named_tables import load_table
 from majorant.data.partition import (
     balanced_kmeans,
     by_column,
@@ -65,6 +66,7 @@ __all__ = [
     "load_femnist",
     "load_mnist",
     "load_shakespeare",
+    "load_table",
     "movielens_100k",
     "pachinko",
     "partitioned",

@@ -59,7 +59,7 @@ def all_silos(config: RunConfig) -> list[Silo]:
     from majorant.data.tabular.reading import paths_of, read_file, stem
     from majorant.data.tabular.table import names_in
 
-    paths = [path.resolve() for path in paths_of(config.data)]
+    paths = [path.resolve() for path in paths_of(config.source)]
     if len(paths) > 1 or config.client_column is None:
         return [Silo(stem(path.name), {"data": str(path)}) for path in paths]
     source = read_file(paths[0])
