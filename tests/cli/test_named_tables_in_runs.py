@@ -11,7 +11,7 @@ import pytest
 
 from commands import invoke, refused
 from majorant.app.build import load_data, split_is_told, splits_of
-from majorant.app.config import make_config, to_toml
+from majorant.app.config import RunConfig, make_config, to_toml
 from majorant.app.named_tables import with_facts
 from majorant.app.table_settings import TableSettings
 from majorant.data import TableNotice
@@ -67,6 +67,8 @@ def test_facts_become_settings_that_a_file_of_settings_keeps():
     assert config.together_column == "id"
     assert split_is_told(config)
     assert make_config(tomllib.loads(to_toml(config))) == config
+    random = {"algorithm": "fedavg", "data": "star", "together_column": None}
+    assert RunConfig(**random).together_column == "id"  # files have no None, so it says nothing
     timed = make_config({"algorithm": "fedavg", "data": "star", "time_column": "yrs"})
     assert (timed.time_column, timed.together_column) == ("yrs", None)
     assert make_config(tomllib.loads(to_toml(timed))) == timed
