@@ -39,16 +39,17 @@ def main() -> None:
 
 def line(name: str, *, at_random: bool) -> str:
     """The sizes and scores of a table."""
-    facts, options = TABLES[name], {}
+    facts, options, width = TABLES[name], {}, 0
     if at_random and facts.split:
         options = {facts.split[0]: None}
     found: dict[str, list[np.ndarray]] = {"one": [], "alone": [], "personal": []}
     for seed in range(SPLITS):
         data, encoding = load_table(name, seed=seed, **options)
+        width = len(encoding.features) if seed == 0 else width  # a rare category may have no training row
         for kind, scores in scored(data).items():
             found[kind].append(scores)
     rows = sum(len(part.y) for part in (data.train, data.validation, data.test))
-    size = (data.clients, rows, len(encoding.features))
+    size = (data.clients, rows, width)
     agree = "as stated" if size == facts.size else f"NOT {facts.size}"
     means = {kind: "/".join(f"{value:.3f}" for value in np.mean(each, axis=0)) for kind, each in found.items()}
     return f"{name}: {size} {agree}; " + ", ".join(f"{kind} {text}" for kind, text in means.items())

@@ -73,6 +73,15 @@ def test_harm_and_noise_are_not_worth_it():
     assert noise["interval"][0] < 0 < noise["interval"][1]
 
 
+def test_training_alone_that_overfits_is_told():
+    rates = {"local": 0.6, "fedavg": 0.9}
+    for trivial, told in ((0.8, True), (0.61, False), (0.5, False)):  # beyond noise, within it, and not at all
+        found = judged(comparison(rates, [300, 300], trivial=trivial))["verdict"]
+        assert found["worth_it"] == "yes"
+        assert found["trivial"]["beats_alone"] is told
+        assert any("Training alone (local) is worse than the trivial" in each for each in found["sentences"]) is told
+
+
 def test_nothing_that_beats_the_trivial_model_is_worth_it():
     found = judged(comparison({"local": 0.6, "fedavg": 0.8}, [300, 300], trivial=0.8))["verdict"]
     assert found["interval"][0] > 0

@@ -392,6 +392,8 @@ def verdict_of(
             yes = low > 0 and trivial["beaten"]
             record |= {"gain": float(estimate.gain), "interval": [low, high]}
             record["worth_it"] = "yes" if yes else "no" if high < 0 else "unclear"
+            behind = found.gain(TRIVIAL, alone, without=about.diverged[alone]).interval(found.level(1))
+            trivial["beats_alone"] = bool(behind[0] > 0)
     return record | {
         "gain_clients": named("gains"),
         "lose_clients": named("loses"),
@@ -408,7 +410,8 @@ def verdict_of(
 def trivial_record(found: Judge, candidates: Sequence[str]) -> dict[str, Any]:
     """How far the best of all methods, training alone included, is above the model that knows no features."""
     name = "majority class" if found.about.classes else "mean of the training targets"
-    record: dict[str, Any] = {"name": name, "score": finite(found.score(TRIVIAL)), "beaten": False}
+    score = finite(found.score(TRIVIAL))
+    record: dict[str, Any] = {"name": name, "score": score, "beaten": False, "beats_alone": False}
     best = found.chosen(candidates)
     if best is None:
         return record | {"by": None, "gain": None, "interval": None}

@@ -114,6 +114,11 @@ def sentences(record: dict[str, Any]) -> list[str]:
     if verdict["gain"] is not None and len(record["clients"]) > 1:
         found.append(about_clients(record))
     found.append(about_trivial(record))
+    if verdict["trivial"]["beats_alone"]:
+        found.append(
+            f"Training alone ({verdict['over']}) is worse than the trivial model: it overfits with these settings, and"
+            " with better ones the gain over it would be smaller. Try --tune, or a larger --weight-decay."
+        )
     for method, names in verdict["diverged"].items():
         everyone = len(names) == len(record["clients"])
         whom = "on every client" if everyone else f"on {count(len(names), 'client')} ({some(names)})"
