@@ -34,6 +34,15 @@ def test_every_table_has_consistent_facts():
         assert facts.licence in facts.summary
 
 
+def test_the_documentation_says_what_the_facts_say():
+    page = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
+    for name, facts in TABLES.items():
+        clients, rows, features = facts.size
+        columns = f"| `{name}` | `{facts.client}` | `{facts.label}` | {facts.task} | {clients}, {rows:,}, {features} |"
+        assert f"{columns} {facts.licence} |" in page
+        assert name == "heart" or f"| `{name}` | {facts.source} | `{facts.sha256[:16]}…` |" in page
+
+
 def test_the_table_that_comes_with_the_library_is_the_one_of_the_facts():
     assert checksum(table_file("heart")) == TABLES["heart"].sha256
     data, encoding = load_table("heart")
