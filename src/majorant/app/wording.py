@@ -116,8 +116,9 @@ def sentences(record: dict[str, Any]) -> list[str]:
     found.append(about_trivial(record))
     if verdict["trivial"]["beats_alone"]:
         found.append(
-            f"Training alone ({verdict['over']}) is worse than the trivial model: it overfits with these settings, and"
-            " with better ones the gain over it would be smaller. Try --tune, or a larger --weight-decay."
+            f"Training alone ({verdict['over']}) is worse than the trivial model: with these settings it overfits or"
+            " has not converged, and with better ones the gain over it would be smaller. Try --tune, a larger"
+            " --weight-decay, or more rounds."
         )
     for method, names in verdict["diverged"].items():
         everyone = len(names) == len(record["clients"])
@@ -226,7 +227,9 @@ def how(record: dict[str, Any]) -> str:
         else "The best method was chosen on the test rows, as there are no validation rows, and its interval widened"
     )
     if splits == 1:
-        covers = "intervals cover the noise of the test rows of one split (of a table, --seeds 5 draws more)"
+        covers = (
+            "intervals cover the noise of the test rows of one split (of a table split at random, --seeds 5 draws more)"
+        )
     elif record["redrawn"]:
         covers = f"intervals cover the noise of test rows and of {splits} random splits"
     else:
