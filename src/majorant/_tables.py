@@ -60,7 +60,7 @@ class Facts:
 
 MLMREV = "the data set {} of R's package mlmRev (Bates, Maechler, Bolker), {}"
 IMBALANCED = "{} % of the rows have one class: read the AUC, not the accuracy"
-RECUR = "leaky: pupils recur, so all rows of a pupil are kept in one part"
+RECUR = "leaky: pupils recur; unless you ask for another split, all rows of a pupil are in one part"
 
 TABLES = {
     "heart": Facts(
@@ -158,8 +158,8 @@ TABLES = {
         source="Parkinsons Telemonitoring, UCI (Tsanas, Little, McSharry, Ramig 2010, IEEE Transactions on Biomedical"
         " Engineering 57)",
         split=("time_column", "test_time"),
-        caution="leaky: age and sex name the subject, and severity is interpolated between few visits, so each"
-        " subject's last rows are for test",
+        caution="leaky: age and sex name the subject, and severity is interpolated between few visits; unless you ask"
+        " for another split, each subject's last rows are for test",
     ),
     "star": Facts(
         what="pupils' scores in mathematics, Tennessee's class size experiment",

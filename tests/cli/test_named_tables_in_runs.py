@@ -12,6 +12,7 @@ import pytest
 from commands import invoke, refused
 from majorant.app.build import load_data, split_is_told, splits_of
 from majorant.app.config import RunConfig, make_config, to_toml
+from majorant.app.flower.up import silos_of
 from majorant.app.named_tables import with_facts
 from majorant.app.table_settings import TableSettings
 from majorant.data import TableNotice
@@ -120,3 +121,9 @@ def test_groups_of_a_named_table_are_compared(place):
     flags = (*QUICK, "--group-column", "sex", "--json", "--out", place / "both")
     text = invoke("compare", "local", "fedavg", "--data", "exam", *flags)
     assert '"sex-0"' in text
+
+
+def test_silos_of_a_named_table_are_its_clients(place):
+    silos = silos_of(make_config({"algorithm": "fedavg", "data": "star"}))
+    assert [silo.name for silo in silos] == ["1", "2", "3", "4"]
+    assert silos[0].about == {"data": str((place / "tables" / "star.csv.gz").resolve()), "client": "1"}
