@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import majorant
-from majorant.core import all_finite, magnitude, select
+from majorant.core import all_finite, compilation, magnitude, select
 from majorant.core.compilation import compiled, jit, staged
 from majorant.engines import programs
 from majorant.solvers.gradient import shortened
@@ -97,3 +97,25 @@ def test_what_decides_about_all_leaves_is_made_once():
         return compiled(staged(guarded).lower(tree), programs.QUICK_COMPILATION).as_text().count(" = ")
 
     assert instructions(32) < 2.5 * instructions(16)
+
+
+def test_each_backend_has_wishes_of_its_own_and_none_that_xla_does_not_know(monkeypatch):
+    class Lowered:
+        def __init__(self, known):
+            self.known = known
+
+        def compile(self, options):
+            if not set(options) <= self.known:
+                raise jax.errors.JaxRuntimeError("INVALID_ARGUMENT: No such compile option: 'xla_unknown'")
+            return options
+
+    monkeypatch.setattr(compilation, "right_options", dict)
+    of = lambda backend, known: (
+        monkeypatch.setattr(jax, "default_backend", lambda: backend),
+        compiled(Lowered(known), {"xla_cpu_wish": 1}),
+    )[1]
+    everything = {"xla_cpu_wish", *compilation.ON_GPUS}
+    assert of("cpu", everything) == {"xla_cpu_wish": 1}
+    assert of("gpu", everything) == compilation.ON_GPUS
+    assert of("tpu", everything) == {}
+    assert of("gpu", set()) == {}

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import jax
 
 RIGHT: dict[str, Any] = {"xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"}
+ON_GPUS: dict[str, Any] = {"xla_gpu_enable_triton_gemm": False}
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -63,12 +64,15 @@ def staged(function: Callable[..., Any], **options: Any) -> Any:
 
 
 def compiled(lowered: Any, wishes: Mapping[str, Any]) -> Any:
-    """Compiles with the options that every program needs and, where XLA knows them, with others on a CPU."""
-    needed = right_options()
-    if jax.default_backend() != "cpu":
-        return lowered.compile()
+    """Compiles with the options that every program needs and, where XLA knows them, with ``wishes`` on a CPU.
+
+    On a GPU XLA would write kernels of its own for each matrix product and time many forms of them: a MobileNet-v2's
+    program on an H200 takes 18 to 24 s to compile with that and 8 to 11 s without, and runs as fast.
+    """
+    backend, needed = jax.default_backend(), right_options()
+    wishes = wishes if backend == "cpu" else ON_GPUS if backend == "gpu" else {}
     try:
-        return lowered.compile(dict(wishes) | needed)
+        return lowered.compile({**wishes, **needed})
     except jax.errors.JaxRuntimeError as error:
         if "xla_" not in str(error):
             raise

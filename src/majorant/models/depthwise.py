@@ -19,10 +19,11 @@ Edges = int | str  # zeros on every side, or "same": as XLA and TensorFlow pad
 
 def padded(x: jax.Array, size: int, stride: int, padding: Edges) -> jax.Array:
     """Images ``(n, h, w, c)`` with zeros around them: ``padding`` on every side, or what "same" asks for."""
-    return jnp.pad(x, ((0, 0), *(_edges(length, size, stride, padding) for length in x.shape[1:3]), (0, 0)))
+    return jnp.pad(x, ((0, 0), *(edges_of(length, size, stride, padding) for length in x.shape[1:3]), (0, 0)))
 
 
-def _edges(length: int, size: int, stride: int, padding: Edges) -> tuple[int, int]:
+def edges_of(length: int, size: int, stride: int, padding: Edges) -> tuple[int, int]:
+    """How many zeros go before and after an axis."""
     return _same(length, size, stride) if padding == "same" else (int(padding), int(padding))
 
 
@@ -67,7 +68,7 @@ def depthwise_conv2d(x: jax.Array, kernel: jax.Array, *, stride: int = 1, paddin
         shifted = x[:, i : i + (rows - 1) * stride + 1 : stride, j : j + (columns - 1) * stride + 1 : stride]
         return shifted.astype(exact) * weights[kw * i + j]
 
-    edges = [_edges(length, size, stride, padding)[0] for length, size in zip(given[1:3], (kh, kw), strict=True)]
+    edges = [edges_of(length, size, stride, padding)[0] for length, size in zip(given[1:3], (kh, kw), strict=True)]
     inside = [
         [t for t in range(size) if any(0 <= t + stride * r - before < length for r in range(count))]
         for size, count, before, length in zip((kh, kw), (rows, columns), edges, given[1:3], strict=True)

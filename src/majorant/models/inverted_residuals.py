@@ -2,8 +2,8 @@
 
 A block widens its input by a 1×1 convolution, convolves each channel by itself, and narrows it again by a 1×1
 convolution without an activation; where the shapes agree the input is added. Each convolution is followed by a
-normalisation (`normalisation`), and all but the last by relu6. The 1×1 convolutions are matrix products, the depthwise
-ones shifted multiply-adds (`depthwise`), so that nothing becomes a grouped convolution under ``vmap``.
+normalisation (`normalisation`), and all but the last by relu6. Convolutions are matrix products or shifted
+multiply-adds, by how maps lie in memory (`maps`): nothing becomes a grouped convolution under ``vmap``.
 
 References: Sandler et al., *MobileNetV2: inverted residuals and linear bottlenecks*, CVPR 2018, Table 2, as TorchVision
 has it; Tan, Le, *EfficientNet: rethinking model scaling for convolutional neural networks*, ICML 2019, whose B0 without
@@ -25,12 +25,12 @@ from majorant.core.compilation import jit
 from majorant.math.checks import check_range
 from majorant.models.backbone import frozen_backbone
 from majorant.models.base import HasSpec, Model, Spec, spec_of
-from majorant.models.convolution import conv2d
-from majorant.models.depthwise import Edges, depthwise_conv2d, padded
+from majorant.models.depthwise import Edges
 from majorant.models.dropout import check_dropout
 from majorant.models.image_network import Params, image_network
 from majorant.models.layers import Layer
 from majorant.models.losses import loss_for
+from majorant.models.maps import Layout, layout
 from majorant.models.normalisation import Normalisation, Norms, check_policy, norm_init
 from majorant.models.pixels import check_pixels, image_shape, standardised
 from majorant.models.pretrained import pretrained
@@ -188,27 +188,33 @@ def network(
     def features(
         weights: Params, statistics: list[Layer], real: jax.Array | None, x: jax.Array
     ) -> tuple[jax.Array, list[Layer]]:
-        rest = iter(statistics)
-        policy, refreshed = Policy(normalisation, plan.epsilon), []
-        x = standardised(x, shape, pixels)
-        x = padded(x, 3, stem_stride, 1 if plan.padding is None else plan.padding)
-        x, new = conv_norm(weights["stem"], list(itertools.islice(rest, 1)), real, x, policy, stem_stride)
+        rest, maps = iter(statistics), layout()
+        policy, refreshed = Policy(normalisation, plan.epsilon, maps), []
+        edges = 1 if plan.padding is None else plan.padding
+        x = maps.first(standardised(x, shape, pixels), weights["stem"]["kernel"], stem_stride, edges)
+        x, new = norm_relu6(weights["stem"], list(itertools.islice(rest, 1)), real, x, policy)
         refreshed += new
         for layer, block in zip(weights["blocks"], blocks, strict=True):
             own = list(itertools.islice(rest, len(block.norms)))
             x, new = block_apply(layer, own, real, x, block, plan.padding, policy)
             refreshed += new
-        x, new = conv_norm(weights["last"], list(rest), real, x, policy)
-        return x, refreshed + new
+        x = maps.pointwise(x, weights["last"]["kernel"])
+        x, new = norm_relu6(weights["last"], list(rest), real, x, policy)
+        return maps.as_images(x), refreshed + new
 
     return image_network(plan.name, spec, normalisation, init, features, counts, share)
 
 
 class Policy(NamedTuple):
-    """What is normalised how."""
+    """What is normalised how, and how maps lie in memory."""
 
     normalisation: str
     epsilon: float
+    maps: Layout
+
+    def norms(self, statistics: list[Layer], real: jax.Array | None) -> Norms:
+        """The normalisations of a part of the network."""
+        return Norms(self.normalisation, statistics, real, self.epsilon, self.maps)
 
 
 class Block(NamedTuple):
@@ -264,13 +270,13 @@ def block_init(key: jax.Array, block: Block) -> Params:
     return params
 
 
-@functools.partial(jit, static_argnums=(4, 5))
-def conv_norm(
-    params: Layer, statistics: list[Layer], real: jax.Array | None, x: jax.Array, policy: Policy, stride: int = 1
+@functools.partial(jit, static_argnums=4)
+def norm_relu6(
+    params: Layer, statistics: list[Layer], real: jax.Array | None, x: jax.Array, policy: Policy
 ) -> tuple[jax.Array, list[Layer]]:
-    """A convolution of padded images with its normalisation and relu6, and the refreshed statistics."""
-    norms = Norms(policy.normalisation, statistics, real, policy.epsilon)
-    return relu6(norms(params, conv2d(x, params["kernel"], stride=stride))), norms.refreshed
+    """Maps normalised, through relu6, and the refreshed statistics."""
+    norms = policy.norms(statistics, real)
+    return relu6(norms(params, x)), norms.refreshed
 
 
 # A function of its own to JAX: blocks of the same shape are traced, differentiated and batched once.
@@ -285,14 +291,13 @@ def block_apply(
     policy: Policy,
 ) -> tuple[jax.Array, list[Layer]]:
     """One inverted residual, and its refreshed statistics."""
-    norms = Norms(policy.normalisation, statistics, real, policy.epsilon)
+    norms, maps = policy.norms(statistics, real), policy.maps
     given = x
     if block.expands:
-        x = relu6(norms(params["expand"], conv2d(x, params["expand"]["kernel"])))
+        x = relu6(norms(params["expand"], maps.pointwise(x, params["expand"]["kernel"])))
     edges = (block.kernel - 1) // 2 if padding is None else padding
-    x = depthwise_conv2d(x, params["depthwise"]["kernel"], stride=block.stride, padding=edges)
-    x = relu6(norms(params["depthwise"], x))
-    x = norms(params["project"], conv2d(x, params["project"]["kernel"]))
+    x = relu6(norms(params["depthwise"], maps.depthwise(x, params["depthwise"]["kernel"], block.stride, edges)))
+    x = norms(params["project"], maps.pointwise(x, params["project"]["kernel"]))
     return (x + given if block.stride == 1 and block.channels == block.out else x), norms.refreshed
 
 

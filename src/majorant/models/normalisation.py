@@ -23,6 +23,7 @@ import jax
 import jax.numpy as jnp
 
 from majorant.models.layers import Layer
+from majorant.models.maps import ChannelsLast, Layout
 
 Normalisation = Literal["batch", "frozen", "averaged", "group"]
 POLICIES = ("batch", "frozen", "averaged", "group")
@@ -60,28 +61,36 @@ class Norms:
     """The normalisations of one pass through a network, one after the other; collects refreshed statistics.
 
     ``statistics`` has an entry for each normalisation, in the order of the pass, where the policy keeps any. In
-    training, ``real`` (n,) says which rows are samples.
+    training, ``real`` (n,) says which rows are samples. Maps lie in memory as ``maps`` says.
     """
 
-    def __init__(self, policy: str, statistics: list[Layer] | None, real: jax.Array | None, epsilon: float) -> None:
-        self.policy, self.real, self.epsilon = policy, real, epsilon
+    def __init__(
+        self,
+        policy: str,
+        statistics: list[Layer] | None,
+        real: jax.Array | None,
+        epsilon: float,
+        maps: Layout = ChannelsLast,
+    ) -> None:
+        self.policy, self.real, self.epsilon, self.maps = policy, real, epsilon, maps
         self.given = jax.lax.stop_gradient(statistics or [])
         self.refreshed: list[Layer] = []
 
     def __call__(self, layer: Layer, x: jax.Array) -> jax.Array:
-        """Normalises ``x (n, h, w, c)`` and applies the layer's scale and shift."""
+        """Normalises maps ``x`` and applies the layer's scale and shift."""
         # One conversion: the derivative's large parts cancel in small batches, and must be added up in float32.
         values = x.astype(jnp.promote_types(x.dtype, jnp.float32))
         if self.policy == "group":
-            mean, variance = by_group(values)
+            mean, variance = by_group(values, self.maps)
         elif self.policy == "batch" or (self.policy == "averaged" and self.real is not None):
-            mean, variance = over_batch(values, self.real)
+            mean, variance = over_batch(values, self.real, self.maps)
         else:
             mean, variance = (self.given[len(self.refreshed)][name] for name in ("mean", "variance"))
             variance = jnp.maximum(variance, 0)  # a channel's noise, or a server's optimizer, may have moved it below
         self._refresh(mean, variance)
-        scale = layer["scale"].astype(values.dtype) * jax.lax.rsqrt(variance + self.epsilon)
-        return (values * scale + (layer["shift"].astype(values.dtype) - mean * scale)).astype(x.dtype)
+        each = lambda a: self.maps.by_channel(a.astype(values.dtype))
+        scale = each(layer["scale"]) * jax.lax.rsqrt(each(variance) + self.epsilon)
+        return (values * scale + (each(layer["shift"]) - each(mean) * scale)).astype(x.dtype)
 
     def _refresh(self, mean: jax.Array, variance: jax.Array) -> None:
         if not keeps_statistics(self.policy):
@@ -94,33 +103,33 @@ class Norms:
         self.refreshed.append(before)
 
 
-def over_batch(x: jax.Array, real: jax.Array | None = None) -> tuple[jax.Array, jax.Array]:
+def over_batch(x: jax.Array, real: jax.Array | None = None, maps: Layout = ChannelsLast) -> tuple[jax.Array, jax.Array]:
     """Mean and variance of each channel over all positions of the samples that are real, ``(c,)``, in x's type.
 
     >>> mean, variance = over_batch(jnp.array([1.0, 3.0, 9.0]).reshape(3, 1, 1, 1), jnp.array([1.0, 1.0, 0.0]))
     >>> float(mean[0]), float(variance[0])
     (2.0, 1.0)
     """
-    n, *positions, _ = x.shape
-    axes = tuple(range(x.ndim - 1))
+    axes = tuple(axis for axis in range(x.ndim) if axis != maps.channel)
+    positions = math.prod(x.shape[axis] for axis in axes if axis != maps.sample)
     if real is None:
-        count: Any = n * math.prod(positions)
+        count: Any = x.shape[maps.sample] * positions
         weighed = x
     else:
         weight = real.astype(x.dtype)
-        count = jnp.maximum(weight.sum(), 1) * math.prod(positions)
-        weighed = x * weight.reshape(n, *(1,) * (x.ndim - 1))
+        count = jnp.maximum(weight.sum(), 1) * positions
+        weighed = x * maps.by_sample(weight)
     mean = weighed.sum(axes) / count
     square = (weighed * x).sum(axes) / count
     return mean, jnp.maximum(square - jnp.square(mean), 0)
 
 
-def by_group(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Mean and variance of every sample over positions and groups of channels, ``(n, 1, 1, c)``."""
-    n, h, w, c = x.shape
+def by_group(x: jax.Array, maps: Layout = ChannelsLast) -> tuple[jax.Array, jax.Array]:
+    """Mean and variance of every sample over positions and groups of channels, for each channel."""
+    n, h, w, c = (images := maps.as_images(x)).shape
     size = c // math.gcd(c, GROUPS)
-    groups = x.reshape(n, h * w, c // size, size)
+    groups = images.reshape(n, h * w, c // size, size)
     mean = groups.mean((1, 3))
     variance = jnp.maximum(jnp.square(groups).mean((1, 3)) - jnp.square(mean), 0)
-    each = lambda a: jnp.repeat(a, size, axis=1)[:, None, None, :]
+    each = lambda a: maps.of_images(jnp.repeat(a, size, axis=1)[:, None, None, :])
     return each(mean), each(variance)
