@@ -259,6 +259,29 @@ def test_those_who_are_heard_make_up_for_the_others():
     assert float(jnp.abs(beta_all - beta_many).max()) > 1e-3
 
 
+@pytest.mark.parametrize("missed", [1, 3])
+def test_who_was_away_replays_each_step_it_missed(missed):
+    """Without the stochastic part, as without samples, a step that is replayed is one that is made."""
+    p = two_block_problem.make("logistic", sizes=(3, 3))
+    algorithm = asvrcd(p.objective, constants=p.constants, rho=0.1, p_w=0.3, lr=0.2, gamma=0.1, theta_1=0.4,
+                       nu=0.9, absent="replay")  # fmt: skip
+    data = jax.tree.map(lambda a: a[0], p.data)
+    view = algorithm.server.broadcast(algorithm.server.init(jax.random.key(0)), jax.random.key(0))
+    start = algorithm.client.init(view, data, jax.random.key(0))
+    beta_step = Coins(jnp.asarray(0), jnp.asarray(False), jnp.asarray(False), view.shared.coins.sample)
+
+    @quickly
+    def step(client, begun):
+        call = view.shared._replace(coins=beta_step, begun=jnp.asarray(begun, view.shared.begun.dtype))
+        seen = view._replace(shared=call, terms=Terms(inclusion=1e12))
+        return algorithm.client.update(seen, client, data, jax.random.key(1))[1]
+
+    present = functools.reduce(step, range(missed + 1), start)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9), step(start, missed).beta, present.beta)
+    assert int(present.done) == missed + 1
+    assert float(jnp.abs(present.beta.y - step(start, 0).beta.y).max()) > 1e-6
+
+
 def test_coins_are_those_of_single_iterations():
     """Rounds drawn at once have the frequencies of iterations drawn one by one."""
     p_w, rho, rounds = 0.3, 0.1, 20_000

@@ -9,7 +9,7 @@ import majorant as mj
 import zoo
 from compiling import quickly
 from majorant.core import ClientData, View
-from majorant.surrogates import em_surrogate, logistic_bound, quadratic_surrogate
+from majorant.surrogates import Coefficients, PartialSurrogate, em_surrogate, logistic_bound, quadratic_surrogate
 
 
 def client(t=0, padding=0):
@@ -40,6 +40,25 @@ def test_one_client_goes_down_monotonically():
     )
     assert len(values) >= 6
     assert (np.diff(values) <= 1e-7).all()
+
+
+def test_u_is_minimised_where_v_has_gone():
+    """g = ½(u − v)² + ½ mean (v − y)²: at u the best v is halfway to the mean, and there the best u is."""
+    halfway = PartialSurrogate(
+        "halfway",
+        init=lambda key: jnp.array(1.0),
+        objective=lambda u, v, data: 0.5 * (u - v) ** 2 + 0.5 * ((v - data.y) ** 2).mean(),
+        majorize=lambda u, v, data: Coefficients(),
+        value=lambda coefficients, u, v, batch: 0.5 * (u - v) ** 2 + 0.5 * ((v - batch.y) ** 2).mean(),
+        predict=lambda u, v, x: jnp.full(len(x), v),
+        minimize_u=lambda coefficients, v, data: v,
+        init_v=lambda data, key: jnp.array(-5.0),
+        minimize_v=lambda coefficients, u, data: (u + data.y.mean()) / 2,
+    )
+    algorithm = mj.surrogate_optimization(halfway)
+    data = ClientData(jnp.zeros((4, 1)), jnp.arange(4.0), jnp.int32(4), jnp.int32(0))
+    upload, after = algorithm.client.update(*start(algorithm, data), data, jax.random.key(0))
+    assert float(upload.value) == float(after.v) == 1.25
 
 
 def test_diagnosis_measures_gradient_gain_and_distance():
