@@ -33,7 +33,7 @@ test-network: $(VENV)/.installed-dev  ## every method on many devices and in sev
 
 coverage: $(VENV)/.installed-dev  ## which lines and branches the tests reach: a table, and pages in coverage/
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest
+	$(BIN)/coverage run -m pytest -n $(WORKERS) --dist loadfile
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage html --quiet
 	$(BIN)/coverage report
