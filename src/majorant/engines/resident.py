@@ -55,10 +55,10 @@ def programs(federation: Federation, layout: Layout) -> Programs:
     def one_round(state: State, tally: rounds.Tally, key: Key, data: tuple[BucketData, ...]) -> Any:
         view, key_of_round = rounds.begin_round(federation, state.server, key)
         taking_part = turns.turns(federation, state.server, key, layout.training, data)
-        alike: Any = {"everyone": layout.everyone, "upload": shapes(data)[0]}
-        through = functools.partial(rounds.bucket_pass, federation, view, key_of_round, **alike)
+        upload, everyone = shapes(data)[0], layout.everyone
+        through = functools.partial(rounds.bucket_pass, federation, view, key_of_round)
         passes = [
-            through(clients, b.train, turn, chunk=chunk)
+            through(clients, b.train, turn, chunk=chunk, everyone=everyone, upload=upload)
             for b, clients, turn, chunk in zip(data, state.clients, taking_part, layout.pass_chunks, strict=True)
         ]
         sums, clients, sent = zip(*passes, strict=True)
