@@ -45,9 +45,9 @@ def compiled_methods(configs: Sequence[RunConfig], problems: Sequence[Problem]) 
     from majorant.engines.ahead import compiled_ahead
     from majorant.engines.simulator import planned
 
-    each = [] if configs[0].tune else [asked_of(*pair) for pair in zip(configs, problems, strict=True)]
     with contextlib.ExitStack() as stack:
         with configs[0].arithmetic():
+            each = [] if configs[0].tune else [asked_of(*pair) for pair in zip(configs, problems, strict=True)]
             plans = [functools.partial(planned, **asked) for asked in each]
             wait = stack.enter_context(compiled_ahead(plans, problems[0].data))
         yield wait
