@@ -64,10 +64,10 @@ def devices_worth_using(algorithm: Algorithm, data: FederatedData) -> int | None
     Each needs samples enough to be worth the sum over devices in every round. One client of a large model keeps all
     cores busy by itself.
     """
-    if jax.default_backend() != "cpu" or jax.process_count() > 1 or fills_the_machine(algorithm):
+    if jax.default_backend() != "cpu" or jax.process_count() > 1:
         return None
     worth = min(len(jax.devices()), data.train.x.nbytes // SHARE_BYTES, int((~data.unseen).sum()))
-    return int(worth) if worth > 1 else None
+    return None if worth < 2 or fills_the_machine(algorithm) else worth
 
 
 def are(count: int, what: str) -> str:
