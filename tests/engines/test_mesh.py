@@ -16,6 +16,7 @@ import majorant as mj
 from commands import refused
 from compiling import quickly
 from majorant.core.collectives import CLIENTS
+from majorant.engines import mesh
 from majorant.engines.hosts import await_coordinator, explicit, place_to_write
 from majorant.engines.mesh import shares_of_runs
 from majorant.engines.population import build_buckets, deal, neighbourhoods
@@ -204,3 +205,19 @@ def test_the_command_line_refuses_what_there_is_not(tmp_path):
     assert "devices" in refused("compare", "local", *given, "--devices", "0")
     assert "each is given --coordinator" in refused("run", "fedavg", *given, "--processes", "2")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_divided_processor_is_used_where_every_device_has_samples_enough(monkeypatch):
+    data = mj.data.synthetic_mixture(clients=5, dimension=2, seed=0)
+    small, enough = mj.local(mj.models.linear(data)), data.train.x.nbytes // 2
+    assert mesh.devices_worth_using(small, data) is None
+    monkeypatch.setattr(mesh.jax, "devices", lambda: list(range(4)))
+    assert mesh.devices_worth_using(small, data) is None
+    monkeypatch.setattr(mesh, "SHARE_BYTES", enough)
+    assert mesh.devices_worth_using(small, data) == 2
+    monkeypatch.setattr(mesh, "SHARE_BYTES", 1)
+    assert mesh.devices_worth_using(small, data) == 4
+    large = mj.fedavg(mj.models.mlp(data, hidden=(200, 200)))
+    assert mesh.devices_worth_using(large, data) is None
+    monkeypatch.setattr(mesh.jax, "default_backend", lambda: "gpu")
+    assert mesh.devices_worth_using(small, data) is None

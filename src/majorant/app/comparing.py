@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,17 +38,19 @@ def group_values(config: RunConfig) -> tuple[str, np.ndarray] | None:
     return config.group_column, values
 
 
-def compile_methods(configs: Sequence[RunConfig], problems: Sequence[Problem]) -> None:
-    """Compiles all methods side by side, before the first is trained. Tuning has programs of its own."""
+@contextlib.contextmanager
+def compiled_methods(configs: Sequence[RunConfig], problems: Sequence[Problem]) -> Iterator[Callable[[int], None]]:
+    """Compiles methods side by side; gives a function that waits for one. Tuning has programs of its own."""
     from majorant.app.execute import asked_of
-    from majorant.engines.ahead import compile_ahead
+    from majorant.engines.ahead import compiled_ahead
     from majorant.engines.simulator import planned
 
-    if configs[0].tune or len(configs) < 2:
-        return
-    each = [asked_of(*pair) for pair in zip(configs, problems, strict=True)]
-    with configs[0].arithmetic():
-        compile_ahead([functools.partial(planned, **asked) for asked in each], problems[0].data)
+    with contextlib.ExitStack() as stack:
+        with configs[0].arithmetic():
+            each = [] if configs[0].tune else [asked_of(*pair) for pair in zip(configs, problems, strict=True)]
+            plans = [functools.partial(planned, **asked) for asked in each]
+            wait = stack.enter_context(compiled_ahead(plans, problems[0].data))
+        yield wait
 
 
 def write_verdict(

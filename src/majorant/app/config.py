@@ -150,7 +150,7 @@ class RunConfig(TableSettings):
     memory_budget: int | None = Field(
         None, ge=1, lt=1 << 63, description="bytes within which clients must fit, else they are streamed"
     )
-    devices: Annotated[Count | None, Flag("Training", default="1")] = Field(
+    devices: Annotated[Count | None, Flag("Training", default="1, or a CPU's cores")] = Field(
         None, description="how many GPUs, or other devices, share clients and runs"
     )
     local: LocalConfig = LocalConfig()

@@ -26,6 +26,7 @@ from majorant.app.trackers import check_trackers, tracking
 from majorant.app.trees import save_tree, tree_exists
 from majorant.app.tuning import chosen_hyper
 from majorant.engines.hosts import explained_loss, follows, place_to_write
+from majorant.engines.mesh import devices_worth_using
 from majorant.engines.options import Evaluation, Resources
 from majorant.engines.run import Run
 from majorant.engines.simulator import simulate
@@ -138,8 +139,14 @@ def asked_of(
             patience=config.patience,
             report=report,
         ),
-        "resources": Resources(config.clients, config.memory_budget, devices=config.devices),
+        "resources": resources_of(config, problem),
     }
+
+
+def resources_of(config: RunConfig, problem: Problem) -> Resources:
+    """What a run may use; of devices so many as are asked for, or are worth using."""
+    devices = config.devices or devices_worth_using(problem.algorithm, problem.data)
+    return Resources(config.clients, config.memory_budget, devices=devices)
 
 
 def write_results(run: Run, config: RunConfig, problem: Problem, folder: Path) -> None:

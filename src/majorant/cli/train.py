@@ -158,7 +158,7 @@ def compare(
     if not dry_run:
         check_table(settings, config, algorithms or ())
     from majorant.app.build import build, check_devices, check_names, load_data
-    from majorant.app.comparing import METHODS, compile_methods, group_values, write_verdict
+    from majorant.app.comparing import METHODS, compiled_methods, group_values, write_verdict
 
     algorithms = algorithms or list(METHODS)
     wanted = [resolve(settings | {"algorithm": name}, config, None) for name in algorithms]
@@ -183,6 +183,7 @@ def compare(
     problems = [build(each, shared)._replace(encoding=encoding) for each in wanted]
     algorithms, names = distinct(algorithms), distinct([slug(name) for name in algorithms])
     optimum = looking_for_minimum(wanted[0], shared, quiet=as_json)  # of the objective that all share
+    problems = [problem._replace(optimum=optimum) for problem in problems]
     folder = out or new_folder(Path("runs"), f"compare-{wanted[0].data}")
     kept = lambda: any(path.is_dir() for path in folder.iterdir())
     left = lambda: f"what was trained is in {folder}" if folder.exists() else "nothing is kept"
@@ -191,15 +192,15 @@ def compare(
         at_work_in(folder, left),
         working_in(folder, kept),
         progress(algorithms, wanted[0].rounds, quiet=as_json) as bars,
+        compiled_methods(wanted, problems) as compiled,
     ):
-        problems = [problem._replace(optimum=optimum) for problem in problems]
-        compile_methods(wanted, problems)
         for i, (each, problem) in enumerate(zip(wanted, problems, strict=True)):
             told: Any = {
                 "on_evaluation": functools.partial(bars.advance, i),
                 "on_tuning": functools.partial(bars.tuning, i),
                 "track": track or (),
             }
+            compiled(i)
             try:
                 result = run_in_folder(each, folder / names[i], problem=problem, **told)
             except Diverged as error:

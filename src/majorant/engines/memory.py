@@ -22,7 +22,7 @@ BUSY_BYTES = 3 << 29  # of matrix products' results, in single precision, made w
 USUAL_BATCH = 128  # samples of a client that go through a model at once
 KEPT_TIMES = 6  # how often a training step holds each product: normalised, activated, and the gradients of these
 MORE_PER_SAMPLE = 8  # times what one sample takes: more than a further one can add
-CACHE_BYTES = 4 << 20  # a chunk's samples on a CPU: about what its cache holds
+CACHE_BYTES = 1 << 20  # a chunk's samples on a CPU: about what a core's own cache holds
 SEEDS_IN_CACHE = 4  # whose minibatches it holds beside each other
 HISTORY_BYTES = 4096  # of a run, at least: its settings, counters and lines
 LARGE_MODEL = 20_000  # parameters above which, on a CPU, one client at a time fills the machine
@@ -263,10 +263,11 @@ def traced_message(federation: Federation, one: ClientData, precision: Any) -> t
 def tiny_client(data: FederatedData) -> ClientData:
     """A client with one sample of zeros."""
     as_computed = jax.dtypes.canonicalize_dtype  # 32 bits, unless JAX is told to compute with 64
-    x = jnp.zeros((1, *data.spec.features), as_computed(data.train.x.dtype))
-    y = jnp.zeros(1, as_computed(data.train.y.dtype))
-    place = jnp.int32(np.flatnonzero(~data.unseen)[0])
-    return ClientData(x, y, jnp.int32(1), place, place)
+    x: Any = np.zeros((1, *data.spec.features), as_computed(data.train.x.dtype))  # JAX would compile to make zeros
+    y: Any = np.zeros(1, as_computed(data.train.y.dtype))
+    place: Any = np.int32(np.flatnonzero(~data.unseen)[0])
+    one: Any = np.int32(1)
+    return ClientData(x, y, one, place, place)
 
 
 def refuse_too_large_stack(federation: Federation, clients: int, one: ClientData, runs: int, budget: int) -> None:

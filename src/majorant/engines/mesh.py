@@ -21,8 +21,10 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from majorant.core import Server, Tree, View
+from majorant.core import Algorithm, Server, Tree, View
 from majorant.core.collectives import CLIENTS
+from majorant.data.federated import FederatedData
+from majorant.engines.memory import fills_the_machine
 from majorant.engines.programs import RUNS, Layout, Program
 from majorant.exchange.federation import Federation
 from majorant.exchange.gossip import Peers
@@ -31,6 +33,7 @@ SAME = PartitionSpec()  # the same on every device
 RUN = PartitionSpec(RUNS)  # (runs, ...)
 HELD = PartitionSpec(RUNS, CLIENTS)  # (runs, clients, ...)
 CLIENT = PartitionSpec(CLIENTS)  # (clients, ...), the same for all runs
+SHARE_BYTES = 1 << 22  # of training samples, for each part of a divided processor
 Spec = Any  # a tree of these, or the beginning of one
 
 
@@ -53,6 +56,18 @@ def devices_for(wanted: int | None) -> list[Any]:
         ) * (kind == "cpu")
         raise ValueError(f"there {are(len(found), f'{kind} device')}, not {wanted}: give a smaller number{more}")
     return found[: wanted or 1]
+
+
+def devices_worth_using(algorithm: Algorithm, data: FederatedData) -> int | None:
+    """The devices of a divided processor that a run should use where no number is asked for; None: the usual one.
+
+    Each needs samples enough to be worth the sum over devices in every round. One client of a large model keeps all
+    cores busy by itself.
+    """
+    if jax.default_backend() != "cpu" or jax.process_count() > 1:
+        return None
+    worth = min(len(jax.devices()), data.train.x.nbytes // SHARE_BYTES, int((~data.unseen).sum()))
+    return None if worth < 2 or fills_the_machine(algorithm) else worth
 
 
 def are(count: int, what: str) -> str:

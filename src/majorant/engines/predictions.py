@@ -12,12 +12,13 @@ from majorant.core import ClientData, Key, Server, Tree, blockwise
 from majorant.data.federated import FederatedData, Ragged
 from majorant.engines import evaluation
 from majorant.engines.deployment import default_float, precision_of
-from majorant.engines.memory import chunk_size, default_budget, most_side_by_side, runs_one_at_a_time
+from majorant.engines.memory import default_budget, most_side_by_side, runs_one_at_a_time
 from majorant.engines.population import stack
 from majorant.engines.programs import Program
 from majorant.engines.run import Run
 from majorant.exchange.federation import Federation
 
+READ_AT_ONCE = 1 << 25  # bytes of training samples
 Predicted = dict[str, np.ndarray]  # of a part: (samples, classes) probabilities, or (samples,) in original units
 
 
@@ -54,7 +55,8 @@ def of_one_run(run: Run, number: int, parts: tuple[str, ...]) -> Predicted:
         chunk = 1
     else:
         sample = int(np.prod(data.train.x.shape[1:])) * data.train.x.itemsize
-        chunk = int(np.clip(chunk_size(budget) // max(1, sample * longest["train"]), 1, chunk))
+        most = min(READ_AT_ONCE, budget // 8)  # samples are read once or twice: more than a cache may hold
+        chunk = int(np.clip(most // max(1, sample * longest["train"]), 1, chunk))
     chunk = -(-len(trained) // -(-len(trained) // chunk))  # even chunks, fewer fillers
     found = {part: empty_like(data, part) for part in parts}
     for begin in range(0, len(trained), chunk):

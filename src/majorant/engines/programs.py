@@ -199,4 +199,4 @@ def enable_compilation_cache() -> None:
     folder = os.environ.get("MAJORANT_COMPILATION_CACHE", str(Path.home() / ".cache" / "majorant" / "xla"))
     if folder:
         jax.config.update("jax_compilation_cache_dir", folder)
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)

@@ -49,12 +49,16 @@ def programs(federation: Federation, layout: Layout) -> Programs:
         server = set_up.finish_start(federation, server, answers, slots, layout.clients, layout.axis)
         return State(server, clients)
 
+    def shapes(data: tuple[BucketData, ...]) -> Any:
+        return message_shapes(federation, jax.tree.map(lambda a: a[0], data[0].train))
+
     def one_round(state: State, tally: rounds.Tally, key: Key, data: tuple[BucketData, ...]) -> Any:
         view, key_of_round = rounds.begin_round(federation, state.server, key)
         taking_part = turns.turns(federation, state.server, key, layout.training, data)
-        through = functools.partial(rounds.bucket_pass, federation, view, key_of_round, everyone=layout.everyone)
+        upload, everyone = shapes(data)[0], layout.everyone
+        through = functools.partial(rounds.bucket_pass, federation, view, key_of_round)
         passes = [
-            through(clients, b.train, turn, chunk=chunk)
+            through(clients, b.train, turn, chunk=chunk, everyone=everyone, upload=upload)
             for b, clients, turn, chunk in zip(data, state.clients, taking_part, layout.pass_chunks, strict=True)
         ]
         sums, clients, sent = zip(*passes, strict=True)
@@ -65,8 +69,7 @@ def programs(federation: Federation, layout: Layout) -> Programs:
         return State(server, clients), tally
 
     def block(state: State, key: Key, count: jax.Array, data: tuple[BucketData, ...]) -> Any:
-        shapes = message_shapes(federation, jax.tree.map(lambda a: a[0], data[0].train))
-        tally = rounds.empty_tally(shapes)
+        tally = rounds.empty_tally(shapes(data))
         return jax.lax.fori_loop(0, count, lambda _, s: one_round(s[0], s[1], key, data), (state, tally))
 
     def evaluate(state: State, key: Key, data: tuple[BucketData, ...], unseen: tuple[BucketData, ...]) -> Any:

@@ -261,9 +261,11 @@ def bucket_pass(
     *,
     chunk: int,
     everyone: bool,
+    upload: Upload | None = None,
 ) -> tuple[Sums, Held, Any]:
     """All active clients of a bucket through a round, ``chunk`` at a time.
 
+    ``upload`` has the shapes of a message: those of one bucket's clients are those of all, and finding them takes time.
     When not everyone takes part, active clients are gathered first, so that a round costs what its participants cost.
     """
     step = lambda clients, data, active: chunk_pass(federation, view, key, clients, data, active)
@@ -272,8 +274,8 @@ def bucket_pass(
         return step(clients, data, active)
     piece = lambda t, rows: jax.tree.map(lambda a: a[rows], t)
     first = jnp.arange(chunk)
-    upload = message_shapes(federation, piece(data, 0))[0]
-    nothing = lambda rows: empty_sent(upload, rows, federation)
+    shapes = message_shapes(federation, piece(data, 0))[0] if upload is None else upload
+    nothing = lambda rows: empty_sent(shapes, rows, federation)
     stacks, nobody = federation.stacks, jnp.zeros(1, bool)
     few = nothing(1)
     zeros = add_up(few, nobody, keep_value=False)

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import jax
 import numpy as np
 from scipy import sparse
-from scipy.sparse.csgraph import connected_components
 
 from majorant.core import Key
 from majorant.core.compilation import jit
@@ -92,7 +91,8 @@ def inspect(network: Network, *, key: Key | None = None, draws: int = 50) -> Pro
         doubly_stochastic=right,
         nonnegative=all(w.min() >= 0 for w in rounds),
         symmetric=symmetric,
-        connected=network.exchangeable or connected_components(mean + links_of(network), connection="strong")[0] == 1,
+        connected=network.exchangeable
+        or sparse.csgraph.connected_components(mean + links_of(network), connection="strong")[0] == 1,
         spectral_gap=gap,
         contraction=p,
         period=network.period,
@@ -159,7 +159,7 @@ def check_symmetry(weights: sparse.csr_array, name: str) -> None:
 
 def check_connected(weights: sparse.csr_array, name: str) -> None:
     """Every node reaches every other."""
-    count, label = connected_components(weights, directed=True, connection="strong")
+    count, label = sparse.csgraph.connected_components(weights, directed=True, connection="strong")
     if count > 1:
         raise ValueError(f"the links of {name} do not connect all nodes: {parts(label)}")
 
@@ -167,7 +167,7 @@ def check_connected(weights: sparse.csr_array, name: str) -> None:
 def check_mixes(weights: sparse.csr_array) -> None:
     """Values come nearer to each other: W may not only move them around, p must not be 0."""
     twice = sparse.csr_array(weights.T @ weights)
-    if connected_components(twice, directed=False)[0] > 1:
+    if sparse.csgraph.connected_components(twice, directed=False)[0] > 1:
         raise ValueError(
             "the weights only pass values on, without ever mixing them (the contraction p is 0): give nodes some "
             "weight of their own"

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
-from scipy.sparse.csgraph import connected_components
 
 
 def tidy(links: Any) -> np.ndarray:
@@ -94,13 +93,13 @@ def erdos_renyi_links(nodes: int, p: float, seed: int) -> np.ndarray:
 def connected(links: np.ndarray, nodes: int) -> bool:
     """Whether every node can be reached from every other."""
     adjacency = sparse.coo_array((np.ones(len(links)), (links[:, 0], links[:, 1])), shape=(nodes, nodes))
-    return bool(connected_components(adjacency, directed=False)[0] == 1)
+    return bool(sparse.csgraph.connected_components(adjacency, directed=False)[0] == 1)
 
 
 def unreached(links: np.ndarray, nodes: int) -> str:
     """Which nodes cannot be reached from node 0, for messages."""
     adjacency = sparse.coo_array((np.ones(len(links)), (links[:, 0], links[:, 1])), shape=(nodes, nodes))
-    return parts(connected_components(adjacency, directed=False)[1])
+    return parts(sparse.csgraph.connected_components(adjacency, directed=False)[1])
 
 
 def parts(label: np.ndarray) -> str:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from scipy import sparse
-from scipy.sparse import linalg
 
 SMALL = 1000  # up to so many nodes, matrices are dense and results exact
 NARROW = 1e-3  # gaps below this are computed by inverse iteration
@@ -27,10 +26,10 @@ def spectral_gap(weights: sparse.csr_array, symmetric: bool) -> float:
         return distance(weights)
     if nodes <= SMALL:
         return float(1 - np.abs(np.linalg.eigvals(weights.toarray() - 1 / nodes)).max())
-    operator = linalg.LinearOperator((nodes, nodes), matvec=lambda x: weights @ x - x.mean(), dtype=float)
+    operator = sparse.linalg.LinearOperator((nodes, nodes), matvec=lambda x: weights @ x - x.mean(), dtype=float)
     try:
-        return float(1 - np.abs(linalg.eigs(operator, k=1, v0=start(nodes), return_eigenvectors=False)).max())
-    except linalg.ArpackNoConvergence:
+        return float(1 - np.abs(sparse.linalg.eigs(operator, k=1, v0=start(nodes), return_eigenvectors=False)).max())
+    except sparse.linalg.ArpackNoConvergence:
         return float("nan")
 
 
@@ -106,10 +105,12 @@ def distance(matrix: sparse.csr_array) -> float:
 
 def lanczos(apply: Callable[[np.ndarray], np.ndarray], nodes: int) -> float | None:
     """1 − ‖S − 11ᵀ/n‖₂ from what S does to a vector, or None where that takes too long."""
-    operator = linalg.LinearOperator((nodes, nodes), matvec=lambda x: apply(x) - x.mean(), dtype=float)
+    operator = sparse.linalg.LinearOperator((nodes, nodes), matvec=lambda x: apply(x) - x.mean(), dtype=float)
     try:
-        found = linalg.eigsh(operator, k=1, tol=1e-9, maxiter=RESTARTS, v0=start(nodes), return_eigenvectors=False)
-    except linalg.ArpackNoConvergence:
+        found = sparse.linalg.eigsh(
+            operator, k=1, tol=1e-9, maxiter=RESTARTS, v0=start(nodes), return_eigenvectors=False
+        )
+    except sparse.linalg.ArpackNoConvergence:
         return None
     return float(1 - np.abs(found).max())
 
@@ -117,7 +118,7 @@ def lanczos(apply: Callable[[np.ndarray], np.ndarray], nodes: int) -> float | No
 def smallest(matrix: sparse.csr_array, skip: int) -> float:
     """The smallest eigenvalue of a positive semidefinite matrix after ``skip`` that are known to be 0."""
     shift = 1e-10  # just below 0, where the matrix may be singular
-    found = linalg.eigsh(
+    found = sparse.linalg.eigsh(
         sparse.csc_array(matrix), k=skip + 1, sigma=-shift, v0=start(matrix.shape[0]), return_eigenvectors=False
     )
     return float(np.clip(np.sort(found)[skip], 0, 1))

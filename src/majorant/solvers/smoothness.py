@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
 from majorant.data.federated import Ragged, offsets_of
 
 LOOKED_AT = 1 << 22  # numbers: of larger data, a part is looked at
+IN_CACHE = 1 << 16  # numbers
 POWER_STEPS = 12
 CURVATURES = {"squared": 1.0, "logistic": 0.25, "cross_entropy": 0.5}  # of losses in their outputs, at most
 
@@ -40,16 +43,25 @@ def stable_step(samples: Ragged, curvature: float, batch_size: int | None, *, ev
 
 
 def largest_eigenvalues(x: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """The largest eigenvalue of each client's (1/n) Σ x̃ x̃ᵀ, ``(clients,)``, by power iteration side by side."""
-    begin, owner = offsets_of(sizes)[:-1], np.repeat(np.arange(len(sizes)), sizes)
-    rng = np.random.default_rng(0)  # only a direction to start from
-    v = rng.normal(size=(len(sizes), x.shape[1] + 1))
+    """The largest eigenvalue of each client's (1/n) Σ x̃ x̃ᵀ, ``(clients,)``, by power iteration.
+
+    Some clients go side by side: as many as a cache holds, because their rows are read again in every step.
+    """
+    ends, rng = offsets_of(sizes), np.random.default_rng(0)  # only a direction to start from
+    start = rng.normal(size=(len(sizes), x.shape[1] + 1))
+    first = np.unique(ends[:-1] // max(1, IN_CACHE // x.shape[1]), return_index=True)[1]
+    pieces = itertools.pairwise([*first, len(sizes)])
+    return np.concatenate([power_iteration(x[ends[a] : ends[b]], sizes[a:b], start[a:b]) for a, b in pieces])
+
+
+def power_iteration(x: np.ndarray, sizes: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """The largest eigenvalues of some clients, from the directions ``v``."""
+    rows, begin = np.column_stack([x, np.ones(len(x))]), offsets_of(sizes)[:-1]
     values = np.zeros(len(sizes))
     for _ in range(POWER_STEPS):
-        v /= np.linalg.norm(v, axis=1, keepdims=True)
-        along = np.einsum("nd,nd->n", x, v[owner, :-1]) + v[owner, -1]
-        sums = np.add.reduceat(np.column_stack([x * along[:, None], along]), begin)
-        v = sums / sizes[:, None]
+        v = v / np.linalg.norm(v, axis=1, keepdims=True)
+        along = np.einsum("nd,nd->n", rows, np.repeat(v, sizes, axis=0))
+        v = np.add.reduceat(rows * along[:, None], begin) / sizes[:, None]
         values = np.linalg.norm(v, axis=1)
     return values
 
@@ -60,4 +72,4 @@ def thinned(samples: Ragged) -> tuple[np.ndarray, np.ndarray]:
     rows = np.arange(0, len(samples.x), every)
     owner = np.searchsorted(samples.offsets, rows, side="right") - 1
     x = samples.x[rows].reshape(len(rows), -1).astype(np.float64)
-    return x / (255 if samples.x.dtype == np.uint8 else 1), np.unique(owner, return_counts=True)[1]
+    return x / 255 if samples.x.dtype == np.uint8 else x, np.unique(owner, return_counts=True)[1]
