@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 RUN_MAJORANT = $(BIN)/majorant
 # processes that test: one more than the usual two cores, as some tests wait for other processes
 WORKERS ?= 3
+# every worker imports all tests: compiled once, also where the user's Python keeps no bytecode
+export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: demo test test-all format check unit test-browser test-network test-trackers mutants crash fuzz coverage docs dist install install-dev benchmark clean
 

@@ -8,7 +8,6 @@ all, whatever the server asks for.
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import logging
 from collections.abc import Callable, Iterator
@@ -45,7 +44,7 @@ from majorant.app.flower.states import NoState, Place
 from majorant.app.flower.study import NodeSettings, Study, differences, parse_study, read_study, settings_of
 from majorant.app.folders import claimed
 from majorant.app.personal_model import save_model
-from majorant.core import ClientData, Tree, View
+from majorant.core import Tree, View
 from majorant.data.federated import FederatedData
 from majorant.data.tabular.agreeing import TableAnswer, answer_of, discreet, own_part
 from majorant.data.tabular.encoding import Encoding
@@ -55,8 +54,6 @@ from majorant.engines.remote.client import Own, own_samples, programs
 from majorant.engines.remote.shapes import Messages, messages_of
 from majorant.engines.remote.sums import answer_numbers, evaluation_numbers
 from majorant.engines.remote.wire import Raw, Refused, decode, encode, leaves_of
-from majorant.engines.rounds import Held
-from majorant.engines.set_up import first_held
 from majorant.exchange.federation import Federation
 from majorant.exchange.secagg import Stopped
 from majorant.exchange.secure_sum import Masked
@@ -267,7 +264,7 @@ class Silo:
         task = read_facts(Task, letter, "the server")
         with self.at_work(task.run) as work:
             view, key = sent_by_server(work.messages.view, letter)
-            held = work.place.load(task.delivered, held_like(work.federation, work.messages.view, work.own.train))
+            held = work.place.load(task.delivered, work.messages.held)
             leaving = self.programs(work).update(view, own_key(work, key), held, work.own.train)
             sound = bool(leaving.sound)
             if sound:
@@ -296,7 +293,7 @@ class Silo:
         task = read_facts(Task, letter, "the server")
         with self.at_work(task.run) as work:
             view, key = sent_by_server(work.messages.released, letter)
-            held = work.place.load(task.delivered, held_like(work.federation, work.messages.view, work.own.train))
+            held = work.place.load(task.delivered, work.messages.held)
             model = self.programs(work).model(view, key, held.state, work.own.train)
             measured = self.programs(work).measure(view, key, held.state, work.own.train) if task.diagnostics else ()
             facts = self.scored(work, task, model)
@@ -360,12 +357,6 @@ def sent_by_server(expected: View, letter: Letter) -> tuple[View, jax.Array]:
     *arrays, numbers = decode(letter.arrays, leaves, f"a {letter.kind!r} letter of the server")
     view = jax.tree.unflatten(jax.tree.structure(expected), arrays)
     return view, jax.random.wrap_key_data(jnp.asarray(numbers))
-
-
-def held_like(federation: Federation, view: View, data: ClientData) -> Held:
-    """The structure of what a silo holds."""
-    start = functools.partial(first_held, federation)
-    return jax.eval_shape(start, view, jax.random.key(0), data)[0]
 
 
 def own_key(work: Work, key: jax.Array) -> jax.Array:
