@@ -8,12 +8,14 @@ import os
 import signal
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from commands import invoke, refused
+from majorant.cli._failures import told
 from majorant.cli._streams import adapt_streams
 from majorant.cli.main import app
 from majorant.cli.terminal import comparison_table, console, progress, say
@@ -181,3 +183,11 @@ def test_names_of_others_are_shown_as_they_are(tmp_path):
 def test_python_runs_the_module():
     done = subprocess.run(majorant("--version"), capture_output=True, text=True, check=True)
     assert done.stdout.startswith("majorant ")
+
+
+@pytest.mark.filterwarnings("always")
+def test_a_warning_is_told_once(capsys):
+    with told():
+        for text in ("the sky is low", "the sky is low", "the ground is wet"):
+            warnings.warn(text, stacklevel=1)
+    assert capsys.readouterr().err.splitlines() == ["warning: the sky is low", "warning: the ground is wet"]

@@ -7,6 +7,7 @@ details on the terminal as well.
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 import signal
@@ -47,9 +48,10 @@ class Commands(TyperGroup):
 
 @contextmanager
 def told() -> Iterator[None]:
-    """Turns exceptions into a line and an exit code, and warnings into a line each."""
+    """Turns exceptions into a line and an exit code, and warnings into a line each, told once."""
     previous, ending = warnings.showwarning, heed_termination()
-    warnings.showwarning = lambda message, *rest, **more: warn(str(message))
+    warnings.showwarning = lambda message, *rest, **more: once(str(message))
+    once = functools.cache(warn)
     try:
         yield
     except (typer.Exit, typer.Abort, ClickException):
