@@ -18,6 +18,7 @@ from majorant.data.federated import FederatedData
 from majorant.engines import population, programs
 from majorant.engines.population import bucket_edges, build_buckets, stack
 from majorant.engines.set_up import admit, finish_start, start_clients, start_server
+from majorant.engines.streamed import add
 from majorant.exchange.federation import federation
 from majorant.metrics.scores import across_clients, bottom_decile
 from majorant.solvers import permutation
@@ -235,3 +236,23 @@ def test_a_client_that_comes_late_answers_the_set_up_question(name):
     nothing = late._replace(x=np.full_like(late.x, np.nan))
     if name == "fedmm":  # an answer that is not finite is left out
         assert float(known(join(started([0, 1, 3, 4]), nothing))) < sum(zoo.SIZES) - zoo.SIZES[2]
+
+
+def test_fillers_do_not_answer_the_set_up_question():
+    """Rows that fill up a chunk hold samples of somebody, and are nobody."""
+    together, key = federation(zoo.algorithm("fedmm"), training=np.arange(5)), jax.random.key(0)
+
+    @quickly
+    def samples_known(clients, real):
+        server = start_server(together, 5, key, {}, jnp.int32(3))
+        _held, answers = start_clients(together, server, key, clients, real, len(clients.id))
+        return finish_start(together, server, [answers], [clients.slot], 6).state.samples
+
+    clients = stack(zoo.problem().train, np.array([0, 1, 3, 4, 5]), 12)
+    known = float(samples_known(clients, jnp.array([True, True, True, True, False])))
+    assert known == sum(zoo.SIZES[client] for client in (0, 1, 3, 4))
+
+
+def test_answers_of_chunks_are_sums_and_largest_values():
+    assert add((1.0, {"steep": 2.0}), (10.0, {"steep": 5.0})) == (11.0, {"steep": 5.0})
+    assert add((1.0, 7.0), (10.0, 5.0)) == (11.0, 7.0)

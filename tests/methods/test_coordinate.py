@@ -17,6 +17,7 @@ from majorant.engines.settings import hyper_after_setup
 from majorant.exchange import federation, gossip, participation, topology
 from majorant.methods import _coordinate as coordinate
 from majorant.methods import acd, ascd, asvrcd, scd, svrcd
+from majorant.methods._coordinate_theory import momentum_numbers
 from majorant.methods._two_blocks import DRAWN, Coins, combine, draw_coins, draw_samples, one_sample
 from two_block_problem import Path, Problem, distance, gap, hyper_of, play
 
@@ -79,6 +80,17 @@ def test_the_probability_of_taking_part_shortens_steps():
     jax.tree.map(np.testing.assert_array_equal, hyper_of(replaying, problem()), full)
     everybody, resting = (run("asvrcd", 40, absent=absent) for absent in ("replay", "rest"))
     np.testing.assert_allclose(everybody.w, resting.w, rtol=1e-9)
+
+
+def test_momentum_is_that_of_theorem_8():
+    """θ_1 = min{1/2, √(ημ max{1/2, θ_2/ρ})}, γ = 1/max{2μ, 4θ_1/η}, ν = 1 − γμ."""
+    of = lambda **given: {k: float(v) for k, v in momentum_numbers(**given, theta_1=None, gamma=None, nu=None).items()}
+    found = of(lr=0.01, mu=0.5, theta_2=0.5, rho=0.1)
+    theta_1 = np.sqrt(0.01 * 0.5 * 5)
+    gamma = 0.01 / (4 * theta_1)
+    assert found == pytest.approx({"theta_1": theta_1, "gamma": gamma, "nu": 1 - gamma * 0.5})
+    steep = of(lr=10.0, mu=0.5, theta_2=0.5, rho=1.0)
+    assert steep == pytest.approx({"theta_1": 0.5, "gamma": 1.0, "nu": 0.5})
 
 
 def test_a_warm_start_goes_from_ascd_to_asvrcd():

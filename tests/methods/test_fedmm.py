@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import types
 
 import jax
 import jax.numpy as jnp
@@ -11,11 +12,12 @@ import pytest
 from majorant_reproductions.fedmm.equivalence import cases, distance, federated, remark_1, rounds_of
 
 import majorant as mj
-from majorant.core import Answer, client_key, round_key
+from majorant.core import Answer, ClientData, client_key, round_key
 from majorant.exchange._stage import CHANNEL_STREAM
 from majorant.exchange.channel import chain, clip, error_feedback, quantized, random_k, sometimes, top_k
 from majorant.exchange.federation import federation
 from majorant.exchange.participation import Participation
+from majorant.methods.fedmm import oracle
 from records import over
 from small_surrogates import SIZES, positive_numbers, sparse_regression
 
@@ -230,3 +232,12 @@ def test_wrong_input_is_refused():
         mj.simulate(algorithm, data, rounds=1, channel=error_feedback(random_k(0.1)))
     run = mj.simulate(mj.fedmm(surrogate, data, alpha=0.1, step=0.5), data, rounds=1, channel=unknown)
     assert run.summary()["algorithm"].endswith(", own")
+
+
+def test_a_batch_of_more_than_a_client_has_is_all_it_has():
+    """Rows that fill up repeat samples: they must not count twice."""
+    mean = types.SimpleNamespace(statistic=lambda params, batch: (batch.weight * batch.y).sum() / batch.size)
+    filled = ClientData(jnp.zeros((8, 1)), jnp.array([1.0, 2, 6, 6, 6, 6, 6, 6]), jnp.int32(3), jnp.int32(0))
+    assert float(oracle(mean, None, filled, 5, jax.random.key(0))) == pytest.approx(3.0)
+    two = float(oracle(mean, None, filled, 2, jax.random.key(0)))
+    assert any(two == pytest.approx(of_two) for of_two in (1.5, 3.5, 4.0))
