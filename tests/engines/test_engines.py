@@ -16,6 +16,7 @@ from compiling import quickly
 from majorant.core import blockwise
 from majorant.data.federated import FederatedData
 from majorant.engines import population, programs
+from majorant.engines.evaluation import measure_clients
 from majorant.engines.population import bucket_edges, build_buckets, stack
 from majorant.engines.set_up import admit, finish_start, start_clients, start_server
 from majorant.engines.streamed import add
@@ -256,3 +257,17 @@ def test_fillers_do_not_answer_the_set_up_question():
 def test_answers_of_chunks_are_sums_and_largest_values():
     assert add((1.0, {"steep": 2.0}), (10.0, {"steep": 5.0})) == (11.0, {"steep": 5.0})
     assert add((1.0, 7.0), (10.0, 5.0)) == (11.0, 7.0)
+
+
+def test_fillers_are_not_measured():
+    together, key = federation(zoo.algorithm("fedem"), training=np.arange(5)), jax.random.key(0)
+
+    @quickly
+    def weights(clients, real):
+        server = start_server(together, 5, key, {}, jnp.int32(3))
+        held, _ = start_clients(together, server, key, clients, real, len(clients.id))
+        return measure_clients(together, server, key, held.state, clients, real, chunk=len(clients.id))[1]
+
+    clients = stack(zoo.problem().train, np.array([0, 1, 3]), 12)
+    everybody = weights(clients, jnp.array([True, True, True]))
+    assert float(everybody - weights(clients, jnp.array([True, True, False]))) == zoo.SIZES[3]

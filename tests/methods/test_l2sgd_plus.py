@@ -192,3 +192,17 @@ def test_bad_input():
         federation(algorithm(), training=np.arange(3), exchange=gossip(topology.ring()))
     with pytest.warns(UserWarning, match="LSGD-PFL still applies"):
         method(p.objective._replace(convex=False), constants=p.constants)
+
+
+@pytest.mark.parametrize("size", [1.0, 40.0])
+def test_steps_are_those_of_the_theorem(size):
+    """p = (4λ + μ)/(4λ + μ + 4𝓛 + μn) and α = M min{(1 − p)/(4𝓛 + μn), p/(4λ + μ)}."""
+    data = flat_objectives.samples()
+    objective = mixture(data, lambda_=LAMBDA, l2=L2)
+    constants = objective.constants(data)
+    mu, smooth = base_constants(objective, objective.penalty, constants)
+    steep, pull = 4 * smooth + mu * size, 4 * LAMBDA + mu
+    p = pull / (pull + steep)
+    found = step_and_probability(objective, objective.penalty, constants, size)
+    assert float(found["p_w"]) == pytest.approx(float(p), rel=1e-5)
+    assert float(found["lr"]) == pytest.approx(float(objective.clients * min((1 - p) / steep, p / pull)), rel=1e-5)

@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
-COPIED = ("src", "tests", "pyproject.toml")
+COPIED = ("src", "tests", "docs", "pyproject.toml")
 LIMIT = 240.0  # seconds that the tests of one bug may take
 UNTRIED = ("broken", "not there")
 PASSED, FAILED = 0, 1  # pytest's exit codes; with all others it could not run the tests

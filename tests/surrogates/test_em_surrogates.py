@@ -374,3 +374,11 @@ def test_what_is_no_count_is_refused():
             mj.methods.mm(surrogate, np.array(x), iterations=1)
         with pytest.raises(ValueError, match="whole numbers"):
             mj.fedmm(surrogate, mj.FederatedData.unlabelled(np.array(x), np.array([0, 1])))
+
+
+def test_a_prior_on_the_weights_adds_to_every_component():
+    """Dirichlet(α) over n samples adds (α − 1)/n to each share; weights then sum to 1."""
+    surrogate = gaussian_mixture(2, 2, reg_covar=0, prior=prior(concentration=5.0))
+    statistic = surrogate.statistic(surrogate.init(jax.random.key(0)), batch_of(X))
+    shares = np.asarray(statistic["shares"]) + (5 - 1) / 20
+    np.testing.assert_allclose(surrogate.minimize(statistic)["weights"], shares / shares.sum(), rtol=1e-5)

@@ -251,3 +251,11 @@ def test_shares_weigh_rows():
 def test_bad_input_is_refused(make, words):
     with pytest.raises(ValueError, match=words):
         make()
+
+
+def test_what_stands_at_a_missing_entry_does_not_matter():
+    surrogate, params = matrix_factorization(5, 2, **FACTORIZATION), jnp.asarray(RNG.normal(size=(5, 2)))
+    other = np.array(TABLE)
+    other[:, 0] = np.where(TABLE[:, 1] > 0, TABLE[:, 0], 1e3)
+    assert (other != TABLE).any()
+    np.testing.assert_array_equal(surrogate.predict(params, other), surrogate.predict(params, TABLE))
