@@ -67,7 +67,7 @@ def compiled(lowered: Any, wishes: Mapping[str, Any]) -> Any:
     """Compiles with the options that every program needs and, where XLA knows them, with ``wishes`` on a CPU.
 
     On a GPU XLA would write kernels of its own for each matrix product and time many forms of them: a MobileNet-v2's
-    program on an H200 takes 18 to 24 s to compile with that and 8 to 11 s without, and runs as fast.
+    training step on an H200 takes 18 to 24 s to compile with that and 8 to 11 s without, and runs as fast.
     """
     backend, needed = jax.default_backend(), right_options()
     wishes = wishes if backend == "cpu" else ON_GPUS if backend == "gpu" else {}
