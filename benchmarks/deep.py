@@ -69,7 +69,7 @@ def network(kind: str, work: Work, data: Any, precision: str) -> Any:
     else:
         plan = inverted_residuals.MOBILENET_V2
         plan = plan._replace(stages=plan.stages[: work.stages])
-        model = inverted_residuals.network(plan, data, "averaged", 0.0, "unit", 1.0, 2)
+        model = mj.models.packed(inverted_residuals.network(plan, data, "averaged", 0.0, "unit", 1.0, 2))
     return mj.models.mixed_precision(model) if precision == "mixed" else model
 
 
@@ -98,7 +98,7 @@ def ours(
         "round_seconds": seconds,
         "ready_seconds": ready,
         "compile_seconds": simulation.seconds["compile"],
-        "clients_side_by_side": list(simulation.layout.chunks),
+        "clients_side_by_side": simulation.layout.at_once,
         "temporary_gigabytes": getattr(memory, "temp_size_in_bytes", 0) / 1e9,
         "tera_flops_a_round": flops / 1e12,
         "gigabytes_a_round": moved / 1e9,

@@ -115,7 +115,7 @@ def network(data: FederatedData, given: Any) -> Model:
     if given.tiny:
         plan = inverted_residuals.MOBILENET_V2
         plan = plan._replace(stages=plan.stages[:2])
-        model = inverted_residuals.network(plan, data, given.normalisation, 0.2, "cifar10", 0.25, 2)
+        model = mj.models.packed(inverted_residuals.network(plan, data, given.normalisation, 0.2, "cifar10", 0.25, 2))
     elif given.weights:
         model = mj.models.pretrained(mj.models.efficientnet_lite0(data, **options), given.weights)
     else:

@@ -130,7 +130,8 @@ def test_names_of_flax_layers_are_known():
 @pytest.mark.parametrize(
     ("model", "head"),
     [
-        (mj.models.resnet18(mj.models.Spec((32, 32, 3), 10)), "weights.dense"),
+        (mj.models.resnet18(mj.models.Spec((32, 32, 3), 10)), "head"),
+        (mj.models.resnet18(mj.models.Spec((32, 32, 3), 10), by_layers=True), "weights.dense"),
         (mj.models.lstm(mj.models.Spec((5,), 4)), "dense"),
         (mj.models.cnn(mj.models.Spec((8, 8), 10)), "dense.1"),
     ],
@@ -152,6 +153,7 @@ def test_statistics_are_found_by_tracing_in_a_network_that_draws():
 
 
 def test_normalisation_of_a_deep_network_is_found_with_its_statistics():
-    model = mj.models.resnet18(mj.models.Spec((32, 32, 3), 10))
+    model = mj.models.resnet18(mj.models.Spec((32, 32, 3), 10), by_layers=True)
     kinds = {name.rpartition(".")[2] for name in norm_names(model)}
     assert kinds == {"scale", "shift", "mean", "variance"}
+    assert norm_names(mj.models.packed(model)) == ["norms", "statistics"]

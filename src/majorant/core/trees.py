@@ -10,6 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from majorant.core.lanes import has_lanes, repeat
+
 if TYPE_CHECKING:
     from majorant.core.messages import ClientData
 
@@ -100,7 +102,7 @@ def blockwise(
     Array([1., 5., 9.], dtype=float32)
     """
     n, rows = x.shape[0], at_once or rows_of_a_block(x)
-    if n <= rows:
+    if n <= rows and (size is None or not has_lanes()):
         return function(x, *others)
     cut = blocks((x, *others), rows)
     all_blocks = lambda: jax.lax.map(lambda block: function(*block), cut)
@@ -126,7 +128,7 @@ def blockwise_parts(
     rows = rows_of_a_block(parts[0][0])
     if len(parts) == 1:
         return [blockwise(function, *parts[0], size=sizes[0])]
-    if sum(lengths) <= rows:
+    if sum(lengths) <= rows and not has_lanes():
         out = function(*(jnp.concatenate(arrays) for arrays in zip(*parts, strict=True)))
         return jnp.split(out, np.cumsum(lengths)[:-1])
     rows = max(-(-n // -(-n // rows)) for n in lengths)  # the largest part in equal blocks
@@ -144,7 +146,7 @@ def blockwise_parts(
         block = [jax.lax.dynamic_index_in_dim(a, place, keepdims=False) for a in cut]
         return jax.lax.dynamic_update_index_in_dim(out, function(*block), place, 0)
 
-    out = jax.lax.fori_loop(0, sum(real), next_block, jnp.zeros((ends[-1], *shape.shape), shape.dtype))
+    out = repeat(jnp.asarray(sum(real)), next_block, jnp.zeros((ends[-1], *shape.shape), shape.dtype))
     each = zip(lengths, counts, ends, strict=True)
     return [out[end - count : end].reshape(-1, *out.shape[2:])[:n] for n, count, end in each]
 
@@ -156,7 +158,7 @@ def _real_blocks(function: Callable[..., jax.Array], cut: Tree, size: jax.Array)
     shape = jax.eval_shape(lambda: function(*block(0)))
     nothing = jnp.zeros((count, *shape.shape), shape.dtype)
     add = lambda i, out: jax.lax.dynamic_update_index_in_dim(out, function(*block(i)), i, 0)
-    return jax.lax.fori_loop(0, jnp.minimum((size + rows - 1) // rows, count), add, nothing)
+    return repeat(jnp.minimum((size + rows - 1) // rows, count), add, nothing)
 
 
 def blocks(arrays: Tree, at_once: int, padding: str = "edge") -> Tree:

@@ -18,6 +18,7 @@ from majorant.engines.memory import (
     chunk_size,
     clients_that_saturate,
     fewer,
+    most_held,
     refuse_too_large_stack,
     runs_in_turn,
     runs_one_at_a_time,
@@ -66,14 +67,19 @@ def laid_out(
     seeds: int,
     budget: int,
     most: int,
+    held: int | None,
     resources: Resources,
     diagnostics: bool,
 ) -> Plan:
-    """Clients of which at most so many run side by side, on devices that have a ``share`` of the ``runs`` each."""
+    """Clients of which at most ``most`` make steps side by side, on devices that have a ``share`` of the ``runs`` each.
+
+    A chunk of clients in lanes has the models of at most ``held``; None: as many as should fit.
+    """
     data, algorithm, together = given[0], federation.algorithm, federation
     training = np.flatnonzero(~data.unseen)
     across, runs = len(devices) // share, runs // share  # devices that divide the clients; runs of each
     in_turn = runs_in_turn(algorithm)
+    taking_part = federation.participation.probability(len(training))
     how: dict[str, Any] = {
         "devices": across,
         "chunk_bytes": chunk_size(budget, 1 if in_turn else min(runs, seeds)),
@@ -81,6 +87,8 @@ def laid_out(
         "one_at_a_time": runs_one_at_a_time(algorithm, resources.clients),
         "extra_padding": resources.extra_padding,
         "saturating": clients_that_saturate(algorithm, data, runs),
+        "most_held": held or most_held(algorithm, budget, runs),
+        "share": taking_part,
     }
     mesh, homes = rectangle(devices, share), None
     if mesh is not None and isinstance(federation.exchange, Peers) and federation.can_be_dealt:
@@ -89,7 +97,6 @@ def laid_out(
         federation = federation._replace(exchange=federation.exchange.dealt(homes[training], across))
     buckets = build_buckets(data, training, homes=homes, **how)
     unseen = build_buckets(data, np.flatnonzero(data.unseen), **how)
-    taking_part = federation.participation.probability(len(training))
     everyone = taking_part == 1
     layout = Layout(
         chunks=tuple(b.chunk for b in buckets),
@@ -103,6 +110,7 @@ def laid_out(
         diagnostics=diagnostics,
         replicated=len(given) > 1,
         in_turn=in_turn,
+        lanes=buckets[0].lanes,
         mesh=mesh,
     )
     one = buckets[0].one(data)

@@ -14,16 +14,16 @@ import numpy as np
 
 from majorant.core import BLOCK_VALUES, Algorithm, ClientData, Upload, Uploads, View, tree_bytes
 from majorant.data.federated import FederatedData
-from majorant.engines.population import Bucket
+from majorant.engines.population import USUAL_BATCH, Bucket
 from majorant.exchange.federation import Federation
 from majorant.math.room import machine_memory, refuse_too_large
 
 BUSY_BYTES = 3 << 29  # of matrix products' results, in single precision, made while a step's kernels are launched
-USUAL_BATCH = 128  # samples of a client that go through a model at once
 KEPT_TIMES = 6  # how often a training step holds each product: normalised, activated, and the gradients of these
 MORE_PER_SAMPLE = 8  # times what one sample takes: more than a further one can add
 CACHE_BYTES = 2 << 20  # a chunk's samples on a CPU: about what a core's own cache holds
 SEEDS_IN_CACHE = 4  # whose minibatches it holds beside each other
+COPIES = 8  # of a client's parameters that a round holds: found, sent, moments, before and after
 HISTORY_BYTES = 4096  # of a run, at least: its settings, counters and lines
 LARGE_MODEL = 20_000  # parameters above which, on a CPU, one client at a time fills the machine
 
@@ -95,6 +95,11 @@ def most_side_by_side(algorithm: Algorithm, data: FederatedData, budget: int, ru
         return int(enough)
     each = values_of_a_prediction(algorithm, two) - first  # what a further sample adds: parameters are there once
     return int(max(1, budget // 4 // max(1, number_bytes() * runs * (first + each * (rows - 1)))))
+
+
+def most_held(algorithm: Algorithm, budget: int, runs: int) -> int:
+    """How many clients' models fit the budget at once."""
+    return int(max(1, budget // max(1, COPIES * number_bytes() * runs * parameters(algorithm))))
 
 
 def number_bytes() -> int:

@@ -8,7 +8,6 @@ budget, large enough to amortise the cost of each operation.
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +18,7 @@ from majorant.data.federated import FederatedData, Ragged, concatenated_ranges
 MAX_BUCKETS = 4
 BUCKET_COST = 0.08  # a further bucket must save this share of the padded samples to be worth compiling …
 LEAST_SAVED = 5_000_000  # … and this many numbers a round: a second's work over 200 rounds, and compiling takes as long
+USUAL_BATCH = 128  # samples of a client that go through a model at once
 STACKED_AT_ONCE = 4096  # clients: gathering the samples of all at once would hold them a third time
 
 
@@ -31,6 +31,7 @@ class Bucket(NamedTuple):
     test_length: int
     chunk: int  # how many clients run side by side on a device
     devices: int = 1  # over which the clients are dealt
+    lanes: int | None = None  # how many of a chunk make steps at once (`core.lanes`); None: all
 
     @property
     def real(self) -> np.ndarray:
@@ -108,25 +109,23 @@ def bucket_edges(
     return ends[kept]
 
 
-def best_chunk(sizes: np.ndarray, saturating: int, most: int) -> int:
-    """How many clients, sorted by size, run side by side so that a bucket takes the least time.
+def best_lanes(sizes: np.ndarray, saturating: int, most: int, share: float = 1.0) -> int:
+    """How many clients make steps at once, so that a round takes the least time (`core.lanes`).
 
-    A chunk takes as many steps as its longest client. A step takes time for each client and, however few they are, as
-    long as ``saturating`` ones more (its kernels are launched one by one). Of equally fast chunks the largest.
+    A round takes as many steps as its longest client, or as all have together, dealt over the lanes. A step takes time
+    for each lane and, however few they are, as long as ``saturating`` ones more (its kernels are launched one by one).
+    ``share`` of the clients take part: a few draws of these tell.
 
-    >>> best_chunk(np.array([8, 8, 8, 8]), saturating=2, most=4)
+    >>> best_lanes(np.array([1280, 1280, 1280, 1280]), saturating=2, most=8)
     4
-    >>> best_chunk(np.array([1, 1, 8, 8]), saturating=2, most=4)
+    >>> best_lanes(np.array([1280, 640, 320, 320]), saturating=2, most=8)
     2
     """
-    ordered, best = np.sort(sizes), (math.inf, 1)
-    for chunks in range(1, len(ordered) + 1):
-        chunk = -(-len(ordered) // chunks)
-        if chunk > most:
-            continue
-        longest = ordered[np.minimum(np.arange(chunk - 1, chunk * chunks, chunk), len(ordered) - 1)]
-        best = min(best, (float(longest.sum()) * (chunk + saturating), -chunk))
-    return max(1, -best[1])
+    steps, rng = -(-sizes // USUAL_BATCH), np.random.default_rng(0)
+    drawn = [steps] if share == 1 else [steps[rng.random(len(steps)) < share] for _ in range(16)]
+    lanes = np.arange(1, min(most, len(sizes)) + 1)
+    seconds = sum(np.maximum(own.max(initial=0), own.sum() / lanes) * (lanes + saturating) for own in drawn)
+    return int(lanes[np.argmin(seconds)])
 
 
 def stack(ragged: Ragged, clients: np.ndarray, length: int) -> ClientData:
@@ -166,6 +165,8 @@ def build_buckets(
     one_at_a_time: bool = False,
     extra_padding: int = 0,
     saturating: int | None = None,
+    most_held: int | None = None,
+    share: float = 1.0,
     devices: int = 1,
     homes: np.ndarray | None = None,
 ) -> list[Bucket]:
@@ -175,7 +176,8 @@ def build_buckets(
     several devices clients are dealt by work, or each goes to its home (``homes[client]``), where it has one.
 
     ``saturating`` clients side by side keep the device busy, where that is known: if there are more, they are one
-    bucket (a large model takes long to compile for each), whose chunks end with their longest client.
+    bucket (a large model takes long to compile for each) and go through it in lanes, at most ``most`` of them, while a
+    chunk has the models of at most ``most_held``. ``share`` of the clients take part in a round.
     ``extra_padding`` rows are added to every client: they change nothing, and a test says so.
     """
     if len(clients) == 0:
@@ -196,15 +198,17 @@ def build_buckets(
         per_client = max(1, length * int(np.prod(data.train.x.shape[1:])) * data.train.x.itemsize)
         hands = deal(members, data.train.sizes[members], loads, None if homes is None else homes[members])
         rows = max(map(len, hands))
-        chunk = 1 if one_at_a_time else int(np.clip(chunk_bytes // per_client, 1, min(rows, most or rows)))
-        if large and not one_at_a_time:
-            chunk = best_chunk(data.train.sizes[max(hands, key=len)], saturating or 1, chunk)
+        in_lanes = large and not one_at_a_time
+        limit = (most_held if in_lanes else most) or rows
+        chunk = 1 if one_at_a_time else int(np.clip(chunk_bytes // per_client, 1, min(rows, limit)))
+        lanes = best_lanes(data.train.sizes[max(hands, key=len)], saturating or 1, most or rows, share)
         chunks = -(-rows // chunk)
         chunk = -(-rows // chunks)  # even chunks, fewer fillers
         ids = np.full((devices, chunks * chunk), -1)
         for row, hand in zip(ids, hands, strict=True):
             row[: len(hand)] = hand
-        buckets.append(Bucket(ids.ravel(), length, validation_length, test_length, chunk, devices))
+        several = lanes if in_lanes and lanes < chunk else None
+        buckets.append(Bucket(ids.ravel(), length, validation_length, test_length, chunk, devices, several))
     return buckets
 
 
@@ -253,7 +257,8 @@ def padded_bytes(data: FederatedData, buckets: list[Bucket]) -> int:
 def padding(data: FederatedData, buckets: list[Bucket]) -> dict[str, float]:
     """The share of training rows that hold no sample: of those in memory, and of those that chunks go through.
 
-    A chunk ends with its longest client, so that much of what is in memory costs no time.
+    A chunk ends with its longest client, so that much of what is in memory costs no time; in lanes it takes as many
+    steps as that, or as all its clients have together.
 
     >>> owner = np.array([0, 0, 0, 1, 2, 2])
     >>> data = FederatedData.from_arrays(np.eye(6), np.arange(6.0), owner, split=(1, 0, 0))
@@ -263,7 +268,10 @@ def padding(data: FederatedData, buckets: list[Bucket]) -> dict[str, float]:
     sizes = [np.where(b.ids >= 0, data.train.sizes[b.ids], 0).reshape(-1, b.chunk) for b in buckets]
     samples = sum(int(each.sum()) for each in sizes)
     held = sum(len(b.ids) * b.length for b in buckets)
-    passed = sum(each.shape[1] * int(each.max(axis=1).sum()) for each in sizes)
+    passed = sum(
+        (b.lanes or b.chunk) * int(np.maximum(each.max(axis=1), each.sum(axis=1) // (b.lanes or b.chunk)).sum())
+        for b, each in zip(buckets, sizes, strict=True)
+    )
     return {"memory": 1 - samples / held, "work": 1 - samples / max(1, passed)}
 
 

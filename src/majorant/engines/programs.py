@@ -25,6 +25,7 @@ from jax.sharding import Mesh
 from majorant.core import Server, Tree, View
 from majorant.core.collectives import CLIENTS, Axis
 from majorant.core.compilation import compiled, staged
+from majorant.core.lanes import in_lanes
 
 
 class Layout(NamedTuple):
@@ -41,7 +42,13 @@ class Layout(NamedTuple):
     diagnostics: bool = False  # whether convergence is measured at evaluations
     replicated: bool = False  # every run has a data set of its own
     in_turn: bool = False  # runs go one after the other
+    lanes: int | None = None  # clients that make steps at once, where a chunk has more (`core.lanes`)
     mesh: Mesh | None = None  # of devices, where there are several; the other numbers are then those of one device
+
+    @property
+    def at_once(self) -> int:
+        """How many clients make steps at once, at most."""
+        return min(max(self.chunks), self.lanes or max(self.chunks))
 
     @property
     def axis(self) -> Axis:
@@ -137,6 +144,10 @@ def over_runs(function: Callable, layout: Layout, *axes: str | None) -> Callable
     """
 
     def whole(*args: Any) -> Any:
+        with in_lanes(layout.lanes):
+            return over_all(*args)
+
+    def over_all(*args: Any) -> Any:
         runs = next(jax.tree.leaves(a)[0].shape[0] for a, axis in zip(args, axes, strict=True) if axis is not None)
 
         def one(*own: Any) -> Any:

@@ -81,13 +81,14 @@ class Simulation:
         shares = shares_of_runs(len(self.devices), len(settings), self.seeds)
         for self.share in shares:  # of the runs, on a device
             most = most_side_by_side(algorithm, data, self.budget, len(settings) // self.share)
-            plan = self.planned(resources.side_by_side or most)
+            self.most = resources.side_by_side or most
+            plan = self.planned()
             if plan.fits:
                 break
         self.lay_out(plan)
 
-    def planned(self, most: int) -> Plan:
-        """Clients on devices, of which at most so many run side by side."""
+    def planned(self, held: int | None = None) -> Plan:
+        """Clients on devices; at most so many, where it is said, have their models there at once."""
         return laid_out(
             self.federation,
             self.given,
@@ -96,7 +97,8 @@ class Simulation:
             runs=len(self.settings),
             seeds=self.seeds,
             budget=self.budget,
-            most=most,
+            most=min(self.most, held or self.most),
+            held=held,
             resources=self.resources,
             diagnostics=self.diagnostics,
         )
@@ -128,9 +130,9 @@ class Simulation:
     def start(self) -> None:
         """The state before round 1, evaluated."""
         values = self.given_hyper()
-        with explained_shortage(max(self.layout.chunks)):  # compiling takes memory, too: kernels are tried out
+        with explained_shortage(self.layout.at_once):  # compiling takes memory, too: kernels are tried out
             self.prepare(values)
-        with explained_shortage(max(self.layout.chunks)):
+        with explained_shortage(self.layout.at_once):
             self.engine.start(values, self.rounds)
         server = self.engine.server
         if self.algorithm.setup is not None and not all_finite((server.value, server.state)):
@@ -152,17 +154,17 @@ class Simulation:
             whole = self.resources.memory_budget or 2 * self.budget  # the usual budget is half of the memory
             states = 2 * len(self.settings) * self.layout.training * self.bill.state // len(self.devices)
             room = int(0.9 * whole) - self.engine.resident_bytes() - states
-            most = fitting_chunk(max(self.layout.chunks), self.engine.prepare(hyper, self.rounds), room)
-            if most is None:
+            held = fitting_chunk(max(self.layout.chunks), self.engine.prepare(hyper, self.rounds), room)
+            if held is None:
                 return
-            self.lay_out(self.planned(most))
+            self.lay_out(self.planned(held))
 
     def train(self, every: int, report: Callable | None) -> None:
         """Blocks of rounds, each followed by an evaluation, until the target is reached or the rounds are done."""
         done, last = self.done, self.affordable
         while done < last and not decided(self.target.reached(self.history) or self.waited_enough):
             count = min(every - done % every, last - done)
-            with explained_shortage(max(self.layout.chunks)):
+            with explained_shortage(self.layout.at_once):
                 tally = self.timed("train", functools.partial(self.block, count))
             done += count
             stop_if_unopened(self.federation, done, tally)
@@ -246,7 +248,7 @@ class Simulation:
 
     def evaluate(self) -> list[Scores]:
         """Every client's scores, for every run."""
-        with explained_shortage(max(self.layout.chunks)):
+        with explained_shortage(self.layout.at_once):
             seen, new = self.engine.evaluate()
         values = in_order(self.buckets + self.unseen, seen + new)
         each = ({k: v[run] for k, v in values.items()} for run in range(len(self.settings)))

@@ -19,7 +19,7 @@ import jax
 
 from majorant.core import Algorithm
 from majorant.methods.fedper import fedper
-from majorant.models.base import Model
+from majorant.models.base import Model, is_normalisation
 from majorant.solvers import Solver
 
 
@@ -45,5 +45,4 @@ def norm_names(model: Model) -> list[str]:
     """The parameters of normalisation layers, by their places in the tree."""
     leaves = jax.tree.leaves_with_path(jax.eval_shape(model.init, jax.random.key(0)))
     names = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in leaves]
-    named = ("batch_stats", "statistics", "scale", "shift")
-    return [n for n in names if any("norm" in part.lower() or part in named for part in n.split("."))]
+    return list(filter(is_normalisation, names))

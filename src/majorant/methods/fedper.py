@@ -33,7 +33,7 @@ from majorant.core import (
     as_hyper,
     view_of,
 )
-from majorant.models.base import Draw, Model
+from majorant.models.base import Draw, Model, last_layer
 from majorant.objectives.splits import Split, split_by_name
 from majorant.solvers import Solver, Task, local_sgd, statistic_leaves
 
@@ -73,15 +73,12 @@ def fedper(model: Model, *, personal: Sequence[str] = (), local: Solver | None =
 def split_model(model: Model, personal: Sequence[str], method: str) -> Split:
     """The model's parameters in a shared part and the named personal one, by default the last layer."""
     shapes = jax.eval_shape(model.init, jax.random.key(0))
-    last = jax.tree_util.keystr(jax.tree.leaves_with_path(shapes)[-1][0], simple=True, separator=".")
-    layer = model.head or last.rpartition(".")[0]
-    if not personal and all(
-        jax.tree_util.keystr(path, simple=True, separator=".").startswith(f"{layer}.")
-        for path, _ in jax.tree.leaves_with_path(shapes)
-    ):
+    layer = last_layer(model)
+    names = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in jax.tree.leaves_with_path(shapes)]
+    if not personal and all(name.startswith(f"{layer}.") for name in names):
         raise ValueError(
             f"{method} keeps the last layer personal, and {model.name} has one layer only: take a model with several "
-            f"(mlp), or name what is personal, as in personal={last}"
+            f"(mlp), or name what is personal, as in personal={names[-1]}"
         )
     return split_by_name(shapes, personal=[*personal] or [layer])
 

@@ -15,6 +15,7 @@ from majorant.models.layers import conv_init, dense, dense_init, max_pool, relu
 from majorant.models.losses import cross_entropy, logistic, loss_for, squared
 from majorant.models.lstm import lstm
 from majorant.models.nnx_adapter import from_nnx
+from majorant.models.packed import packed
 from majorant.models.pixels import augmented
 from majorant.models.precision import mixed_precision
 from majorant.models.pretrained import pretrained
@@ -56,6 +57,7 @@ __all__ = [
     "mixed_precision",
     "mlp",
     "mobilenet_v2",
+    "packed",
     "pretrained",
     "relu",
     "resnet18",

@@ -5,9 +5,11 @@ The rest is fixed, statistics included, and is part of the program: only the hea
 
 from __future__ import annotations
 
+import functools
+import operator
 from typing import Any
 
-from majorant.models.base import Model
+from majorant.models.base import Model, as_they_are
 
 
 def frozen_backbone(model: Model, params: Any) -> Model:
@@ -23,21 +25,34 @@ def frozen_backbone(model: Model, params: Any) -> Model:
     >>> {name: leaf.shape for name, leaf in jax.eval_shape(head.init, jax.random.key(0)).items()}
     {'bias': (10,), 'weight': (1280, 10)}
     """
-    if not isinstance(params, dict) or "dense" not in params.get("weights", {}):
+    if not isinstance(params, dict) or not model.head:
         raise ValueError(
             f"{model.name} has no last dense layer by that name: give a network such as efficientnet_lite0"
         )
+    place = model.head.split(".")
 
     def whole(head: Any) -> Any:
-        return {**params, "weights": {**params["weights"], "dense": head}}
+        return replaced(params, place, head)
 
     return model._replace(
-        init=lambda key: model.init(key)["weights"]["dense"],
+        init=lambda key: functools.reduce(operator.getitem, place, model.init(key)),
         apply=lambda head, x: model.apply(whole(head), x),
         train_apply=None,
         statistics=None,
         normalises_by_batch=False,
         head="",
+        layers=as_they_are,
+        pack=as_they_are,
         name=f"{model.name}-head",
         convex=True,  # a linear map of fixed features
     )
+
+
+def replaced(tree: Any, place: list[str], part: Any) -> Any:
+    """A tree of dictionaries with another part at a place.
+
+    >>> replaced({"weights": {"dense": 1, "stem": 2}}, ["weights", "dense"], 3)
+    {'weights': {'dense': 3, 'stem': 2}}
+    """
+    first, *rest = place
+    return {**tree, first: replaced(tree[first], rest, part) if rest else part}

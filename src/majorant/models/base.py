@@ -53,6 +53,11 @@ class Draw(NamedTuple):
     real: jax.Array  # (n,) 1 for a sample, 0 for a row that fills the batch
 
 
+def as_they_are(params: Any) -> Any:
+    """Parameters that are not packed."""
+    return params
+
+
 class Model(NamedTuple):
     """``init(key) -> params`` and ``apply(params, x) -> outputs (n, k)``, with the loss they are trained by.
 
@@ -64,7 +69,8 @@ class Model(NamedTuple):
     that these results stay in its cache; the gradients of the blocks are added up. ``convex`` says that every sample's
     loss is a convex function of the parameters, ``normalises_by_batch`` that training uses statistics of the batch,
     which those of a few samples would spoil, ``codes`` that samples are codes, whose bytes are no pixels. ``head`` is
-    the place of the last layer among the parameters ("weights.dense"; "": the last one by name).
+    the place of the last layer among the parameters ("weights.dense"; "": the last one by name). ``layers(params)``
+    are parameters layer by layer, also where `packed` has put them into vectors, and ``pack`` is its inverse.
     """
 
     init: Callable[[jax.Array], Any]
@@ -79,6 +85,8 @@ class Model(NamedTuple):
     normalises_by_batch: bool = False
     codes: bool = False
     head: str = ""
+    layers: Callable[[Any], Any] = as_they_are
+    pack: Callable[[Any], Any] = as_they_are
 
     def losses(self, params: Any, x: jax.Array, y: jax.Array) -> jax.Array:
         """The loss of every sample, ``(n,)``."""
@@ -97,6 +105,23 @@ class Model(NamedTuple):
     def at_once(self) -> int | None:
         """How many samples go through at once on this backend; None: any number. (Batch statistics need them all.)"""
         return self.block if self.train_apply is None and jax.default_backend() == "cpu" else None
+
+
+def last_layer(model: Model) -> str:
+    """The place of a model's last layer among its parameters; "" where these have no layers."""
+    shapes = jax.eval_shape(model.init, jax.random.key(0))
+    last = jax.tree_util.keystr(jax.tree.leaves_with_path(shapes)[-1][0], simple=True, separator=".")
+    return model.head or last.rpartition(".")[0]
+
+
+def is_normalisation(name: str) -> bool:
+    """Whether a parameter belongs to a normalisation layer, by its place in the tree.
+
+    >>> is_normalisation("weights.blocks.0.project.scale"), is_normalisation("weights.dense.bias")
+    (True, False)
+    """
+    named = ("batch_stats", "statistics", "scale", "shift")
+    return any("norm" in part.lower() or part in named for part in name.split("."))
 
 
 def check_no_running_statistics(model: Model, method: str) -> None:

@@ -32,6 +32,7 @@ from majorant.models.layers import Layer
 from majorant.models.losses import loss_for
 from majorant.models.maps import Layout, layout
 from majorant.models.normalisation import Normalisation, Norms, check_policy, norm_init
+from majorant.models.packed import packed
 from majorant.models.pixels import check_pixels, image_shape, standardised
 from majorant.models.pretrained import pretrained
 
@@ -99,6 +100,7 @@ def mobilenet_v2(
     pixels: str = "unit",
     width: float = 1.0,
     stem_stride: int = 2,
+    by_layers: bool = False,
 ) -> Model:
     """MobileNet-v2 for images of 32×32 and larger, with an output for each class.
 
@@ -106,12 +108,15 @@ def mobilenet_v2(
     the last features dropped in training, ``pixels`` the normalisation by channel ("unit": bytes to [0, 1]; "cifar10",
     "cifar100", "imagenet"). ``width`` multiplies all numbers of channels. ``stem_stride`` 1 keeps small images at their
     size for one layer more; 2 is the published network, which the FedEM paper applies to 32×32 images as it is.
+    Parameters are a few vectors (see `models.packed`), which compiles much sooner, unless ``by_layers`` keeps every
+    layer's arrays apart.
 
     >>> model = mobilenet_v2(Spec((32, 32, 3), classes=10))
-    >>> sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(model.init, jax.random.key(0))["weights"]))
-    2236682
+    >>> {name: leaf.shape for name, leaf in jax.eval_shape(model.init, jax.random.key(0)).items() if name != "head"}
+    {'norms': (34112,), 'rest': (2189760,), 'statistics': (34112,)}
     """
-    return network(MOBILENET_V2, problem, normalisation, dropout, pixels, width, stem_stride)
+    model = network(MOBILENET_V2, problem, normalisation, dropout, pixels, width, stem_stride)
+    return model if by_layers else packed(model)
 
 
 def efficientnet_lite0(
@@ -124,6 +129,7 @@ def efficientnet_lite0(
     stem_stride: int = 2,
     weights: str | Path | None = None,
     trained: Literal["all", "head"] = "all",
+    by_layers: bool = False,
 ) -> Model:
     """EfficientNet-Lite0, a near relative of MobileNet-v2 whose ImageNet weights are free.
 
@@ -131,7 +137,7 @@ def efficientnet_lite0(
     layers but the last (see `models.frozen_backbone`). Images are not enlarged: weights of 224×224 images still help at
     32×32, and help more where the samples were enlarged before. The other options are those of `mobilenet_v2`.
 
-    >>> model = efficientnet_lite0(Spec((224, 224, 3), classes=1000))
+    >>> model = efficientnet_lite0(Spec((224, 224, 3), classes=1000), by_layers=True)
     >>> sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(model.init, jax.random.key(0))["weights"]))
     4652008
     """
@@ -141,9 +147,11 @@ def efficientnet_lite0(
     if weights is None:
         if trained == "head":
             raise ValueError('trained="head" fixes the other layers at pretrained weights: give weights=, a file')
-        return model
+        return model if by_layers else packed(model)
     model = pretrained(model, weights)
-    return model if trained == "all" else frozen_backbone(model, model.init(jax.random.key(0)))
+    if trained == "head":
+        return frozen_backbone(model, model.init(jax.random.key(0)))
+    return model if by_layers else packed(model)
 
 
 def network(

@@ -31,7 +31,7 @@ def pretrained(model: Model, path: str | Path) -> Model:
 
     if not Path(path).is_file():
         raise FileNotFoundError(f"there is no file {path} with pretrained weights")
-    shapes = jax.eval_shape(model.init, jax.random.key(0))
+    shapes = jax.eval_shape(lambda key: model.layers(model.init(key)), jax.random.key(0))
     if not isinstance(shapes, dict) or "blocks" not in shapes.get("weights", {}):
         raise ValueError(
             f"{model.name} is no network of inverted residuals: pretrained weights are efficientnet_lite0's"
@@ -39,9 +39,10 @@ def pretrained(model: Model, path: str | Path) -> Model:
     weights, statistics = fitted(load_file(str(path)), shapes["weights"], str(path))
 
     def init(key: jax.Array) -> Any:
-        fresh = model.init(key)
+        fresh = model.layers(model.init(key))
         params = {**fresh, "weights": {**fresh["weights"], **jax.tree.map(jnp.asarray, weights)}}
-        return {**params, "statistics": jax.tree.map(jnp.asarray, statistics)} if "statistics" in fresh else params
+        kept = {"statistics": jax.tree.map(jnp.asarray, statistics)} if "statistics" in fresh else {}
+        return model.pack({**params, **kept})
 
     return model._replace(init=init)
 

@@ -22,6 +22,7 @@ from majorant.models.inverted_residuals import conv_norm_init
 from majorant.models.layers import Layer, dense_init, first_max, relu
 from majorant.models.losses import loss_for
 from majorant.models.normalisation import Normalisation, Norms, check_policy
+from majorant.models.packed import packed
 from majorant.models.pixels import check_pixels, image_shape, standardised
 
 Stem = Literal["large", "small"]
@@ -36,17 +37,19 @@ def resnet18(
     pixels: str = "unit",
     stem: Stem = "large",
     width: float = 1.0,
+    by_layers: bool = False,
 ) -> Model:
     """ResNet-18 for images, with an output for each class.
 
     ``stem`` "large" begins with a 7×7 convolution of stride 2 and 3×3 max pooling, as published, and "small" with a 3×3
-    convolution, for small images. ``normalisation``, ``pixels`` and ``width``: see `mobilenet_v2`.
+    convolution, for small images. ``normalisation``, ``pixels``, ``width`` and ``by_layers``: see `mobilenet_v2`.
 
-    >>> model = resnet18(Spec((224, 224, 3), classes=1000))
+    >>> model = resnet18(Spec((224, 224, 3), classes=1000), by_layers=True)
     >>> sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(model.init, jax.random.key(0))["weights"]))
     11689512
     """
-    return network("resnet18", (2, 2, 2, 2), problem, normalisation, pixels, stem, width)
+    model = network("resnet18", (2, 2, 2, 2), problem, normalisation, pixels, stem, width)
+    return model if by_layers else packed(model)
 
 
 def resnet34(
@@ -56,14 +59,16 @@ def resnet34(
     pixels: str = "unit",
     stem: Stem = "large",
     width: float = 1.0,
+    by_layers: bool = False,
 ) -> Model:
     """ResNet-34; the options are those of `resnet18`.
 
-    >>> model = resnet34(Spec((224, 224, 3), classes=1000))
+    >>> model = resnet34(Spec((224, 224, 3), classes=1000), by_layers=True)
     >>> sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(model.init, jax.random.key(0))["weights"]))
     21797672
     """
-    return network("resnet34", (3, 4, 6, 3), problem, normalisation, pixels, stem, width)
+    model = network("resnet34", (3, 4, 6, 3), problem, normalisation, pixels, stem, width)
+    return model if by_layers else packed(model)
 
 
 def network(

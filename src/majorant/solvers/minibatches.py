@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from majorant.core import ClientData, Key, Tree
+from majorant.core.lanes import repeat
 from majorant.math.checks import check_whole
 from majorant.models.base import Draw, Model
 
@@ -150,7 +151,7 @@ def run_minibatches(
     """Folds ``step(carry, batch) -> carry`` over a client's minibatches; a client without samples takes no step.
 
     The number of steps follows the client's real size: among clients that run side by side the loop ends with the
-    longest, and those that are done keep their state.
+    longest, and those that are done keep their state, or make room for others (`core.lanes`).
     """
     length = data.y.shape[0]
     if weights is None:
@@ -162,8 +163,7 @@ def run_minibatches(
         times = plan.epochs or plan.steps or 1
         batch = whole_in_a_loop(data, weights) if times > 1 else lambda: whole(data, weights)
         count = jnp.where(data.size > 0, times, 0)
-        again = lambda c: (c[0] + 1, step(c[1], batch()._replace(key=key, number=c[0])))
-        return jax.lax.while_loop(lambda c: c[0] < count, again, (0, carry))[1]
+        return repeat(count, lambda j, carry: step(carry, batch()._replace(key=key, number=j)), carry)
     width = min(plan.batch_size, length)
     size = jnp.maximum(data.size, 1)
 
@@ -173,31 +173,27 @@ def run_minibatches(
             drawn = jax.vmap(rows_of)(jnp.arange(plan.steps))
             rows_of = lambda j: jax.lax.dynamic_index_in_dim(drawn, j, keepdims=False)
 
-        def draw(state: tuple[jax.Array, Tree]) -> tuple[jax.Array, Tree]:
-            j, carry = state
+        def draw(j: jax.Array, carry: Tree) -> Tree:
             batch = take(data, rows_of(j), weights, jnp.asarray(width))
-            return j + 1, step(carry, batch._replace(key=key, number=j))
+            return step(carry, batch._replace(key=key, number=j))
 
-        count = jnp.where(data.size > 0, plan.steps, 0)
-        return jax.lax.while_loop(lambda s: s[0] < count, draw, (jnp.asarray(0), carry))[1]
+        return repeat(jnp.where(data.size > 0, plan.steps, 0), draw, carry)
 
     per_epoch = batches_of_an_epoch(plan, data)
 
     def epoch(carry: Tree, key: Key) -> Tree:
         if plan.in_any_order and width == length:  # nothing to shuffle, and nothing to copy
             everything = whole(data, weights)._replace(key=key, number=0)
-            only = lambda state: (state[0] + 1, step(state[1], everything))
-            return jax.lax.while_loop(lambda s: s[0] < per_epoch, only, (jnp.asarray(0), carry))[1]
+            return repeat(per_epoch, lambda j, carry: step(carry, everything), carry)
         order = permutation(key, data.size, length)
 
-        def next_batch(state: tuple[jax.Array, Tree]) -> tuple[jax.Array, Tree]:
-            j, carry = state
+        def next_batch(j: jax.Array, carry: Tree) -> Tree:
             position = j * width + jnp.arange(width)
             rows = order.at[position % size].get(mode="promise_in_bounds")
             batch = take(data, rows, weights, jnp.minimum(data.size - j * width, width))
-            return j + 1, step(carry, batch._replace(key=key, number=j))
+            return step(carry, batch._replace(key=key, number=j))
 
-        return jax.lax.while_loop(lambda s: s[0] < per_epoch, next_batch, (jnp.asarray(0), carry))[1]
+        return repeat(per_epoch, next_batch, carry)
 
     if plan.epochs == 1:
         return epoch(carry, key)

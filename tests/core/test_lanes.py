@@ -1,0 +1,114 @@
+"""Lanes: every client's steps, in whatever order clients go through."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import majorant as mj
+from compiling import quickly
+from majorant.core import blockwise, blockwise_parts
+from majorant.core.lanes import has_lanes, in_lanes, repeat
+from majorant.engines import laying_out
+from majorant.engines.population import best_lanes
+
+rng = np.random.default_rng(0)
+CLIENTS, COMPONENTS = 11, 2
+STEPS = jnp.asarray([3, 0, 7, 1, 1, 0, 2, 7, 5, 1, 4])
+KEYS = jax.random.split(jax.random.key(0), CLIENTS)
+DATA = jnp.asarray(rng.normal(size=(CLIENTS, 7, 3)), jnp.float32)
+MOMENTS = jnp.asarray(rng.normal(size=(CLIENTS, COMPONENTS, 3)), jnp.float32)
+START = jnp.asarray(rng.normal(size=(COMPONENTS, 3)), jnp.float32)  # the same for all
+
+
+def client(steps, key, data, moments):
+    """Each component goes its way, with the client's samples and draws."""
+
+    def component(theta, moments):
+        def step(i, carry):
+            theta, moments, taken = carry
+            noise = jax.random.normal(jax.random.fold_in(key, i), theta.shape)
+            moments = 0.5 * moments + data[i] * theta.sum() + noise
+            return theta - 0.1 * moments, moments, taken + 1
+
+        return repeat(steps, step, (theta, moments, jnp.int32(0)))
+
+    return jax.vmap(component)(START, moments)
+
+
+def all_clients(lanes, *args):
+    with in_lanes(lanes):
+        return jax.vmap(client)(*args)
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 4, 10, 11, 30])
+def test_results_are_those_without_lanes(lanes):
+    whole = quickly(lambda *args: all_clients(None, *args))(STEPS, KEYS, DATA, MOMENTS)
+    found = quickly(lambda *args: all_clients(lanes, *args))(STEPS, KEYS, DATA, MOMENTS)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), found, whole)
+    np.testing.assert_array_equal(found[2], np.tile(STEPS[:, None], COMPONENTS))
+
+
+def test_a_chunk_takes_as_many_steps_as_its_lanes_need():
+    calls = []
+
+    def step(i, x):
+        jax.debug.callback(calls.append, i)
+        return x
+
+    with in_lanes(2):
+        jax.jit(jax.vmap(lambda n: repeat(n, step, n)))(jnp.asarray([4, 1, 1, 2])).block_until_ready()
+    jax.effects_barrier()
+    assert len(calls) == 2 * 4  # the longest alone in a lane, the others one after the other in the second
+
+
+def test_runs_beside_each_other_have_lanes_too():
+    keys = jax.vmap(lambda seed: jax.random.split(jax.random.key(seed), CLIENTS))(jnp.arange(2))
+
+    def both(lanes):
+        with in_lanes(lanes):
+            return jax.vmap(lambda keys: jax.vmap(client)(STEPS, keys, DATA, MOMENTS))(keys)
+
+    same = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    jax.tree.map(same, quickly(lambda: both(3))(), quickly(lambda: both(None))())
+
+
+def test_passes_over_samples_go_in_lanes():
+    sizes = jnp.asarray([5, 0, 2])
+    x = jnp.asarray(rng.normal(size=(3, 5, 2)), jnp.float32)
+    real = jnp.arange(5) < sizes[:, None]
+    each = lambda x, n: blockwise(lambda x: x.sum(axis=1), x, at_once=2, size=n)
+    parts = lambda x, n: blockwise_parts(lambda x: x.sum(axis=1), [(x,), (x[:3],)], [n, jnp.minimum(n, 3)])
+    with in_lanes(2):
+        assert has_lanes()
+        np.testing.assert_allclose(jnp.where(real, jax.vmap(each)(x, sizes), 0), jnp.where(real, x.sum(axis=2), 0))
+        found, shorter = jax.vmap(parts)(x, sizes)
+    assert not has_lanes()
+    np.testing.assert_allclose(jnp.where(real, found, 0), jnp.where(real, x.sum(axis=2), 0))
+    np.testing.assert_allclose(jnp.where(real[:, :3], shorter, 0), jnp.where(real[:, :3], x[:, :3].sum(axis=2), 0))
+
+
+@pytest.mark.parametrize("participation", [None, mj.participation.bernoulli(0.5)])
+@pytest.mark.parametrize("method", [mj.fedem, mj.fedavg, mj.pfedme])
+def test_a_simulation_in_lanes_is_the_same(monkeypatch, method, participation):
+    data = mj.data.synthetic_mixture(clients=9, dimension=3, unseen=0.25, seed=0)
+    model = mj.models.linear(data)
+    algorithm = method(model, local=mj.local_sgd(0.1, epochs=2, batch_size=16, momentum=0.9))
+    together = {} if participation is None else {"participation": participation}
+    one = mj.simulate(algorithm, data, rounds=3, seed=0, **together)
+    monkeypatch.setattr(laying_out, "clients_that_saturate", lambda *_: 1)
+    other = mj.simulate(algorithm, data, rounds=3, seed=0, resources=mj.Resources(side_by_side=2), **together)
+    close = lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
+    jax.tree.map(close, other.server.value, one.server.value)
+    jax.tree.map(close, other.snapshot.clients, one.snapshot.clients)
+    assert other.history[-1]["test_accuracy"]["mean"] == pytest.approx(
+        one.history[-1]["test_accuracy"]["mean"], abs=1e-6
+    )
+
+
+def test_lanes_are_as_many_as_the_longest_client_leaves_work_for():
+    assert best_lanes(np.full(40, 512), saturating=7, most=100) == 40
+    assert best_lanes(np.array([2816] + [128] * 66), saturating=7, most=100) == 4
+    assert best_lanes(np.full(40, 512), saturating=7, most=10) == 10
+    fewer = best_lanes(np.array([2816] + [128] * 66), saturating=7, most=100, share=0.1)
+    assert 1 <= fewer <= 7
