@@ -9,9 +9,11 @@ in the order of their lines; a stacked LSTM learns the next character after 80. 
 momentum 0.9 kept on the client (0 for FedProx and pFedMe), weight decay 5e-4, batches of 128 (of images, without an
 epoch's remainder), one local epoch, learning rate ×0.1 at 1/2 and 3/4 of the rounds, no augmentation.
 
-A GPU is needed. While a method trains the next one is compiled, and results are saved at every evaluation::
+A GPU is needed. While a method trains the next one is compiled, and results are saved at every evaluation. A method
+may have settings of its own behind ``@``, which are the options below::
 
     python -m majorant_reproductions.fedem.deep FOLDER --minutes 9 --methods fedem,fedavg --weights FILE
+    python -m majorant_reproductions.fedem.deep FOLDER --methods fedem,fedem@seed=1,fedem@rounds=66,fedavg@unseen=0.2
     python -m majorant_reproductions.fedem.deep FOLDER --data shakespeare --roles 100 --rounds 80
     python -m majorant_reproductions.fedem.deep FOLDER --tiny              a few random images, a small network
 """
@@ -20,6 +22,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import copy
+import dataclasses
+import functools
 import json
 import tempfile
 import time
@@ -103,7 +108,11 @@ def samples(given: Any) -> FederatedData:
         owner = mj.data.pachinko(y, CIFAR100_COARSE, clients, alpha=0.4, beta=10.0, seed=given.seed)
     else:
         owner = mj.data.dirichlet(y, clients, alpha=0.4, seed=given.seed, groups=3 if released else None)
-    return FederatedData.from_arrays(x, y, owner, split=shares, seed=given.seed, name=f"{given.data}-{given.split}")
+    data = FederatedData.from_arrays(x, y, owner, split=shares, seed=given.seed, name=f"{given.data}-{given.split}")
+    if not given.unseen:
+        return data
+    joining = np.random.default_rng(given.seed).permutation(data.clients)[: round(given.unseen * data.clients)]
+    return dataclasses.replace(data, unseen=np.isin(np.arange(data.clients), joining))
 
 
 def network(data: FederatedData, given: Any) -> Model:
@@ -116,6 +125,8 @@ def network(data: FederatedData, given: Any) -> Model:
         plan = inverted_residuals.MOBILENET_V2
         plan = plan._replace(stages=plan.stages[:2])
         model = mj.models.packed(inverted_residuals.network(plan, data, given.normalisation, 0.2, "cifar10", 0.25, 2))
+    elif given.network.startswith("resnet"):
+        model = getattr(mj.models, given.network)(data, **options)
     elif given.weights:
         model = mj.models.pretrained(mj.models.efficientnet_lite0(data, **options), given.weights)
     else:
@@ -138,11 +149,11 @@ def method(name: str, model: Model, data: FederatedData, given: Any) -> Algorith
         drop_last=False if given.keep_last else None,
     )
     if name == "fedem":
-        return mj.fedem(model, local=local, **json.loads(given.fedem))
+        return mj.fedem(model, local=local, components=given.components, **json.loads(given.fedem))
     if name == "clustered":
         return mj.clustered(model, local=local, clients=data.clients)
     if name in ("pfedme", "fedprox"):
-        return getattr(mj, name)(model, mu=1.0, local=local)
+        return getattr(mj, name)(model, mu=given.mu, local=local)
     return getattr(mj.methods, name.replace("+", "_plus"))(model, local=local)
 
 
@@ -158,15 +169,21 @@ class Over(Exception):
     """The time is over."""
 
 
-def prepared(name: str, data: FederatedData, given: Any) -> tuple[Simulation, float]:
+def prepared(name: str, given: Any, samples: Any) -> tuple[Simulation, float]:
     """A method's run before round 1, compiled, and when that began."""
-    begin = time.perf_counter()
+    begin, data = time.perf_counter(), samples(given.data, given.split, given.seed, given.unseen)
+    exchange: dict[str, Any] = {}
+    if given.participation < 1:
+        exchange["participation"] = mj.participation.uniform(given.participation)
+    if given.topology:
+        exchange["exchange"] = mj.gossip(mj.topology.erdos_renyi(0.5, weights=given.topology))
     simulation = planned(
         method(name, network(data, given), data, given),
         data,
         given.rounds,
         seed=given.seed,
         resources=mj.Resources(side_by_side=given.side_by_side),
+        **exchange,
     )
     simulation.start()
     return simulation, begin
@@ -189,8 +206,9 @@ def train(name: str, simulation: Simulation, begin: float, given: Any, end: floa
                 "test_accuracy": 100 * accuracy["mean"],
                 "bottom_decile": 100 * accuracy["bottom_decile"],
             }
+            | {k: 100 * record[k]["mean"] for k in ("unseen_accuracy", "unseen_train_accuracy") if k in record}
         )
-        given.tell(f"{name}: {json.dumps(lines[-1])}")
+        given.tell(f"{given.name}{name}: {json.dumps(lines[-1])}")
         found = {
             "settings": {k: str(v) for k, v in vars(given).items() if k not in ("tell", "folder")},
             "paper": PAPER[given.data].get(name),
@@ -198,6 +216,7 @@ def train(name: str, simulation: Simulation, begin: float, given: Any, end: floa
             "seconds": dict(simulation.seconds),
             "finished": record["round"] == given.rounds,
             "history": lines,
+            "clients": of_each_client(simulation),
         }
         save(name, given, found)
         if time.perf_counter() > end:
@@ -205,6 +224,16 @@ def train(name: str, simulation: Simulation, begin: float, given: Any, end: floa
 
     with contextlib.suppress(Over):
         simulation.train(given.every or max(1, given.rounds // 10), report)
+
+
+def of_each_client(simulation: Simulation) -> dict[str, Any]:
+    """Sizes, accuracies and mixture weights of all clients at the last evaluation."""
+    scores = simulation.scores[0]
+    found = {"train_samples": scores.samples["train"].tolist(), "test_samples": scores.samples["test"].tolist()}
+    for name in ("train_score", "test_score", "pi"):
+        if name in scores.values:
+            found[name] = np.round(np.asarray(scores.values[name], float), 4).tolist()
+    return found
 
 
 def save(name: str, given: Any, found: dict[str, Any]) -> None:
@@ -220,26 +249,46 @@ def train_all(given: Any) -> None:
     """
     end = time.perf_counter() + 60 * given.minutes
     given.folder.mkdir(parents=True, exist_ok=True)
-    data = samples(given)
-    given.tell(data.describe())
-    names = given.methods.split(",")
+
+    @functools.lru_cache(maxsize=2)
+    def kept(*which: Any) -> FederatedData:
+        own = copy.copy(given)
+        own.data, own.split, own.seed, own.unseen = which
+        data = samples(own)
+        given.tell(data.describe())
+        return data
+
+    jobs = [with_own_settings(item, given) for item in given.methods.split(",")]
     with ThreadPoolExecutor(1) as compiler:
-        ahead = compiler.submit(prepared, names[0], data, given)
-        for name, following in zip_longest(names, names[1:]):
+        ahead = compiler.submit(prepared, *jobs[0], kept)
+        for (name, own), following in zip_longest(jobs, jobs[1:]):
             if time.perf_counter() > end:
-                given.tell(f"{name}: left out, the time is over")
+                given.tell(f"{own.name}{name}: left out, the time is over")
                 continue
             try:
                 try:
                     run = ahead.result()
                 finally:
                     if following is not None:
-                        ahead = compiler.submit(prepared, following, data, given)
-                train(name, *run, given, end)
+                        ahead = compiler.submit(prepared, *following, kept)
+                train(name, *run, own, end)
             except Exception as error:
                 found = f"{type(error).__name__}: {error}"[:3000]
-                given.tell(f"{name}: {found}")
-                save(name, given, {"error": found, "history": []})
+                given.tell(f"{own.name}{name}: {found}")
+                save(name, own, {"error": found, "history": []})
+
+
+def with_own_settings(item: str, given: Any) -> tuple[str, Any]:
+    """A method's name, and the settings with its own ones: ``fedem@rounds=66``."""
+    name, *changes = item.split("@")
+    own = copy.copy(given)
+    if changes:
+        folder = str(given.folder)
+        changed = arguments([folder, *(word for c in changes for word in ("--" + c).split("=", 1))])
+        for key in (change.partition("=")[0].replace("-", "_") for change in changes):
+            setattr(own, key, getattr(changed, key))
+        own.name = given.name + "".join(f"{change}-" for change in changes)
+    return name, own
 
 
 def rows_of(folder: Path) -> list[list[Any]]:
@@ -309,7 +358,13 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--keep-last", action="store_true", help="also train on what an epoch leaves over of batches")
     parser.add_argument("--rates", choices=("paper", "released"), default="paper", help="learning rates")
     parser.add_argument("--lr", type=float, help="in place of these")
+    parser.add_argument("--mu", type=float, default=1.0, help="penalty of fedprox and pfedme")
+    parser.add_argument("--components", type=int, default=3, help="of fedem")
     parser.add_argument("--fedem", default="{}", help="options of fedem, as JSON")
+    parser.add_argument("--network", default="", help="resnet18 or resnet34, in place of the inverted residuals")
+    parser.add_argument("--participation", type=float, default=1.0, help="share of the clients in a round")
+    parser.add_argument("--unseen", type=float, default=0.0, help="share of the clients that join after training")
+    parser.add_argument("--topology", default="", help="no server but an Erdős–Rényi graph with these weights")
     parser.add_argument("--rounds", type=int, help="200 unless told, for Shakespeare 80, as in the paper")
     parser.add_argument("--roles", type=int, default=0, help="of Shakespeare's, drawn at random; 0: all")
     parser.add_argument("--every", type=int)
