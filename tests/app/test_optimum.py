@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from commands import timeless
 from majorant.app import optimum
 from majorant.app.build import build
 from majorant.app.config import load_config, make_config, to_toml
@@ -19,6 +20,7 @@ SETTINGS = {
     "rounds": 40,
     "evaluate_every": 1,
     "until": "suboptimality < 1e-5",
+    "seeds": 2,
 }
 
 
@@ -90,3 +92,6 @@ def test_an_interrupted_run_stops_where_an_undisturbed_one_does(problem, tmp_pat
     for part in ("checkpoint", "model"):
         one, two = (tmp_path / name / part / "arrays.safetensors" for name in ("whole", "cut"))
         assert one.read_bytes() == two.read_bytes()
+    logged = lambda folder: [timeless(json.loads(line)) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert logged(cut) == logged(tmp_path / "whole")
+    assert [line["seed"] for line in logged(cut)] == [0, 1] * whole.rounds

@@ -62,6 +62,22 @@ def test_a_network_that_one_client_made_useless_stops_the_run_which_names_the_cl
         mj.simulate(algorithm, DATA, rounds=4, evaluation=mj.Evaluation(every=2))
 
 
+def test_a_run_whose_rounds_were_lost_at_first_goes_on():
+    """Between two evaluations most are rejected in the first round, and nobody in the second."""
+    algorithm = zoo.algorithm("fedavg")
+
+    def update(view, state, data, key):
+        upload, state = algorithm.client.update(view, state, data, key)
+        return upload._replace(
+            value=jax.tree.map(lambda v: jnp.where(view.round == 0, jnp.nan, v), upload.value)
+        ), state
+
+    late = algorithm._replace(client=algorithm.client._replace(update=update))
+    run = mj.simulate(late, DATA, rounds=2, evaluation=mj.Evaluation(every=2))
+    assert run.history[-1]["rejected"] == run.history[-1]["participants"]  # those of one round
+    assert np.isfinite(run.summary()["test_accuracy"]["mean"])
+
+
 def test_a_finite_model_that_one_client_made_is_warned_of():
     with pytest.warns(OutlierWarning, match="Client 'client 1' had sent"):
         mj.simulate(sending(zoo.algorithm("fedavg"), 1e18), DATA, rounds=1)

@@ -117,6 +117,7 @@ def test_every_number_of_the_history_can_be_named(whole):
     assert needed(names, known=True)
     assert np.isfinite([number_of(whole.history[-1], name) for name in names]).all()
     without = names - {"objective", "gradient_squared", "suboptimality", "gradient_norm"}
+    assert number_of(whole.history[-1], "gradients") == sum(whole.history[-1][f"gradients_{b}"] for b in ("w", "beta"))
     assert not needed(without, known=False)
     assert needed(["gradient_norm"], known=False)
 

@@ -15,10 +15,10 @@ def test_chosen_places_give_the_rows_of_every_bucket():
     """Clients 2 and 5 do not train, so that places and ids differ; a filler is never there."""
     buckets = [Bucket(np.array(ids), 1, 0, 1, 2) for ids in ([7, 1, 3, -1], [0, 6, 4, 8])]
     layout = mj.engines.programs.Layout((2, 2), (2, 2), (), 7, 9, 2, False)
-    chosen = np.array([6, 0, 1, 5])  # places of clients 8, 0, 1 and 7
+    chosen = np.array([6, 0, 2, 5])  # places of clients 8, 0, 3 and 7
     marks = np.isin(np.arange(7), chosen)
     both = jit(lambda row, active: (those_chosen(chosen, row, 4), those_active(active)))
-    expected = [[0, 1], [0, 3]]
+    expected = [[0, 2], [0, 3]]
     for bucket, position, row, rows in zip(
         buckets, positions(buckets), rows_in(buckets, layout, 1), expected, strict=True
     ):

@@ -94,6 +94,15 @@ def test_fedavg_plus_passes_once_over_the_clients_own_samples(fedavg):
     assert_close(algorithm.deploy(view, moments, data, key), expected)
 
 
+def test_a_model_that_is_tuned_when_it_is_asked_for_is_the_one_that_was_scored():
+    """Of seen clients and new ones: minibatches are drawn in the same order for both."""
+    run = simulate(mj.fedavg_plus(MODEL, local=LOCAL))
+    for index in (0, zoo.UNSEEN):
+        x, y = DATA.train.client(index)
+        likely = run.model(index).predict_proba(x)[np.arange(len(y)), y]
+        assert -np.log(likely).mean() == pytest.approx(run.scores[0].values["train_loss"][index], rel=1e-5)
+
+
 def test_tuning_with_a_solver_of_its_own_has_hyperparameters_of_its_own(fedavg):
     algorithm = mj.fedavg_plus(MODEL, local=LOCAL, tuning=mj.local_sgd(0.5, epochs=2, batch_size=None))
     assert {"lr", "tuning_lr"} <= algorithm.server.init(jax.random.key(0)).hyper.keys()
