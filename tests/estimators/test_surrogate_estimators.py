@@ -91,6 +91,7 @@ def test_factors_do_not_depend_on_the_scale():
     X = rng.random((40, 2)) @ rng.random((2, 4))
     small, plain = (FederatedNMF(2, random_state=0).fit(s * X) for s in (1e-4, 1.0))
     close(small.components_ * 1e4, plain.components_, rtol=1e-4)
+    close(np.multiply(small.error_, 1e8), plain.error_, rtol=1e-4)
     assert plain.reconstruction_err_ < 0.05
 
 
@@ -103,8 +104,17 @@ def test_k_means_is_lloyds_algorithm_whatever_the_groups():
         close(ours.cluster_centers_, theirs.cluster_centers_, rtol=1e-5)
         np.testing.assert_array_equal(ours.labels_, theirs.labels_)
         assert ours.inertia_ == pytest.approx(theirs.inertia_)
+    nearest = ((X[:, None] - start) ** 2).sum(axis=2).argmin(axis=1)
+    once = FederatedKMeans(3, init=start, max_iter=1).fit(X, groups=groups)
+    close(once.cluster_centers_, [X[nearest == k].mean(axis=0) for k in range(3)], rtol=1e-5)
     found = FederatedKMeans(3, random_state=0).fit(X, groups=groups)
     assert found.inertia_ == pytest.approx(KMeans(3, n_init=5, random_state=0).fit(X).inertia_, rel=1e-3)
+
+
+def test_k_means_stops_at_the_same_iteration_whatever_the_unit():
+    X, _ = blobs()
+    plain, small = (FederatedKMeans(3, init=s * X[:3]).fit(s * X) for s in (1.0, 1e-3))
+    assert plain.n_iter_ == small.n_iter_ > 2
 
 
 def objective(X, components, alpha):
@@ -130,6 +140,18 @@ def test_absent_groups_batches_and_bits_come_close():
     assert noisy.score(X) > exact.score(X) - 0.1
     assert noisy.n_iter_ == 150
     assert len(noisy.lower_bounds_) > 5
+
+
+def test_the_first_step_is_the_shorter_the_fewer_groups_take_part():
+    """γ_1 = β/√(β + 1) with β = p, the share of the groups that takes part."""
+    X, groups = blobs()
+    options = {"init": X[:3], "max_iter": 1, "random_state": 0, "participation": 0.4}
+    own, same, longer = (
+        FederatedKMeans(3, step_size=step, **options).fit(X, groups=groups).cluster_centers_
+        for step in (None, 0.4 / np.sqrt(1.4), 1 / np.sqrt(2))
+    )
+    close(own, same, rtol=1e-5)
+    assert np.abs(own - longer).max() > 0.1
 
 
 def test_few_bits_are_enough_for_features_of_very_different_sizes():
