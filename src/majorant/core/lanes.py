@@ -43,7 +43,7 @@ def repeat(count: jax.Array, step: Callable[[jax.Array, Tree], Tree], carry: Tre
     """``step(i, carry)`` for i = 0 … count − 1; where clients have counts of their own, in lanes if there are any.
 
     >>> repeat(jnp.int32(3), lambda i, x: x + i, jnp.int32(10))
-    Array(13, dtype=int32, weak_type=True)
+    Array(13, dtype=int32)
     """
     lanes = _lanes.get()
     if lanes is None:
