@@ -29,7 +29,8 @@ from majorant.engines.hosts import explained_loss, follows, place_to_write
 from majorant.engines.mesh import devices_worth_using
 from majorant.engines.options import Evaluation, Resources
 from majorant.engines.run import Run
-from majorant.engines.simulator import simulate
+from majorant.engines.simulation import Simulation
+from majorant.engines.simulator import carried_out, planned
 from majorant.engines.snapshots import Snapshot
 
 CHECKPOINT_SECONDS = 5.0  # a checkpoint at most this often, and one at the end
@@ -41,6 +42,7 @@ def run_in_folder(
     folder: Path,
     *,
     problem: Problem | None = None,
+    simulation: Simulation | None = None,
     resume: bool = False,
     on_evaluation: Told | None = None,
     on_tuning: Callable[[int, int, int], None] | None = None,
@@ -49,10 +51,11 @@ def run_in_folder(
 ) -> Run:
     """Trains a configuration and writes its run folder; ``resume`` goes on from the folder's checkpoint.
 
-    A problem that is given has its ``optimum``, where there is one. ``track`` names trackers of other projects that are
-    told of every evaluation (`trackers`), and ``on_tuning`` of the rounds of tuning, as `majorant.tune` tells them. A
-    failure before the first checkpoint leaves no folder behind; a later one leaves a run that can be resumed. Of many
-    processes the first writes, and all read the checkpoint that a run goes on from.
+    A problem that is given has its ``optimum``, where there is one; ``simulation`` is what was planned for it, if that
+    was done ahead (`majorant.engines.ahead`). ``track`` names trackers of other projects that are told of every
+    evaluation (`trackers`), and ``on_tuning`` of the rounds of tuning, as `majorant.tune` tells them. A failure before
+    the first checkpoint leaves no folder behind; a later one leaves a run that can be resumed. Of many processes the
+    first writes, and all read the checkpoint that a run goes on from.
     """
     check_trackers(track)
     if not follows():
@@ -78,7 +81,8 @@ def run_in_folder(
                 if on_evaluation is not None:
                     on_evaluation(records)
 
-            run = train(config, problem, place, checkpoint, hyper, go_on=resume and keep(), on_evaluation=tell)
+            go_on = resume and keep()
+            run = train(config, problem, simulation, place, checkpoint, hyper, go_on=go_on, on_evaluation=tell)
         run.encoding, run.origin = problem.encoding, model_meta(config, problem.data, problem.encoding, config.seed)
         write_results(run, config, problem, place)
     return run
@@ -87,6 +91,7 @@ def run_in_folder(
 def train(
     config: RunConfig,
     problem: Problem,
+    simulation: Simulation | None,
     folder: Path,
     checkpoint: Checkpoint,
     hyper: dict[str, Any] | None,
@@ -114,7 +119,8 @@ def train(
         atomic_write_text(folder / "config.toml", to_toml(config))
         (folder / "summary.json").unlink(missing_ok=True)
         log.unlink(missing_ok=True)
-    run = simulate(**asked_of(config, problem, hyper, evaluated), resume=restored if go_on else None)
+    asked = asked_of(config, problem, hyper, evaluated)
+    run = carried_out(simulation or planned(**asked), asked["evaluation"], restored if go_on else None)
     checkpoint.save(run.rounds, run.last)
     return run
 
