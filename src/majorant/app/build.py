@@ -38,6 +38,7 @@ class Problem(NamedTuple):
     exchange: dict[str, Any]  # who takes part, through which channel, who combines: as `simulate` takes them
     encoding: Encoding | None
     optimum: float | None = None  # the minimum of the objective, once it is found
+    settings: RunConfig | None = None  # that all of it was built from; None: made by hand
 
     @property
     def federation(self) -> Federation:
@@ -380,7 +381,7 @@ def build_problem(config: RunConfig, data: FederatedData | None) -> Problem:
     data = in_precision(data, config.precision)
     model, algorithm = build_algorithm(config, data, data)
     refuse_unequal_sizes(algorithm, data)
-    problem = Problem(data, model, algorithm, build_exchange(config), encoding)
+    problem = Problem(data, model, algorithm, build_exchange(config), encoding, settings=config)
     federation = problem.federation
     if config.local != LocalConfig() and not catalogue.algorithms.takes(config.algorithm, "local"):
         warnings.warn(f"{config.algorithm} has its own local solver: lr, epochs and the like are ignored", stacklevel=2)

@@ -11,7 +11,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
+
+from majorant.app import catalogue
 from majorant.app._checkpoint import Checkpoint, check_settings, lines_of, started_with
+from majorant.app._fingerprint import digest, divided_digest, network_digest, settings_digest
 from majorant.app._text import csv_text
 from majorant.app.build import Problem, build, splits_of
 from majorant.app.config import RunConfig, to_toml
@@ -19,6 +23,7 @@ from majorant.app.files import atomic_write_text, strict_json
 from majorant.app.folders import check_folder, working_in
 from majorant.app.logs import append_jsonl
 from majorant.app.named_tables import licence_of
+from majorant.app.names import parse_raw
 from majorant.app.optimum import find_optimum
 from majorant.app.saved_model import model_meta
 from majorant.app.signed import write_signed
@@ -34,6 +39,7 @@ from majorant.engines.simulator import carried_out, planned
 from majorant.engines.snapshots import Snapshot
 
 CHECKPOINT_SECONDS = 5.0  # a checkpoint at most this often, and one at the end
+WITHOUT_FILES = ("auto", "linear", "softmax", "mlp", "cnn", "lstm")  # models that no file is read for
 Told = Callable[[list[dict[str, Any]]], None]
 
 
@@ -152,7 +158,23 @@ def asked_of(
 def resources_of(config: RunConfig, problem: Problem) -> Resources:
     """What a run may use; of devices so many as are asked for, or are worth using."""
     devices = config.devices or devices_worth_using(problem.algorithm, problem.data)
-    return Resources(config.clients, config.memory_budget, devices=devices)
+    return Resources(config.clients, config.memory_budget, devices=devices, made_from=made_from(config, problem))
+
+
+def made_from(config: RunConfig, problem: Problem) -> str | None:
+    """A digest of all that a run's programs are made from, beside the library; None where something else may be.
+
+    Those are problems made by hand, models that read files, and what a process has registered itself. Tried on CPUs
+    alone.
+    """
+    if problem.settings != config or parse_raw(config.model)[0] not in WITHOUT_FILES:
+        return None
+    if not all(registry.ours() for kind, registry in catalogue.KINDS.items() if kind != "data"):
+        return None
+    if jax.default_backend() != "cpu" or jax.process_count() > 1:
+        return None
+    data = divided_digest(problem.data, problem.encoding)
+    return digest([settings_digest(config), data, network_digest(problem.federation)])
 
 
 def write_results(run: Run, config: RunConfig, problem: Problem, folder: Path) -> None:

@@ -24,6 +24,7 @@ from jax.sharding import Mesh
 from majorant.core import Server, Tree, View
 from majorant.core.collectives import CLIENTS, Axis
 from majorant.core.compilation import compiled, staged
+from majorant.engines import kept
 
 
 class Layout(NamedTuple):
@@ -52,7 +53,8 @@ class Program:
     """A jitted function that is compiled once for each shape of its arguments, and adds up how long that took."""
 
     def __init__(self, function: Callable, **options: Any) -> None:
-        self.function, self.jitted = function, staged(function, **options)
+        self.function, self.jitted, self.options = function, staged(function, **options), options
+        self.made_from: str | None = None  # what tells the program from others in other processes, where that is known
         self.compiled: dict[Any, Any] = {}
 
     def __call__(self, seconds: dict[str, float], *args: Any) -> Any:
@@ -69,7 +71,10 @@ class Program:
         if known in self.compiled:
             return lambda: None
         with nothing_collected():
-            lowered = self.jitted.lower(*args)
+            if self.made_from is None:
+                lowered = self.jitted.lower(*args)
+            else:
+                lowered = kept.lowered(self.made_from, self.jitted, args, known, **self.options)
 
         def compile_it() -> None:
             self.compiled[known] = compiled(lowered, QUICK_COMPILATION)

@@ -120,8 +120,12 @@ class Resident:
         unseen: list[Bucket],
         keys: jax.Array,
         seconds: dict[str, float],
+        made_from: str | None = None,
     ) -> None:
         self.programs, self.federation = programs(federation, layout), federation
+        if made_from is not None:
+            for name, each in self.programs._asdict().items():
+                each.made_from = f"{made_from} {name} {layout}"
         self.layout, self.buckets, self.seconds = layout, buckets, seconds
         self.keys = put(keys, layout.mesh, RUN)
         self.placed = on_devices(data, buckets, unseen, layout)
