@@ -18,6 +18,7 @@ from majorant.engines.options import Resources
 
 made_from = execute.made_from.__wrapped__  # which conftest has replaced
 DATA = zoo.training()
+ANOTHER = bytes(kept.export.export(jax.jit(lambda x: x))(1.0).serialize())
 ALGORITHM = mj.fedavg(mj.models.linear(DATA))
 
 
@@ -65,8 +66,9 @@ def test_what_was_kept_is_not_traced_again_and_computes_the_same(folder, traced)
         lambda raw: b"",
         lambda raw: b'{"tuples": ["os:stat_result"], "sum": "0"}\n',
         lambda raw: raw.replace(b"majorant.core", b"os.core", 1),
+        lambda raw: raw.partition(b"\n")[0] + b"\n" + ANOTHER,
     ],
-    ids=["short", "flipped", "empty", "other", "foreign"],
+    ids=["short", "flipped", "empty", "other", "foreign", "exchanged"],
 )
 def test_a_damaged_file_is_none_and_is_written_anew(folder, traced, damage):
     plain = accuracies()
