@@ -32,9 +32,12 @@ os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}".strip()
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
+from majorant.app import execute  # noqa: E402
 from majorant.engines import programs  # noqa: E402
 from representatives import is_left_out, unknown  # noqa: E402
 
+# tests change the library in their own process, and must leave no such programs to others
+execute.made_from = functools.wraps(execute.made_from)(lambda config, problem: None)
 OPTIONS_OF_USERS, programs.QUICK_COMPILATION = programs.QUICK_COMPILATION, QUICK
 
 os.environ.setdefault("MAJORANT_COMPILATION_CACHE", str(Path(__file__).parents[1] / ".pytest_cache" / "xla"))
