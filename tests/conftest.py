@@ -24,7 +24,7 @@ import os
 import sys
 from pathlib import Path
 
-from compiling import QUICK
+from compiling import QUICK, forget_context, keep_contexts
 
 FLAGS = " ".join(f"--{name}={str(value).lower()}" for name, value in QUICK.items())
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}".strip()
@@ -44,6 +44,7 @@ os.environ.setdefault("MAJORANT_COMPILATION_CACHE", str(Path(__file__).parents[1
 programs.enable_compilation_cache()
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)  # single operations are most of what is compiled
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+keep_contexts()
 
 pytest_plugins = ["finished_run"]
 
@@ -105,6 +106,7 @@ def few_programs():
     yield
     if next(finished) % 10 == 0 and MAPS.exists() and too_many_programs():
         jax.clear_caches()
+        forget_context()
         gc.unfreeze()
         give_back()
         taken["at most"] = max(MUCH_MEMORY, memory() + MORE)
