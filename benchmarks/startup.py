@@ -45,6 +45,7 @@ def command_seconds(command: list[str], source: Path, cache: Path) -> Spent:
     with tempfile.TemporaryDirectory() as folder:
         paths = os.pathsep.join(filter(None, (str(source), os.environ.get("PYTHONPATH"))))
         environment = os.environ | {"PYTHONPATH": paths, "MAJORANT_COMPILATION_CACHE": str(cache)}
+        environment["PYTHONDONTWRITEBYTECODE"] = ""  # as after an install: sources are not read anew for every command
         out = [] if command == ["--version"] else ["--out", str(Path(folder) / "out")]
         begin, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
         call = [sys.executable, "-m", "majorant", *command, *out]

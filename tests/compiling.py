@@ -6,6 +6,7 @@ not import JAX, which takes its flags when it is imported.
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 QUICK = {
@@ -21,3 +22,33 @@ def quickly(function: Any, **options: Any) -> Any:
     import jax
 
     return jax.jit(function, compiler_options=QUICK, **options)
+
+
+kept = threading.local()
+
+
+def keep_contexts() -> None:
+    """Programs that a thread lowers share one MLIR context, until `forget_context`.
+
+    JAX makes a new one, with all dialects of MLIR, for every program: of the time of a small one, a third. A program
+    that is lowered while another one is has its own, as before: in the same it would become a part of the other.
+    """
+    from jax._src.interpreters import mlir
+
+    make = getattr(mlir, "make_ir_context", None)
+    if make is None:  # another version of JAX, which has its own ways
+        return
+
+    def context() -> Any:
+        if mlir.ir.Context.current is not None:
+            return make()
+        if not hasattr(kept, "context"):
+            kept.context = make()
+        return kept.context
+
+    mlir.make_ir_context = context
+
+
+def forget_context() -> None:
+    """What the programs of this thread left in their context goes with the last of them."""
+    vars(kept).clear()

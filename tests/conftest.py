@@ -24,7 +24,7 @@ import os
 import sys
 from pathlib import Path
 
-from compiling import QUICK
+from compiling import QUICK, forget_context, keep_contexts
 
 FLAGS = " ".join(f"--{name}={str(value).lower()}" for name, value in QUICK.items())
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}".strip()
@@ -32,15 +32,19 @@ os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}".strip()
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
+from majorant.app import execute  # noqa: E402
 from majorant.engines import programs  # noqa: E402
 from representatives import is_left_out, unknown  # noqa: E402
 
+# tests change the library in their own process, and must leave no such programs to others
+execute.made_from = functools.wraps(execute.made_from)(lambda config, problem: None)
 OPTIONS_OF_USERS, programs.QUICK_COMPILATION = programs.QUICK_COMPILATION, QUICK
 
 os.environ.setdefault("MAJORANT_COMPILATION_CACHE", str(Path(__file__).parents[1] / ".pytest_cache" / "xla"))
 programs.enable_compilation_cache()
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)  # single operations are most of what is compiled
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+keep_contexts()
 
 pytest_plugins = ["finished_run"]
 
@@ -102,6 +106,7 @@ def few_programs():
     yield
     if next(finished) % 10 == 0 and MAPS.exists() and too_many_programs():
         jax.clear_caches()
+        forget_context()
         gc.unfreeze()
         give_back()
         taken["at most"] = max(MUCH_MEMORY, memory() + MORE)

@@ -47,8 +47,13 @@ def test_the_papers_learning_rates():
 def test_methods_train_in_turn_and_a_failure_takes_no_other_with_it(tmp_path, monkeypatch):
     order = []
 
+    class Scores:
+        samples: ClassVar = {"train": np.array([3, 5]), "test": np.array([1, 2])}
+        values: ClassVar = {"test_score": np.array([0.25, 0.75])}
+
     class Run:
         seconds: ClassVar = {"train": 1.0}
+        scores: ClassVar = [Scores()]
 
         def __init__(self, name):
             self.name = name
@@ -58,7 +63,7 @@ def test_methods_train_in_turn_and_a_failure_takes_no_other_with_it(tmp_path, mo
             order.append(self.name)
             report([{"round": 2, "seconds": 1.0, "train_accuracy": accuracy, "test_accuracy": accuracy}], None)
 
-    def prepared(name, data, given):
+    def prepared(name, given, samples):
         if name == "fedavg":
             raise MemoryError("too large")
         return Run(name), 0.0
@@ -70,4 +75,21 @@ def test_methods_train_in_turn_and_a_failure_takes_no_other_with_it(tmp_path, mo
     assert order == ["fedem", "local"]
     assert found["fedem"]["finished"]
     assert found["local"]["history"][-1]["bottom_decile"] == 25
+    assert found["local"]["clients"] == {"train_samples": [3, 5], "test_samples": [1, 2], "test_score": [0.25, 0.75]}
     assert found["fedavg"]["error"] == "MemoryError: too large"
+
+
+def test_a_method_may_have_settings_of_its_own():
+    given = deep.arguments(["folder", "--rounds", "100", "--seed", "3"])
+    name, own = deep.with_own_settings("fedem@rounds=66@side-by-side=8@unseen=0.2", given)
+    assert (name, own.rounds, own.side_by_side, own.unseen, own.seed) == ("fedem", 66, 8, 0.2, 3)
+    assert own.name == "rounds=66-side-by-side=8-unseen=0.2-"
+    assert (given.rounds, given.unseen, given.name) == (100, 0.0, "")
+    with pytest.raises(SystemExit):
+        deep.with_own_settings("fedem@colour=red", given)
+
+
+def test_clients_that_join_later_do_not_train():
+    data = deep.samples(deep.arguments(["folder", "--tiny", "--unseen", "0.25"]))
+    assert data.unseen.sum() == 1
+    assert not deep.samples(deep.arguments(["folder", "--tiny"])).unseen.any()

@@ -29,7 +29,7 @@ def broken(*args: object, **kwargs: object) -> None:
 
 
 def test_an_unforeseen_error_is_one_line_and_a_file(tmp_path, monkeypatch):
-    monkeypatch.setattr("majorant.app.execute.simulate", broken)
+    monkeypatch.setattr("majorant.app.execute.carried_out", broken)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     result = CliRunner().invoke(app, ["run", "fedavg", *SMALL, "--out", str(tmp_path / "run")])
     assert result.exit_code == 70
@@ -58,7 +58,7 @@ def test_a_failed_download_says_so(tmp_path, monkeypatch):
 
 
 def test_the_details_lie_in_the_run_folder_where_there_is_one(copied, monkeypatch):
-    monkeypatch.setattr("majorant.app.execute.simulate", broken)
+    monkeypatch.setattr("majorant.app.execute.carried_out", broken)
     text = " ".join(invoke("run", "--resume", copied, code=70).split())
     assert f"with the file {copied}/error.log" in text
     assert "in broken" in (copied / "error.log").read_text()
@@ -94,7 +94,7 @@ def test_an_interrupted_run_says_how_to_go_on(copied, monkeypatch, tmp_path):
     def interrupted(*args: object, **kwargs: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("majorant.app.execute.simulate", interrupted)
+    monkeypatch.setattr("majorant.app.execute.carried_out", interrupted)
     text = " ".join(invoke("run", "--resume", copied, code=130).split())
     assert f"interrupted: majorant run --resume {copied} resumes it" in text
     assert "nothing is kept" in invoke("run", "fedavg", *SMALL, "--out", tmp_path / "new", code=130)
@@ -105,7 +105,7 @@ def test_an_interrupted_run_says_how_to_go_on(copied, monkeypatch, tmp_path):
 def test_a_run_that_is_told_to_end_says_how_to_go_on(copied, monkeypatch):
     """SIGTERM, as a computer sends it that shuts down; afterwards the signal means what it meant before."""
     before = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr("majorant.app.execute.simulate", lambda *args, **rest: signal.raise_signal(signal.SIGTERM))
+    monkeypatch.setattr("majorant.app.execute.carried_out", lambda *args, **rest: signal.raise_signal(signal.SIGTERM))
     text = " ".join(invoke("run", "--resume", copied, code=143).split())
     assert f"terminated: majorant run --resume {copied} resumes it" in text
     assert signal.getsignal(signal.SIGTERM) == before

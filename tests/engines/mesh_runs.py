@@ -33,7 +33,7 @@ def main() -> None:
     """Runs, and saves."""
     given = parser.parse_args()
     sys.path.insert(0, str(Path(__file__).parents[1]))
-    from compiling import QUICK
+    from compiling import QUICK, keep_contexts
 
     quick = " ".join(f"--{name}={str(value).lower()}" for name, value in QUICK.items())
     os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={given.devices} {quick}"
@@ -48,6 +48,7 @@ def main() -> None:
     import jax
     import numpy as np
 
+    keep_contexts()
     found = {}
     for run in given.runs:
         for i, leaf in enumerate(leaves_of(*run.split("/"), several=bool(given.join))):

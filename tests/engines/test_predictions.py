@@ -5,6 +5,7 @@ import pytest
 
 import majorant as mj
 from majorant.engines import population
+from majorant.engines import predictions as engine
 from majorant.engines.predictions import predictions
 
 
@@ -34,3 +35,17 @@ def test_scores_follow_from_predictions(kind, monkeypatch):
             ]
             assert np.isnan(each).tolist() == one.unseen.tolist()
             np.testing.assert_allclose(np.array(each)[~one.unseen], scores.values[f"{part}_score"][~one.unseen])
+
+
+@pytest.mark.parametrize(("method", "parts"), [("fedavg", 2), ("fedavg_plus", 3)])
+def test_training_samples_are_read_where_models_are_made_of_them_only(method, parts, monkeypatch):
+    """FedAvg+ tunes the shared model on a client's own samples; FedAvg deploys it as it is."""
+    data = ragged()
+    run = mj.simulate(getattr(mj, method)(mj.models.linear(data)), data, rounds=1)
+    stacked = []
+    real = engine.stack
+    monkeypatch.setattr(engine, "stack", lambda *args: stacked.append(args) or real(*args))
+    found = predictions(run)[0]["test"]
+    assert len(stacked) == parts
+    right = (found.argmax(axis=1) == data.test.y)[np.repeat(~data.unseen, data.test.sizes)]
+    assert right.mean() == pytest.approx(run.summary()["test_accuracy"]["mean"])

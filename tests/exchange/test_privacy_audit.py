@@ -1,5 +1,7 @@
 """Attacks on a whole round: what they show of ε is below the accountant's for this code, above it for broken code."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -30,12 +32,18 @@ def together(channel, participation=None):
 
 def released(found, sent, keys, there=True):
     """What a round releases, from what clients would send ``(clients, d)``; and what clients are told in the next."""
-    clients, length = sent.shape
-    places = jnp.arange(clients)
-    sizes = 1 + 9 * (places == VICTIM)  # it has more samples than the others: its weight must not be larger
-    data = ClientData(sent[:, None], jnp.zeros((clients, 1)), sizes, places, places)
+    return one_round(found)(keys, sent, there)
 
-    def one(key):
+
+@functools.cache
+def one_round(found):
+    """One program for both worlds of an attack, with and without the victim."""
+
+    def one(key, sent, there):
+        clients, length = sent.shape
+        places = jnp.arange(clients)
+        sizes = 1 + 9 * (places == VICTIM)  # it has more samples than the others: its weight must not be larger
+        data = ClientData(sent[:, None], jnp.zeros((clients, 1)), sizes, places, places)
         server = set_up.start_server(found, clients, key, {}, jnp.int32(1))
         view, own = rounds.begin_round(found, server, key)
         active = turns.who_takes_part(found, server, key, clients) & ((places != VICTIM) | there)
@@ -45,7 +53,7 @@ def released(found, sent, keys, there=True):
         after = rounds.end_round(found, server, view, own, sums, None, tally)[0]
         return found.expected * after.value, after.channel
 
-    return jit(jax.vmap(one))(keys)
+    return jit(jax.vmap(one, in_axes=(0, None, None)))
 
 
 def attacked(found, read=lambda value, news: value[:, 0]):

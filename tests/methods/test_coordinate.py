@@ -168,8 +168,12 @@ def test_acd_without_a_personal_block_is_nesterovs_method():
 def coins_in_use(path: Path, k: int) -> Coins:
     """The coins of round k + 1, from the round's key for the server."""
     hyper = {name: value[0] for name, value in path.server.hyper.items()}
-    key = stream_key(round_key(jax.random.key(0), k + 1), SERVER_STREAM)
-    return draw_coins(key, hyper["p_w"], hyper.get("rho", 0.0))
+    return coins_of_round(k + 1, hyper["p_w"], hyper.get("rho", 0.0))
+
+
+@quickly
+def coins_of_round(number, p_w, rho) -> Coins:
+    return draw_coins(stream_key(round_key(jax.random.key(0), number), SERVER_STREAM), p_w, rho)
 
 
 @pytest.mark.parametrize("name", list(STOCHASTIC))
@@ -180,22 +184,27 @@ def test_rounds_are_the_iterations_of_the_paper(name):
     hyper = {key: float(value[0]) for key, value in path.server.hyper.items()}
     controlled, m = name in ("asvrcd", "svrcd"), p.clients
     theta_1, theta_2 = hyper.get("theta_1", 0.0), hyper.get("theta_2", 0.0)
-    gradient = jax.jit(jax.vmap(jax.grad(p.objective.value, argnums=(0, 1)), (None, 0, 0, 0)))
-    whole = jax.vmap(lambda data: two_block_problem.whole(data))(p.data)
-    draw = jax.jit(jax.vmap(draw_samples, (0, 0, None)))
-    at = lambda u, batch: gradient(*u, batch, p.data.slot)
-    y = z = v = (jnp.ones(2), jnp.ones((m, 2)))
+    gradient = quickly(jax.vmap(jax.grad(p.objective.value, argnums=(0, 1)), (None, 0, 0, 0)))
+    whole = quickly(jax.vmap(two_block_problem.whole))(p.data)
+    at = lambda u, batch: jax.tree.map(np.asarray, gradient(*u, batch, p.data.slot))
+
+    @quickly
+    def sample(number, i):
+        keys = jax.vmap(client_key, (None, 0))(round_key(jax.random.key(0), number), jnp.arange(m))
+        drawn = jax.vmap(draw_samples, (0, 0, None))(p.data, keys, i // DRAWN)
+        return jax.vmap(one_sample, (0, None))(drawn, i % DRAWN)
+
+    y = z = v = (np.ones(2), np.ones((m, 2)))
     kinds = set()
     for k in range(rounds):
         coins = coins_in_use(path, k)
-        keys = jax.vmap(client_key, (None, 0))(round_key(jax.random.key(0), k + 1), jnp.arange(m))
         for i in range(int(coins.silent) + 1):
             last = i == int(coins.silent)
             w_step = last and (bool(coins.w_step) or not controlled)
             refresh = last and bool(coins.refresh) and controlled
             kinds.add((w_step, refresh))
             x = combine((theta_1, z), (theta_2, v), (1 - theta_1 - theta_2, y)) if theta_1 else y
-            batch = jax.vmap(one_sample, (0, None))(draw(p.data, keys, i // DRAWN), i % DRAWN)
+            batch = sample(k + 1, i)
             d = combine((1.0, at(x, batch)), (-1.0 * controlled, at(v, batch)))
             full = at(v, whole)
             g_w = w_step / hyper["p_w"] * d[0].mean(axis=0) + controlled * full[0].mean(axis=0)

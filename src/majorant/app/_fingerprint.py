@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from majorant.app._once import once_for_each
 from majorant.app.config import WHERE, RunConfig, flat
 from majorant.app.files import strict_json
 from majorant.data.lazy import holding
@@ -36,6 +37,14 @@ def data_digest(data: FederatedData, encoding: Encoding | None) -> str:
 
 def divided_digest(data: FederatedData, encoding: Encoding | None) -> str:
     """The same from digests of stretches of clients: of several processes each makes those of its share."""
+    about = [data.names, data.classes, data.target_scale, encoding.to_dict() if encoding else None]
+    offsets = [part.offsets for part in (data.train, data.validation, data.test)]
+    return DIVIDED + digest([*about, data.unseen, *offsets, digests_of_stretches(data)])
+
+
+@once_for_each
+def digests_of_stretches(data: FederatedData) -> np.ndarray:
+    """The digests of the samples of some clients after the other, ``(stretches, 32)``."""
     from majorant.engines.hosts import of_all, share
 
     stretches = np.array_split(np.arange(data.clients), min(data.clients, STRETCHES))
@@ -48,10 +57,7 @@ def divided_digest(data: FederatedData, encoding: Encoding | None) -> str:
             yield from (part.x[rows], part.y[rows])
 
     each = "".join(digest(arrays(clients)) for clients in mine)
-    found = of_all(np.frombuffer(bytes.fromhex(each), np.uint8).reshape(len(mine), 32), len(stretches))
-    about = [data.names, data.classes, data.target_scale, encoding.to_dict() if encoding else None]
-    offsets = [part.offsets for part in (data.train, data.validation, data.test)]
-    return DIVIDED + digest([*about, data.unseen, *offsets, found])
+    return of_all(np.frombuffer(bytes.fromhex(each), np.uint8).reshape(len(mine), 32), len(stretches))
 
 
 def same_data(known: str, data: FederatedData, encoding: Encoding | None, now: str) -> bool:

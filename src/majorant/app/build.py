@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from majorant.app import catalogue
 from majorant.app._kinds import fit
+from majorant.app._once import once_for_each
 from majorant.app.config import LocalConfig, RunConfig
 from majorant.app.names import parse
 from majorant.app.table_settings import OF_TABLES
@@ -37,6 +38,7 @@ class Problem(NamedTuple):
     exchange: dict[str, Any]  # who takes part, through which channel, who combines: as `simulate` takes them
     encoding: Encoding | None
     optimum: float | None = None  # the minimum of the objective, once it is found
+    settings: RunConfig | None = None  # that all of it was built from; None: made by hand
 
     @property
     def federation(self) -> Federation:
@@ -152,15 +154,15 @@ def safe_rate(local: LocalConfig, model: Model, data: FederatedData | list[Feder
     With momentum μ, steps of (1 + μ)/L are half of what is stable, L being the smoothness of the steepest client's
     loss in minibatches of the size (`solvers.smoothness`).
     """
-    from majorant.solvers.smoothness import CURVATURES, stable_step
+    from majorant.solvers.smoothness import CURVATURES
 
     if local.lr is not None or not model.convex or isinstance(data, int) or local.optimizer != "sgd":
         return USUAL_RATE if local.lr is None else local.lr
-    parts = [s.train.take((~s.unseen).nonzero()[0]) for s in (data if isinstance(data, list) else [data])]
-    if model.loss.name not in CURVATURES or not all(part.sizes.sum() for part in parts):
+    splits = data if isinstance(data, list) else [data]
+    if model.loss.name not in CURVATURES or not all(s.train.sizes[~s.unseen].sum() for s in splits):
         return USUAL_RATE
-    step = lambda part: stable_step(part, CURVATURES[model.loss.name], local.batch_size or None, every_batch=True)
-    rate = (1 + local.momentum) * min(map(step, parts))
+    steps = [step_on_training_samples(s, CURVATURES[model.loss.name], local.batch_size or None) for s in splits]
+    rate = (1 + local.momentum) * min(steps)
     if rate >= USUAL_RATE:
         return USUAL_RATE
     warnings.warn(
@@ -169,6 +171,15 @@ def safe_rate(local: LocalConfig, model: Model, data: FederatedData | list[Feder
         stacklevel=2,
     )
     return rate
+
+
+@once_for_each
+def step_on_training_samples(data: FederatedData, curvature: float, batch_size: int | None) -> float:
+    """A step size that is stable on every minibatch of the clients that train."""
+    from majorant.solvers.smoothness import stable_step
+
+    samples = data.train.take((~data.unseen).nonzero()[0])
+    return stable_step(samples, curvature, batch_size, every_batch=True)
 
 
 def local_solver(local: LocalConfig, lr: float | None = None) -> Solver:
@@ -370,7 +381,7 @@ def build_problem(config: RunConfig, data: FederatedData | None) -> Problem:
     data = in_precision(data, config.precision)
     model, algorithm = build_algorithm(config, data, data)
     refuse_unequal_sizes(algorithm, data)
-    problem = Problem(data, model, algorithm, build_exchange(config), encoding)
+    problem = Problem(data, model, algorithm, build_exchange(config), encoding, settings=config)
     federation = problem.federation
     if config.local != LocalConfig() and not catalogue.algorithms.takes(config.algorithm, "local"):
         warnings.warn(f"{config.algorithm} has its own local solver: lr, epochs and the like are ignored", stacklevel=2)

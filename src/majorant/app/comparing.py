@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from majorant.app.signed import write_signed
 
 if TYPE_CHECKING:
     from majorant.app.build import Problem
+    from majorant.engines.ahead import Waiting
     from majorant.engines.run import Run
 
 METHODS = ("local", "fedavg", "fedavg+", "fedem", "pfedme", "clustered")  # where none are named
@@ -39,8 +40,8 @@ def group_values(config: RunConfig) -> tuple[str, np.ndarray] | None:
 
 
 @contextlib.contextmanager
-def compiled_methods(configs: Sequence[RunConfig], problems: Sequence[Problem]) -> Iterator[Callable[[int], None]]:
-    """Compiles methods side by side; gives a function that waits for one. Tuning has programs of its own."""
+def compiled_methods(configs: Sequence[RunConfig], problems: Sequence[Problem]) -> Iterator[Waiting]:
+    """Compiles methods ahead; gives a function that waits for one. Tuning has programs of its own."""
     from majorant.app.execute import asked_of
     from majorant.engines.ahead import compiled_ahead
     from majorant.engines.simulator import planned

@@ -11,7 +11,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
+
+from majorant.app import catalogue
 from majorant.app._checkpoint import Checkpoint, check_settings, lines_of, started_with
+from majorant.app._fingerprint import digest, divided_digest, network_digest, settings_digest
 from majorant.app._text import csv_text
 from majorant.app.build import Problem, build, splits_of
 from majorant.app.config import RunConfig, to_toml
@@ -19,6 +23,7 @@ from majorant.app.files import atomic_write_text, strict_json
 from majorant.app.folders import check_folder, working_in
 from majorant.app.logs import append_jsonl
 from majorant.app.named_tables import licence_of
+from majorant.app.names import parse_raw
 from majorant.app.optimum import find_optimum
 from majorant.app.saved_model import model_meta
 from majorant.app.signed import write_signed
@@ -29,10 +34,12 @@ from majorant.engines.hosts import explained_loss, follows, place_to_write
 from majorant.engines.mesh import devices_worth_using
 from majorant.engines.options import Evaluation, Resources
 from majorant.engines.run import Run
-from majorant.engines.simulator import simulate
+from majorant.engines.simulation import Simulation
+from majorant.engines.simulator import carried_out, planned
 from majorant.engines.snapshots import Snapshot
 
 CHECKPOINT_SECONDS = 5.0  # a checkpoint at most this often, and one at the end
+WITHOUT_FILES = ("auto", "linear", "softmax", "mlp", "cnn", "lstm")  # models that no file is read for
 Told = Callable[[list[dict[str, Any]]], None]
 
 
@@ -41,6 +48,7 @@ def run_in_folder(
     folder: Path,
     *,
     problem: Problem | None = None,
+    simulation: Simulation | None = None,
     resume: bool = False,
     on_evaluation: Told | None = None,
     on_tuning: Callable[[int, int, int], None] | None = None,
@@ -49,10 +57,11 @@ def run_in_folder(
 ) -> Run:
     """Trains a configuration and writes its run folder; ``resume`` goes on from the folder's checkpoint.
 
-    A problem that is given has its ``optimum``, where there is one. ``track`` names trackers of other projects that are
-    told of every evaluation (`trackers`), and ``on_tuning`` of the rounds of tuning, as `majorant.tune` tells them. A
-    failure before the first checkpoint leaves no folder behind; a later one leaves a run that can be resumed. Of many
-    processes the first writes, and all read the checkpoint that a run goes on from.
+    A problem that is given has its ``optimum``, where there is one; ``simulation`` is what was planned for it, if that
+    was done ahead (`majorant.engines.ahead`). ``track`` names trackers of other projects that are told of every
+    evaluation (`trackers`), and ``on_tuning`` of the rounds of tuning, as `majorant.tune` tells them. A failure before
+    the first checkpoint leaves no folder behind; a later one leaves a run that can be resumed. Of many processes the
+    first writes, and all read the checkpoint that a run goes on from.
     """
     check_trackers(track)
     if not follows():
@@ -78,7 +87,8 @@ def run_in_folder(
                 if on_evaluation is not None:
                     on_evaluation(records)
 
-            run = train(config, problem, place, checkpoint, hyper, go_on=resume and keep(), on_evaluation=tell)
+            go_on = resume and keep()
+            run = train(config, problem, simulation, place, checkpoint, hyper, go_on=go_on, on_evaluation=tell)
         run.encoding, run.origin = problem.encoding, model_meta(config, problem.data, problem.encoding, config.seed)
         write_results(run, config, problem, place)
     return run
@@ -87,6 +97,7 @@ def run_in_folder(
 def train(
     config: RunConfig,
     problem: Problem,
+    simulation: Simulation | None,
     folder: Path,
     checkpoint: Checkpoint,
     hyper: dict[str, Any] | None,
@@ -114,7 +125,8 @@ def train(
         atomic_write_text(folder / "config.toml", to_toml(config))
         (folder / "summary.json").unlink(missing_ok=True)
         log.unlink(missing_ok=True)
-    run = simulate(**asked_of(config, problem, hyper, evaluated), resume=restored if go_on else None)
+    asked = asked_of(config, problem, hyper, evaluated)
+    run = carried_out(simulation or planned(**asked), asked["evaluation"], restored if go_on else None)
     checkpoint.save(run.rounds, run.last)
     return run
 
@@ -146,7 +158,23 @@ def asked_of(
 def resources_of(config: RunConfig, problem: Problem) -> Resources:
     """What a run may use; of devices so many as are asked for, or are worth using."""
     devices = config.devices or devices_worth_using(problem.algorithm, problem.data)
-    return Resources(config.clients, config.memory_budget, devices=devices)
+    return Resources(config.clients, config.memory_budget, devices=devices, made_from=made_from(config, problem))
+
+
+def made_from(config: RunConfig, problem: Problem) -> str | None:
+    """A digest of all that a run's programs are made from, beside the library; None where something else may be.
+
+    Those are problems made by hand, models that read files, and what a process has registered itself. Tried on CPUs
+    alone.
+    """
+    if problem.settings != config or parse_raw(config.model)[0] not in WITHOUT_FILES:
+        return None
+    if not all(registry.ours() for kind, registry in catalogue.KINDS.items() if kind != "data"):
+        return None
+    if jax.default_backend() != "cpu" or jax.process_count() > 1:
+        return None
+    data = divided_digest(problem.data, problem.encoding)
+    return digest([settings_digest(config), data, network_digest(problem.federation)])
 
 
 def write_results(run: Run, config: RunConfig, problem: Problem, folder: Path) -> None:

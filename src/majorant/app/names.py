@@ -74,6 +74,12 @@ class Registry:
             raise ValueError(f"{self.kind} name {name!r} is taken, or has a colon in it")
         self._entries[name] = (factory, help)
 
+    def ours(self) -> bool:
+        """Whether all factories are the library's own: a process may have registered others."""
+        return all(
+            isinstance(factory, str) and factory.startswith("majorant.") for factory, _ in self._entries.values()
+        )
+
     def help(self, name: str) -> str:
         """One line about a name."""
         self._known(name)

@@ -200,9 +200,8 @@ def compare(
                 "on_tuning": functools.partial(bars.tuning, i),
                 "track": track or (),
             }
-            compiled(i)
             try:
-                result = run_in_folder(each, folder / names[i], problem=problem, **told)
+                result = run_in_folder(each, folder / names[i], problem=problem, simulation=compiled(i), **told)
             except Diverged as error:
                 warn(str(error))
                 result = None

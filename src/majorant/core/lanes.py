@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
 Tree = Any
+Leaves = list[jax.Array]
 Step = Callable[[Tree, jax.Array, Tree], Tree]  # (constants, number of the step, carry) -> carry
 
 _lanes: ContextVar[int | None] = ContextVar("lanes", default=None)
@@ -42,7 +43,7 @@ def repeat(count: jax.Array, step: Callable[[jax.Array, Tree], Tree], carry: Tre
     """``step(i, carry)`` for i = 0 … count − 1; where clients have counts of their own, in lanes if there are any.
 
     >>> repeat(jnp.int32(3), lambda i, x: x + i, jnp.int32(10))
-    Array(13, dtype=int32, weak_type=True)
+    Array(13, dtype=int32)
     """
     lanes = _lanes.get()
     if lanes is None:
@@ -59,15 +60,17 @@ def _loop(step: Step, count: jax.Array, consts: Tree, carry: Tree) -> Tree:
     return jax.lax.while_loop(lambda state: state[0] < count, again, (jnp.zeros_like(count), carry))[1]
 
 
-def _repeated(step: Step, lanes: int) -> Callable[[jax.Array, list, list], list]:
+def _repeated(step: Step, lanes: int) -> Callable[[jax.Array, Leaves, Leaves], Leaves]:
     """A loop that knows what to do with several clients."""
 
     @custom_vmap
-    def run(count: jax.Array, consts: list, carry: list) -> list:
+    def run(count: jax.Array, consts: Leaves, carry: Leaves) -> Leaves:
         return _loop(step, count, consts, carry)
 
     @run.def_vmap
-    def side_by_side(clients: int, batched: Any, count: jax.Array, consts: list, carry: list) -> tuple[list, list]:
+    def side_by_side(
+        clients: int, batched: Any, count: jax.Array, consts: Leaves, carry: Leaves
+    ) -> tuple[Leaves, list[bool]]:
         own_count, own, started = batched
         axes = [0 if is_own else None for is_own in own]
         whole = [a if b else jnp.broadcast_to(a, (clients, *a.shape)) for a, b in zip(carry, started, strict=True)]
@@ -87,13 +90,13 @@ class Lanes(NamedTuple):
 
     client: jax.Array  # (lanes,), −1 for an idle one
     step: jax.Array  # (lanes,)
-    own: list  # what the steps of the lanes' clients use
-    now: list  # (lanes, …) where they are
+    own: Leaves  # what the steps of the lanes' clients use
+    now: Leaves  # (lanes, …) where they are
     following: jax.Array  # how many clients have had a lane
-    results: list  # (clients, …)
+    results: Leaves  # (clients, …)
 
 
-def _by_lanes(step: Step, lanes: int, count: jax.Array, consts: Any, carry: Any, results: list) -> list:
+def _by_lanes(step: Step, lanes: int, count: jax.Array, consts: Any, carry: Any, results: Leaves) -> Leaves:
     """Every client's result; those without a step keep what they start with."""
     order = jnp.argsort(-count)
     busy = (count > 0).sum()

@@ -129,9 +129,9 @@ class OnMesh(Program):
     def __call__(self, seconds: dict[str, float], *args: Any) -> Any:
         return super().__call__(seconds, *self.placed(args))
 
-    def prepare(self, *args: Any) -> None:
-        """Compiles for arguments of these shapes."""
-        super().prepare(*self.placed(args))
+    def lowered(self, *args: Any) -> Callable[[], None]:
+        """Traces for arguments of these shapes; gives a function that compiles."""
+        return super().lowered(*self.placed(args))
 
     def placed(self, args: tuple[Any, ...]) -> list[Any]:
         """The arguments on their devices."""

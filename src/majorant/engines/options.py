@@ -50,6 +50,9 @@ class Resources(NamedTuple):
 
     ``devices`` is how many devices share the clients, or the runs (None: one; with several processes all of them, see
     `majorant.engines.mesh`); a ``memory_budget`` is then that of each device.
+
+    ``made_from`` is a digest of all that algorithm and data are made from, where the caller knows that it means the
+    same in every process: programs are then kept as they were lowered (`majorant.engines.kept`), not traced again.
     """
 
     clients: str = "auto"
@@ -58,6 +61,7 @@ class Resources(NamedTuple):
     extra_padding: int = 0
     side_by_side: int | None = None
     devices: int | None = None
+    made_from: str | None = None
 
     def check(self) -> None:
         """Refuses numbers that are no sizes."""

@@ -59,18 +59,42 @@ def of_one_run(run: Run, number: int, parts: tuple[str, ...]) -> Predicted:
         chunk = int(np.clip(most // max(1, sample * longest["train"]), 1, chunk))
     chunk = -(-len(trained) // -(-len(trained) // chunk))  # even chunks, fewer fillers
     found = {part: empty_like(data, part) for part in parts}
+    one = jax.tree.map(lambda a: a[0], states)
+    read = parts if ignores_samples(federation, server, key, one, data, longest["train"]) else ("train", *parts)
     for begin in range(0, len(trained), chunk):
         places = np.resize(np.arange(begin, min(begin + chunk, len(trained))), chunk)  # the last chunk repeats some
         ids = trained[places]
         mine = jax.tree.map(lambda a, places=places: a[places], states)
-        samples = {part: on_device(stack(getattr(data, part), ids, longest[part])) for part in longest}
-        train = samples.pop("train")
+        samples = {part: on_device(stack(getattr(data, part), ids, longest[part])) for part in read}
+        train = samples.pop("train") if "train" in read else unread(data.train, ids, longest["train"])
         program = predicting(federation, parts)
         outputs = jax.tree.map(np.asarray, program({"compile": 0.0}, server, key, mine, train, samples))
         for part in parts:
             fill(found[part], getattr(data, part), ids, outputs[part])
     scale = data.target_scale
     return {part: scale.original(p) if scale is not None else p.astype(np.float64) for part, p in found.items()}
+
+
+def ignores_samples(
+    federation: Federation, server: Server, key: Key, state: Tree, data: FederatedData, length: int
+) -> bool:
+    """Whether a client's model is made without its training samples: most methods tune nothing between two rounds."""
+
+    def deployed(x: jax.Array, y: jax.Array, client: ClientData, server: Server, key: Key, state: Tree) -> Tree:
+        view, own = evaluation.released_view(federation, server, key)
+        return evaluation.deployed_model(federation, view, own, state, client._replace(x=x, y=y), unseen=False)
+
+    one = jax.tree.map(lambda a: a[0], unread(data.train, np.zeros(1, int), length))
+    jaxpr = jax.make_jaxpr(deployed)(one.x, one.y, one, server, key, state).jaxpr
+    looked_at = [*jaxpr.outvars, *(var for equation in jaxpr.eqns for var in equation.invars)]
+    return not any(var is own for var in looked_at for own in jaxpr.invars[:2])
+
+
+def unread(part: Ragged, ids: np.ndarray, length: int) -> ClientData:
+    """What has the shape of some clients' samples, for a program that drops them: memory that nobody touches."""
+    x = np.zeros((len(ids), length, *part.x.shape[1:]), part.x.dtype)
+    whole: Any = (part.sizes[ids].astype(np.int32), ids.astype(np.int32), ids.astype(np.int32))  # as `stack` has them
+    return ClientData(x, np.zeros((len(ids), length), part.y.dtype), *whole)  # type: ignore[arg-type]
 
 
 def empty_like(data: FederatedData, part: str) -> np.ndarray:

@@ -14,7 +14,6 @@ import gc
 import os
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +25,7 @@ from majorant.core import Server, Tree, View
 from majorant.core.collectives import CLIENTS, Axis
 from majorant.core.compilation import compiled, staged
 from majorant.core.lanes import in_lanes
+from majorant.engines import kept
 
 
 class Layout(NamedTuple):
@@ -60,27 +60,33 @@ class Program:
     """A jitted function that is compiled once for each shape of its arguments, and adds up how long that took."""
 
     def __init__(self, function: Callable, **options: Any) -> None:
-        self.function, self.jitted = function, staged(function, **options)
+        self.function, self.jitted, self.options = function, staged(function, **options), options
+        self.made_from: str | None = None  # what tells the program from others in other processes, where that is known
         self.compiled: dict[Any, Any] = {}
-        self.ahead = 0.0  # seconds of compiling that no run has been charged with yet
 
     def __call__(self, seconds: dict[str, float], *args: Any) -> Any:
-        if signature(args) not in self.compiled:
+        known = signature(args)
+        if known not in self.compiled:
             begin = time.perf_counter()
-            self.prepare(*args)
+            self.lowered(*args)()
             seconds["compile"] += time.perf_counter() - begin
-        return self.compiled[signature(args)](*args)
+        return self.compiled[known](*args)
 
-    def prepare(self, *args: Any) -> None:
-        """Compiles for arguments of these shapes (arrays or `jax.ShapeDtypeStruct`)."""
-        if signature(args) not in self.compiled:
-            with nothing_collected():
-                self.compiled[signature(args)] = compiled(self.jitted.lower(*args), QUICK_COMPILATION)
+    def lowered(self, *args: Any) -> Callable[[], None]:
+        """Traces for arguments of these shapes (arrays or `jax.ShapeDtypeStruct`); gives a function that compiles."""
+        known = signature(args)
+        if known in self.compiled:
+            return lambda: None
+        with nothing_collected():
+            if self.made_from is None:
+                lowered = self.jitted.lower(*args)
+            else:
+                lowered = kept.lowered(self.made_from, self.jitted, args, known, **self.options)
 
-    def settled(self) -> float:
-        """The seconds that were spent on it before its run began (`ahead`), once."""
-        spent, self.ahead = self.ahead, 0.0
-        return spent
+        def compile_it() -> None:
+            self.compiled[known] = compiled(lowered, QUICK_COMPILATION)
+
+        return compile_it
 
     def temporary_bytes(self) -> int:
         """The most that any of its compiled forms takes beside its arguments and results, where XLA says."""
@@ -99,7 +105,8 @@ QUICK_COMPILATION = {"xla_backend_optimization_level": 1, "xla_cpu_use_fusion_em
 def signature(args: Any) -> Any:
     """What a program is compiled for: structure, shapes and types of its arguments, and the precision."""
     leaves, structure = jax.tree.flatten(args)
-    return in_double(), structure, tuple((jnp.shape(a), jnp.result_type(a)) for a in leaves)
+    kind = lambda a: (a.shape, a.dtype) if isinstance(a, jax.Array) else (jnp.shape(a), jnp.result_type(a))
+    return in_double(), structure, tuple(map(kind, leaves))
 
 
 def in_double() -> bool:
@@ -117,20 +124,6 @@ def nothing_collected() -> Iterator[None]:
     finally:
         if collecting:
             gc.enable()
-
-
-def compile_together(seconds: dict[str, float], *work: Callable[[], None]) -> None:
-    """Compiles several programs side by side: most of it happens outside Python's lock."""
-    begin, double = time.perf_counter(), in_double()
-
-    def in_this_precision(task: Callable[[], None]) -> None:
-        with jax.enable_x64(double):  # threads do not inherit it
-            task()
-
-    with nothing_collected(), ThreadPoolExecutor(len(work)) as pool:
-        for done in [pool.submit(in_this_precision, task) for task in work]:
-            done.result()
-    seconds["compile"] += time.perf_counter() - begin
 
 
 RUNS, SEEDS = "runs", "seeds"  # what an argument has along its first axis: a value for each run; equal for equal seeds

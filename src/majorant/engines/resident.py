@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import time
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
@@ -17,7 +20,7 @@ from majorant.engines import evaluation, rounds, set_up, turns
 from majorant.engines.memory import message_shapes
 from majorant.engines.mesh import CLIENT, HELD, RUN, SAME, dealt, fetch, program, put, put_parts, server_spec
 from majorant.engines.population import Bucket
-from majorant.engines.programs import RUNS, SEEDS, Layout, Program, compile_together, over_runs
+from majorant.engines.programs import RUNS, SEEDS, Layout, Program, in_double, over_runs
 from majorant.engines.rounds import BucketData, Held, State
 from majorant.exchange.federation import Federation
 from majorant.exchange.gossip import Peers
@@ -117,29 +120,40 @@ class Resident:
         unseen: list[Bucket],
         keys: jax.Array,
         seconds: dict[str, float],
+        made_from: str | None = None,
     ) -> None:
         self.programs, self.federation = programs(federation, layout), federation
+        if made_from is not None:
+            for name, each in self.programs._asdict().items():
+                each.made_from = f"{made_from} {name} {layout}"
         self.layout, self.buckets, self.seconds = layout, buckets, seconds
         self.keys = put(keys, layout.mesh, RUN)
-        place = functools.partial(on_device, data, layout=layout)
-        self.data, self.unseen = place(buckets), place(unseen)
+        self.placed = on_devices(data, buckets, unseen, layout)
+        self.data, self.unseen = self.placed.seen, self.placed.unseen
         if federation.participation.chosen is not None and not layout.everyone and layout.mesh is None:
             rows = rows_in(buckets, layout, len(data))
             self.data = tuple(b._replace(row=row) for b, row in zip(self.data, rows, strict=True))
         self.state: State | None = None
 
     def prepare(self, hyper: dict[str, jax.Array], planned: int) -> int:
-        """Compiles everything that will run, side by side; the bytes that the programs take while they run."""
+        """Compiles everything that will run; the bytes that the programs take while they run."""
+        begin = time.perf_counter()
+        with ThreadPoolExecutor() as pool:
+            for done in [pool.submit(work) for work in self.lowered(hyper, planned)]:
+                done.result()
+        self.seconds["compile"] += time.perf_counter() - begin
+        return max(program.temporary_bytes() for program in (self.programs.block, self.programs.evaluate))
+
+    def lowered(self, hyper: dict[str, jax.Array], planned: int) -> Iterator[Callable[[], None]]:
+        """Traces everything that will run, one after the other; gives functions that compile, the longest first.
+
+        Tracing needs Python's lock and compiling does not: what has been traced compiles beside what is traced next.
+        """
         number = jnp.int32(planned)
         state = self.programs.start.shapes(self.keys, hyper, number, self.data)
-        compile_together(
-            self.seconds,
-            lambda: self.programs.block.prepare(state, self.keys, number, self.data),
-            lambda: self.programs.evaluate.prepare(state, self.keys, self.data, self.unseen),
-            lambda: self.programs.start.prepare(self.keys, hyper, number, self.data),
-        )
-        self.seconds["compile"] += self.programs.block.settled()
-        return max(program.temporary_bytes() for program in (self.programs.block, self.programs.evaluate))
+        yield self.programs.block.lowered(state, self.keys, number, self.data)
+        yield self.programs.evaluate.lowered(state, self.keys, self.data, self.unseen)
+        yield self.programs.start.lowered(self.keys, hyper, number, self.data)
 
     def start(self, hyper: dict[str, jax.Array], planned: int) -> None:
         """The state before round 1."""
@@ -214,6 +228,27 @@ def rows_of(server: Server, federation: Federation) -> Server:
         return server
     value, state = jax.tree.map(federation.exchange.places.into_rows, (server.value, server.state))
     return server._replace(value=value, state=state)
+
+
+class Placed:
+    """The samples of all buckets on the devices, and what they were made from."""
+
+    def __init__(self, data: Sequence[FederatedData], buckets: list[Bucket], unseen: list[Bucket], layout: Layout):
+        self.source = data  # whose ids are in use as long as this is
+        self.seen, self.unseen = (on_device(data, each, layout=layout) for each in (buckets, unseen))
+
+
+PLACED: weakref.WeakValueDictionary[Any, Placed] = weakref.WeakValueDictionary()
+
+
+def on_devices(data: Sequence[FederatedData], buckets: list[Bucket], unseen: list[Bucket], layout: Layout) -> Placed:
+    """All samples on the devices: where another simulation holds the same, the same arrays."""
+    lies = [(bucket.ids.tobytes(), *bucket[1:]) for bucket in buckets + unseen]
+    key = (tuple(map(id, data)), len(buckets), tuple(lies), layout.mesh, layout.replicated, in_double())
+    found = PLACED.get(key)
+    if found is None:
+        found = PLACED[key] = Placed(data, buckets, unseen, layout)
+    return found
 
 
 def on_device(data: Sequence[FederatedData], buckets: list[Bucket], *, layout: Layout) -> tuple[BucketData, ...]:

@@ -114,7 +114,7 @@ class Simulation:
         self.keys = jax.vmap(jax.random.key)(jnp.asarray([s["seed"] for s in self.settings], jnp.uint32))
         where = (self.buckets, self.unseen, self.keys, self.seconds)
         self.engine: Resident | Streamed = (
-            Resident(plan.federation, self.layout, self.samples, *where)
+            Resident(plan.federation, self.layout, self.samples, *where, self.resources.made_from)
             if plan.fits
             else Streamed(plan.federation, self.layout, self.samples[0], *where, self.resources.state_folder)
         )

@@ -86,15 +86,24 @@ def simulate(
     resources = resources if devices is None else resources._replace(devices=devices)
     ran: dict[str, Any] = {"evaluation": evaluation, "resources": resources}
     simulation = planned(algorithm, data, rounds, attack=attack, privacy=privacy, **exchanged, **several, **ran)
+    return carried_out(simulation, evaluation, resume)
+
+
+def carried_out(
+    simulation: Simulation,
+    evaluation: Evaluation,
+    resume: Snapshot | Callable[[Snapshot], Snapshot] | None = None,
+) -> Run:
+    """Runs what was planned."""
     with explained_loss():
         if resume is None:
             simulation.start()
         else:
             simulation.restore(resume)
-        simulation.train(evaluation.rounds(rounds), evaluation.report)
+        simulation.train(evaluation.rounds(simulation.rounds), evaluation.report)
         result = simulation.result()
     if simulation.outlier is not None:
-        warnings.warn(simulation.remedy(), OutlierWarning, stacklevel=2)
+        warnings.warn(simulation.remedy(), OutlierWarning, stacklevel=3)
     return result
 
 

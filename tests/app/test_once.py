@@ -1,0 +1,26 @@
+"""What is found out about an object once."""
+
+import gc
+
+from majorant.app._once import once_for_each
+
+
+class Thing:
+    """Something that can be asked about."""
+
+
+def test_an_object_that_is_gone_is_forgotten():
+    """Another object may get its place in memory, and is asked anew."""
+    asked = []
+
+    @once_for_each
+    def number(thing, rest=0):
+        asked.append(rest)
+        return len(asked)
+
+    for expected in range(1, 30):
+        thing = Thing()
+        assert number(thing) == number(thing) == expected
+        del thing
+        gc.collect()
+    assert len(asked) == 29

@@ -1,0 +1,128 @@
+"""Programs that are kept between processes as they were lowered."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import majorant as mj
+import zoo
+from majorant.app import catalogue, execute
+from majorant.app.build import build
+from majorant.app.config import make_config
+from majorant.engines import kept, resident
+from majorant.engines.options import Resources
+
+made_from = execute.made_from.__wrapped__  # which conftest has replaced
+DATA = zoo.training()
+ANOTHER = bytes(kept.export.export(jax.jit(lambda x: x))(1.0).serialize())
+ALGORITHM = mj.fedavg(mj.models.linear(DATA))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A cache of its own, in which nothing is kept."""
+    before = jax.config.jax_compilation_cache_dir
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path))
+    yield tmp_path
+    jax.config.update("jax_compilation_cache_dir", before)
+
+
+@pytest.fixture
+def traced(monkeypatch):
+    """How many programs were traced."""
+    found = []
+    real = kept.export.export
+    monkeypatch.setattr(kept.export, "export", lambda function: found.append(function) or real(function))
+    return found
+
+
+def accuracies(made_from="a run"):
+    """A short run in what could be another process."""
+    resident.programs.cache_clear()
+    run = mj.simulate(ALGORITHM, DATA, rounds=2, resources=Resources(made_from=made_from))
+    return run.clients["test_accuracy"]
+
+
+def test_what_was_kept_is_not_traced_again_and_computes_the_same(folder, traced):
+    plain = accuracies(None)
+    assert not traced
+    first = accuracies()
+    assert len(traced) == len(list(folder.glob("majorant-*"))) == 3  # start, rounds and evaluation
+    again = accuracies()
+    assert len(traced) == 3
+    np.testing.assert_array_equal(first, plain)
+    np.testing.assert_array_equal(again, plain)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda raw: raw[: len(raw) // 2],
+        lambda raw: raw[:-20] + bytes([raw[-20] ^ 1]) + raw[-19:],
+        lambda raw: b"",
+        lambda raw: b'{"tuples": ["os:stat_result"], "sum": "0"}\n',
+        lambda raw: raw.replace(b"majorant.core", b"os.core", 1),
+        lambda raw: raw.partition(b"\n")[0] + b"\n" + ANOTHER,
+    ],
+    ids=["short", "flipped", "empty", "other", "foreign", "exchanged"],
+)
+def test_a_damaged_file_is_none_and_is_written_anew(folder, traced, damage):
+    plain = accuracies()
+    files = {path: path.read_bytes() for path in folder.glob("majorant-*")}
+    for path, raw in files.items():
+        path.write_bytes(damage(raw))
+    np.testing.assert_array_equal(accuracies(), plain)
+    assert len(traced) == 6
+    assert all(kept.read(path) is not None for path in files)
+
+
+def test_no_foreign_module_is_loaded_for_a_file():
+    for name in ("os:stat_result", "majorant.engines.kept:lowered"):
+        with pytest.raises(ValueError, match=r"none of ours|no named tuple"):
+            kept.known(name)
+
+
+def test_other_sources_versions_settings_and_arguments_are_other_programs(monkeypatch, tmp_path):
+    names = [kept.digest_of("a run", "shapes"), kept.digest_of("a run", "other"), kept.digest_of("other", "shapes")]
+    for what, value in (("sources", "changed"), ("versions", ["0.0"])):
+        with monkeypatch.context() as patch:
+            patch.setattr(kept, what, lambda *_, value=value: value)
+            names.append(kept.digest_of("a run", "shapes"))
+    with jax.default_matmul_precision("float32"):
+        names.append(kept.digest_of("a run", "shapes"))
+    monkeypatch.setenv("XLA_FLAGS", "--xla_other")
+    names.append(kept.digest_of("a run", "shapes"))
+    assert len(set(names)) == len(names)
+    (tmp_path / "module.py").write_text("a = 1")
+    before = kept.sources.__wrapped__(tmp_path)
+    (tmp_path / "module.py").write_text("a = 2")
+    assert kept.sources.__wrapped__(tmp_path) != before
+
+
+def test_what_cannot_be_exported_is_traced(folder):
+    """A program that calls Python is of this process."""
+    function = jax.jit(lambda x: jax.pure_callback(np.sin, jax.ShapeDtypeStruct((), jnp.float32), x))
+    kept.lowered("a run", function, (jnp.float32(1.0),), "shapes").compile()
+    assert not list(folder.glob("*majorant-*"))
+
+
+def test_a_run_is_told_from_others_by_settings_and_samples_and_by_our_own_names_alone(monkeypatch):
+    ask = lambda **settings: make_config({}, data="synthetic:clients=4,dimension=3", **settings)
+    config = ask(algorithm="fedavg")
+    problem = build(config)
+    moved = dataclasses.replace(problem.data, train=problem.data.train._replace(x=problem.data.train.x + 1))
+    others = [ask(algorithm="fedavg", lr=0.05), ask(algorithm="local")]
+    found = {
+        made_from(config, problem),
+        made_from(config, problem._replace(data=moved)),
+        *(made_from(other, build(other)) for other in others),
+    }
+    assert len(found) == 4
+    assert None not in found
+    assert made_from(others[0], problem) is made_from(config, problem._replace(settings=None)) is None
+    monkeypatch.setitem(catalogue.algorithms._entries, "my-own", (functools.partial(mj.fedavg), ""))
+    assert made_from(config, problem) is None
