@@ -7,10 +7,12 @@ import pytest
 
 import majorant as mj
 from compiling import quickly
-from majorant.core import blockwise, blockwise_parts
+from majorant.core import ClientData, blockwise, blockwise_parts, lanes
 from majorant.core.lanes import has_lanes, in_lanes, repeat
 from majorant.engines import laying_out
 from majorant.engines.population import best_lanes
+from majorant.engines.simulator import planned
+from majorant.solvers.minibatches import minibatches, run_minibatches
 
 rng = np.random.default_rng(0)
 CLIENTS, COMPONENTS = 11, 2
@@ -57,9 +59,37 @@ def test_a_chunk_takes_as_many_steps_as_its_lanes_need():
         return x
 
     with in_lanes(2):
-        jax.jit(jax.vmap(lambda n: repeat(n, step, n)))(jnp.asarray([4, 1, 1, 2])).block_until_ready()
+        jax.jit(jax.vmap(lambda n: repeat(n, step, n)))(jnp.asarray([1, 2, 1, 4])).block_until_ready()
     jax.effects_barrier()
     assert len(calls) == 2 * 4  # the longest alone in a lane, the others one after the other in the second
+
+
+@pytest.mark.parametrize(
+    ("plan", "steps", "calls"),
+    [
+        (minibatches(epochs=1, steps=None, batch_size=2), [3, 0, 1, 0, 1], 2 * 3),
+        (minibatches(epochs=1, steps=None, batch_size=5)._replace(in_any_order=True), [1, 0, 1, 0, 1], 2 * 2),
+        (minibatches(epochs=None, steps=3, batch_size=2), [3, 0, 3, 0, 3], 2 * 6),
+        (minibatches(epochs=3, steps=None, batch_size=None), [3, 0, 3, 0, 3], 2 * 6),
+    ],
+)
+def test_minibatches_of_any_plan_go_in_lanes(plan, steps, calls):
+    """Five clients, of whom two have no samples; no step is made for more than the two in lanes."""
+    made = []
+
+    def step(carry, batch):
+        jax.debug.callback(made.append, carry)
+        return carry + 10 ** jnp.asarray(batch.number)
+
+    def one(size, id):
+        data = ClientData(jnp.arange(5.0)[:, None], jnp.zeros(5), size, id)
+        return run_minibatches(plan, step, jnp.int32(0), data, jax.random.key(0))
+
+    with in_lanes(2):
+        found = quickly(jax.vmap(one))(jnp.asarray([5, 0, 2, 0, 1]), jnp.arange(5))
+    jax.effects_barrier()
+    np.testing.assert_array_equal(found, [(0, 1, 11, 111)[count] for count in steps])
+    assert len(made) == calls
 
 
 def test_runs_beside_each_other_have_lanes_too():
@@ -88,6 +118,24 @@ def test_passes_over_samples_go_in_lanes():
     np.testing.assert_allclose(jnp.where(real[:, :3], shorter, 0), jnp.where(real[:, :3], x[:, :3].sum(axis=2), 0))
 
 
+def test_no_more_clients_than_lanes_are_scored_at_once():
+    """Three clients, of whom one has no samples: each of the others has a block, or two of different parts."""
+    seen, x = [], jnp.ones((3, 5, 2))
+
+    def function(x):
+        jax.debug.callback(seen.append, x[0, 0])
+        return x.sum(axis=1)
+
+    each = lambda x, n: blockwise(function, x, size=n)
+    parts = lambda x, n: blockwise_parts(function, [(x,), (x[:3],)], [n, jnp.minimum(n, 3)])
+    for score, calls in ((each, 2), (parts, 2 * 2)):
+        with in_lanes(2):
+            jax.block_until_ready(quickly(jax.vmap(score))(x, jnp.asarray([5, 0, 2])))
+        jax.effects_barrier()
+        assert len(seen) == calls
+        seen.clear()
+
+
 @pytest.mark.parametrize("participation", [None, mj.participation.bernoulli(0.5)])
 @pytest.mark.parametrize("method", [mj.fedem, mj.fedavg, mj.pfedme])
 def test_a_simulation_in_lanes_is_the_same(monkeypatch, method, participation):
@@ -97,7 +145,16 @@ def test_a_simulation_in_lanes_is_the_same(monkeypatch, method, participation):
     together = {} if participation is None else {"participation": participation}
     one = mj.simulate(algorithm, data, rounds=3, seed=0, **together)
     monkeypatch.setattr(laying_out, "clients_that_saturate", lambda *_: 1)
-    other = mj.simulate(algorithm, data, rounds=3, seed=0, resources=mj.Resources(side_by_side=2), **together)
+    used, by_lanes = [], lanes._by_lanes
+    monkeypatch.setattr(
+        lanes, "_by_lanes", lambda step, several, *rest: used.append(several) or by_lanes(step, several, *rest)
+    )
+    options = {"seed": 0, "resources": mj.Resources(side_by_side=2), **together}
+    layout = planned(algorithm, data, 3, **options).layout
+    assert (layout.lanes, layout.at_once) == (2, 2)
+    assert min(layout.chunks + layout.pass_chunks) > 2
+    other = mj.simulate(algorithm, data, rounds=3, **options)
+    assert set(used) == {2}
     close = lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
     jax.tree.map(close, other.server.value, one.server.value)
     jax.tree.map(close, other.snapshot.clients, one.snapshot.clients)
@@ -112,3 +169,23 @@ def test_lanes_are_as_many_as_the_longest_client_leaves_work_for():
     assert best_lanes(np.full(40, 512), saturating=7, most=10) == 10
     fewer = best_lanes(np.array([2816] + [128] * 66), saturating=7, most=100, share=0.1)
     assert 1 <= fewer <= 7
+    assert best_lanes(np.full(40, 512), saturating=7, most=100, share=0.1) < 10  # of whom 4 take part
+
+
+def test_few_participants_have_few_lanes(monkeypatch):
+    data = mj.data.heterogeneous_logistic(clients=40, samples=10, test_samples=2, dimension=2)
+    algorithm = mj.fedavg(mj.models.linear(data))
+    monkeypatch.setattr(laying_out, "clients_that_saturate", lambda *_: 7)
+    assert planned(algorithm, data, 1).layout.lanes is None  # a lane for each
+    assert planned(algorithm, data, 1, participation=mj.participation.bernoulli(0.1)).layout.lanes < 10
+
+
+def test_a_plan_that_must_hold_fewer_has_smaller_chunks(monkeypatch):
+    """As where a program says that it takes more memory than there is; with lanes and without."""
+    data = mj.data.heterogeneous_logistic(clients=9, samples=10, test_samples=2, dimension=2)
+    simulation = planned(mj.fedavg(mj.models.linear(data)), data, 1, resources=mj.Resources(side_by_side=5))
+    largest = lambda held: max(simulation.planned(held).layout.chunks)
+    assert [largest(held) for held in (None, 3, 1)] == [5, 3, 1]
+    monkeypatch.setattr(laying_out, "clients_that_saturate", lambda *_: 1)
+    assert [largest(held) for held in (None, 3, 1)] == [9, 3, 1]
+    assert simulation.planned().layout.lanes == 5

@@ -43,3 +43,22 @@ def test_many_seeds_side_by_side_take_fewer_clients_at_once():
     """Each gathers minibatches of its own, and all should stay in the cache; a few seeds change nothing."""
     at_once = [memory.chunk_size(1 << 40, seeds) for seeds in (1, 5, 8, 64)]
     assert at_once == [memory.CACHE_BYTES // share for share in (1, 1, 2, 16)]
+
+
+def test_chunks_in_lanes_hold_as_many_models_as_fit_and_lanes_as_many_as_make_steps():
+    data = mj.data.synthetic_mixture(clients=8, dimension=2, seed=0)
+    build = lambda **limits: population.build_buckets(data, np.arange(8), chunk_bytes=1 << 30, most=2, **limits)
+    laid = lambda buckets: [(bucket.chunk, bucket.lanes, len(bucket.real)) for bucket in buckets]
+    assert laid(build(saturating=1)) == [(8, 2, 8)]
+    assert laid(build(saturating=1, most_held=4)) == [(4, 2, 8)]
+    assert laid(build(saturating=1, most_held=2)) == [(2, None, 8)]  # nobody waits for a lane
+    assert laid(build(saturating=8, most_held=4)) == laid(build()) == [(2, None, 8)]  # few clients: no lanes
+
+
+def test_who_waits_for_a_lane_costs_no_work():
+    owner = np.repeat(np.arange(4), (4, 1, 1, 2))
+    data = FederatedData.from_arrays(np.eye(8), np.arange(8.0), owner, split=(1, 0, 0))
+    bucket = population.Bucket(np.array([1, 2, 3, 0]), length=4, validation_length=0, test_length=1, chunk=4)
+    assert population.padding(data, [bucket]) == {"memory": 0.5, "work": 0.5}
+    assert population.padding(data, [bucket._replace(lanes=2)]) == {"memory": 0.5, "work": 0.0}
+    assert population.padding(data, [bucket._replace(lanes=3)])["work"] == 1 - 8 / 12  # the longest client's steps

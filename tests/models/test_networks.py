@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 import majorant as mj
 from compiling import quickly
@@ -18,12 +19,13 @@ from majorant.models import (
     frozen_backbone,
     lstm,
     mixed_precision,
+    packed,
 )
 from majorant.models import inverted_residuals as inverted
 from majorant.models.cost import forward_flops
 from majorant.models.normalisation import KEPT, Norms, by_group, over_batch
 from majorant.models.pixels import shifted
-from majorant.models.pretrained import fitted, places
+from majorant.models.pretrained import fitted, places, pretrained
 from majorant.models.resnet import max_pool_3x3, resnet18
 from majorant.models.resnet import network as residual_network
 
@@ -317,6 +319,16 @@ def test_head_alone_is_trained(published):
     shapes = jax.eval_shape(head.init, jax.random.key(0))
     assert jax.tree.map(jnp.shape, shapes) == {"weight": (16, 3), "bias": (3,)}
     assert head.train_apply is None
+
+
+def test_networks_start_from_a_file_layer_by_layer_and_packed(published, tmp_path):
+    model, _, x, arrays = published
+    save_file(arrays, tmp_path / "weights.safetensors")
+    for whole in (model, packed(model)):
+        started = pretrained(whole, tmp_path / "weights.safetensors")
+        params = started.init(jax.random.key(1))
+        assert jax.tree.map(jnp.shape, params) == jax.tree.map(jnp.shape, whole.init(jax.random.key(0)))
+        np.testing.assert_allclose(jax.jit(started.apply)(params, x), reference(arrays, x), atol=2e-4)
 
 
 def test_files_that_do_not_fit_are_refused_by_name(published):

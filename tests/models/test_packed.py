@@ -51,12 +51,23 @@ def test_packed_networks_train_as_they_did(normalisation, precision):
     assert float(jnp.abs(flat_gradient["rest"]).max()) > 0
 
 
+def test_norms_are_all_scales_and_shifts_and_statistics_are_apart():
+    model = small_network()
+    layers, flat = model.init(jax.random.key(1)), packed(model).init(jax.random.key(1))
+    numbers = lambda *ends: sum(leaf.size for path, leaf in jax.tree.leaves_with_path(layers) if path[-1].key in ends)
+    assert flat["norms"].size == numbers("scale", "shift") == flat["statistics"].size == numbers("mean", "variance")
+    assert flat["rest"].size == numbers("kernel")
+    assert jax.tree.map(jnp.shape, flat["head"]) == jax.tree.map(jnp.shape, layers["weights"]["dense"])
+
+
 def test_layers_and_pack_are_inverse():
     model = small_network()
     vectors, params = packed(model), model.init(jax.random.key(1))
     again = vectors.layers(vectors.pack(params))
     assert jax.tree.structure(again) == jax.tree.structure(params)
     jax.tree.map(np.testing.assert_array_equal, again, params)
+    twice = packed(vectors)
+    jax.tree.map(np.testing.assert_array_equal, twice.layers(twice.pack(params)), params)
     for name, part in vectors.init(jax.random.key(1)).items():
         jax.tree.map(np.testing.assert_array_equal, part, vectors.pack(params)[name])
 
@@ -68,7 +79,7 @@ def test_a_head_over_packed_layers_that_are_fixed():
     own = head.init(jax.random.key(1))
     assert set(own) == {"weight", "bias"}
     np.testing.assert_allclose(quickly(head.apply)(own, X), quickly(vectors.apply)(params, X), rtol=1e-5)
-    assert head.layers(own) is own
+    assert head.layers(own) is head.pack(own) is own
 
 
 def test_models_of_one_layer_or_more_are_packed():
