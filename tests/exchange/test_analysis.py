@@ -50,6 +50,22 @@ def test_iterative_and_dense_results_agree(monkeypatch):
         assert found.contraction == pytest.approx(exact.contraction, rel=1e-4), each.name
 
 
+def test_products_that_are_not_sparse_need_not_be_made(monkeypatch):
+    made = t.sequence(t.erdos_renyi(0.2), t.star()).build(60)  # whose weights do not commute
+    exact = inspect(made).contraction
+    monkeypatch.setattr(spectrum, "SMALL", 1)
+    monkeypatch.setattr(spectrum, "FILL", 0)
+    assert inspect(made).contraction == pytest.approx(exact, rel=1e-6)
+
+
+def test_weights_that_nearly_turn_values_over_mix_slowly(monkeypatch):
+    """Nodes of an even ring that keep ε of their own: values of alternating signs have λ = 2ε − 1."""
+    monkeypatch.setattr(spectrum, "SMALL", 1)
+    own, after = 1e-4, np.roll(np.eye(60), 1, axis=0)
+    made = network(own * np.eye(60) + (1 - own) / 2 * (after + after.T))
+    assert inspect(made).spectral_gap == pytest.approx(2 * own, rel=1e-3)
+
+
 def test_one_peer_exponential_contracts_fully_over_its_period():
     found = inspect(t.one_peer_exponential().build(16))
     assert found.contraction == pytest.approx(1)
@@ -75,6 +91,18 @@ def test_the_contraction_bounds_what_a_period_does():
         y = np.asarray(made.draw(None, round).mix(y, jnp.ones(9, bool)))
     spread = lambda v: ((v - x.mean(axis=0)) ** 2).sum(axis=0)
     assert (spread(y) <= (1 - p) * spread(x) * (1 + 1e-5)).all()
+
+
+def test_where_all_nodes_are_alike_the_contraction_is_what_a_round_does_on_average():
+    made, x = t.erdos_renyi(0.5, varying=True).build(6), np.random.default_rng(0).standard_normal((6, 50))
+    x = (x - x.mean(axis=0)).astype(np.float32)
+    mixed = jax.jit(jax.vmap(lambda key: made.draw(key, 1).mix(x, jnp.ones(6, bool))))(
+        jax.random.split(jax.random.key(1), 400)
+    )
+    left = float((mixed**2).sum() / 400 / (x**2).sum())
+    found = inspect(made, draws=400)
+    assert 1 - found.contraction == pytest.approx(left, rel=0.1)
+    assert found.links == pytest.approx(15 / 2, rel=0.05)  # of rounds that differ: half of all pairs
 
 
 def test_the_line_that_describes_a_network():

@@ -82,9 +82,9 @@ def test_a_topology_takes_them():
     np.testing.assert_allclose(w, fastest_mixing_weights(ring_links(8), 8), atol=1e-7)
 
 
-def test_an_early_stop_is_told_and_is_never_worse_than_metropolis(monkeypatch):
+@pytest.mark.parametrize(("links", "n"), [(barbell(6), 12), (ring_links(11), 11)], ids=["barbell", "ring"])
+def test_an_early_stop_is_told_and_is_never_worse_than_metropolis(links, n, monkeypatch):
     monkeypatch.setattr(fastest_mixing, "STEPS", 20)
-    links, n = barbell(6), 12
     with pytest.warns(UserWarning, match="not found to full accuracy"):
         w = fastest_mixing_weights(links, n)
     assert w.min() >= 0
