@@ -155,6 +155,15 @@ def test_a_terminal_without_utf8_gets_results_in_other_letters(place, monkeypatc
     assert "beta" in err.buffer.getvalue().decode("ascii")
 
 
+def test_names_that_are_no_text_are_written_in_utf_8(monkeypatch):
+    output = io.TextIOWrapper(io.BytesIO(), "utf-8")
+    monkeypatch.setattr(sys, "stdout", output)
+    adapt_streams()
+    print("there is no file caf\udce9.csv")
+    output.flush()
+    assert output.buffer.getvalue() == b"there is no file caf\\udce9.csv\n"
+
+
 def test_json_is_ascii_whatever_the_terminal(tmp_path):
     folder = tmp_path / "λ"
     folder.mkdir()

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from typer.main import get_command
 
+from majorant.cli._streams import adapt_streams
 from majorant.cli.main import app
 
 SECONDS, BYTES = 60, 6 << 30  # of a case, the bytes beyond those that the process has
@@ -83,6 +84,7 @@ def called(arguments: list[str]) -> Ended:
     code: int | None = 0
     wrong = detail = ""
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+        adapt_streams()
         try:
             COMMAND.main(arguments, prog_name="majorant")
         except SystemExit as end:

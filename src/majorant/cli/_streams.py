@@ -19,12 +19,12 @@ def plain_letters(error: UnicodeError) -> tuple[str, int]:
 
 
 def adapt_streams() -> None:
-    """Lets output streams that are not in UTF-8 replace what they cannot say, rather than fail."""
+    """Lets output streams replace what they cannot say, rather than fail: in UTF-8, names that are no text."""
     codecs.register_error("majorant", plain_letters)
     for stream in (sys.stdout, sys.stderr):
         encoding = (getattr(stream, "encoding", None) or "utf-8").lower().replace("-", "")
-        if encoding != "utf8" and hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="majorant")
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace" if encoding == "utf8" else "majorant")
 
 
 def let_go_of_output() -> None:
