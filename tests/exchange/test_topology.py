@@ -142,6 +142,15 @@ def test_sequences_take_turns_and_each_counts_its_own_rounds():
     np.testing.assert_array_equal(weights(network, 2), weights(t.ring().build(8)))
 
 
+def test_a_sequence_begins_anew_when_all_in_it_do():
+    """One of three rounds and one of two, in turns: after twelve all rounds come again, and no sooner."""
+    network = t.sequence(t.one_peer_exponential(), t.sequence(t.ring(), t.star())).build(8)
+    assert network.period == 12
+    rounds = [weights(network, round) for round in range(1, 25)]
+    again = lambda after: all(np.array_equal(a, b) for a, b in zip(rounds, rounds[after:], strict=False))
+    assert [after for after in range(1, 13) if again(after)] == [12]
+
+
 def test_sparse_graphs_are_tables_and_small_dense_ones_matrices():
     form = lambda topology, n: type(topology.build(n).draw(KEY, 1))
     assert form(t.ring(), 31) is Dense
