@@ -7,7 +7,7 @@ import pytest
 
 from majorant.exchange import spectrum
 from majorant.exchange import topology as t
-from majorant.exchange.analysis import inspect, validate
+from majorant.exchange.analysis import as_matrix, inspect, validate
 from majorant.exchange.mixing import Dense
 
 
@@ -184,3 +184,21 @@ def test_narrow_gaps_of_large_networks_cost_few_products(monkeypatch):
     monkeypatch.setattr(spectrum, "lanczos", counted)
     assert inspect(t.ring().build(3000)).spectral_gap == pytest.approx(ring_gap(3000), rel=1e-5)
     assert 0 < products < 400
+
+
+def test_rounds_that_take_turns_contract_as_often_as_there_are_rounds_in_a_period():
+    """Two rounds of independent matchings leave the square of what one leaves; as pairs of draws say, one by one."""
+    one, two = (inspect(t.sequence(*[t.matching()] * count).build(20), draws=400) for count in (1, 2))
+    assert (one.period, two.period) == (1, 2)
+    assert two.contraction == pytest.approx(1 - (1 - one.contraction) ** 2, abs=0.01)
+    start = np.random.default_rng(0).normal(size=20)
+    start -= start.mean()
+    both = t.sequence(t.matching(), t.matching()).build(20)
+    draw = jax.jit(lambda key, number: both.draw(key, number))
+    left = []
+    for key in jax.random.split(jax.random.key(0), 200):
+        after = start
+        for number in (1, 2):
+            after = as_matrix(draw(jax.random.fold_in(key, number), number)) @ after
+        left.append((after**2).sum() / (start**2).sum())
+    assert 1 - np.mean(left) == pytest.approx(two.contraction, abs=0.03)

@@ -80,7 +80,7 @@ def inspect(network: Network, *, key: Key | None = None, draws: int = 50) -> Pro
     exact = [[rebalanced(weights) for weights in period] for period in periods]
     gap = p = np.nan
     if right and network.exchangeable:
-        gap, p = of_exchangeable(rounds)
+        gap, p = of_exchangeable(periods)
     elif right:
         gap = spectral_gap(rebalanced(mean), symmetric)
         p = contraction(exact, symmetric, gap)
@@ -180,16 +180,17 @@ def links_of(network: Network) -> sparse.csr_array:
     return sparse.csr_array((np.ones(len(i)), (i, j)), shape=(network.nodes, network.nodes))
 
 
-def of_exchangeable(rounds: list[sparse.csr_array]) -> tuple[float, float]:
+def of_exchangeable(periods: list[list[sparse.csr_array]]) -> tuple[float, float]:
     """Spectral gap and contraction where all nodes are alike: E[W] and E[WᵀW] are then a I + b 11ᵀ.
 
-    Their second eigenvalue is (trace − 1)/(n − 1), so that few draws suffice.
+    Their second eigenvalue is (trace − 1)/(n − 1), so that few draws suffice. Those of E[WᵀW] multiply over the rounds
+    of a period, whose draws are independent.
     """
-    others = max(rounds[0].shape[0] - 1, 1)
-    first, second = (
-        np.mean([t(w) for w in rounds]) for t in (lambda w: w.diagonal().sum(), lambda w: (w.power(2)).sum())
-    )
-    return 1 - abs(first - 1) / others, 1 - (second - 1) / others
+    others = max(periods[0][0].shape[0] - 1, 1)
+    trace = np.array([[w.diagonal().sum() for w in period] for period in periods])
+    squares = np.array([[w.power(2).sum() for w in period] for period in periods])
+    left = (squares.mean(axis=0) - 1) / others  # of the distance to consensus, squared, after each round of a period
+    return 1 - abs(trace.mean() - 1) / others, 1 - float(left.prod())
 
 
 def asymmetry(weights: sparse.csr_array) -> sparse.csr_array:
