@@ -189,3 +189,13 @@ def test_a_plan_that_must_hold_fewer_has_smaller_chunks(monkeypatch):
     monkeypatch.setattr(laying_out, "clients_that_saturate", lambda *_: 1)
     assert [largest(held) for held in (None, 3, 1)] == [9, 3, 1]
     assert simulation.planned().layout.lanes == 5
+
+
+def test_many_newcomers_of_a_few_clients_have_lanes(monkeypatch):
+    """Three train, each with a lane; nine join, of whom no more than fit are scored at once."""
+    data = mj.data.synthetic_mixture(clients=12, dimension=3, unseen=0.75, seed=0)
+    algorithm = mj.fedavg(mj.models.linear(data))
+    monkeypatch.setattr(laying_out, "clients_that_saturate", lambda *_: 4)
+    layout = planned(algorithm, data, 1, resources=mj.Resources(side_by_side=2)).layout
+    assert max(layout.unseen_chunks) > 2
+    assert layout.lanes == 2

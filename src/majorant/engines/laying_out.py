@@ -96,7 +96,7 @@ def laid_out(
         homes[training] = neighbourhoods(data.train.sizes[training], across)
         federation = federation._replace(exchange=federation.exchange.dealt(homes[training], across))
     buckets = build_buckets(data, training, homes=homes, **how)
-    unseen = build_buckets(data, np.flatnonzero(data.unseen), **how)
+    unseen = build_buckets(data, np.flatnonzero(data.unseen), **how | {"share": 1.0})
     everyone = taking_part == 1
     layout = Layout(
         chunks=tuple(b.chunk for b in buckets),
@@ -110,7 +110,7 @@ def laid_out(
         diagnostics=diagnostics,
         replicated=len(given) > 1,
         in_turn=in_turn,
-        lanes=buckets[0].lanes,
+        lanes=next((b.lanes for b in buckets + unseen if b.lanes is not None), None),
         mesh=mesh,
     )
     one = buckets[0].one(data)

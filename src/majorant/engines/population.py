@@ -201,14 +201,16 @@ def build_buckets(
         in_lanes = large and not one_at_a_time
         limit = (most_held if in_lanes else most) or rows
         chunk = 1 if one_at_a_time else int(np.clip(chunk_bytes // per_client, 1, min(rows, limit)))
-        lanes = best_lanes(data.train.sizes[max(hands, key=len)], saturating or 1, most or rows, share)
         chunks = -(-rows // chunk)
         chunk = -(-rows // chunks)  # even chunks, fewer fillers
         ids = np.full((devices, chunks * chunk), -1)
         for row, hand in zip(ids, hands, strict=True):
             row[: len(hand)] = hand
-        several = lanes if in_lanes and lanes < chunk else None
-        buckets.append(Bucket(ids.ravel(), length, validation_length, test_length, chunk, devices, several))
+        bucket = Bucket(ids.ravel(), length, validation_length, test_length, chunk, devices)
+        if in_lanes:
+            lanes = best_lanes(data.train.sizes[max(hands, key=len)], saturating or 1, most or rows, share)
+            bucket = bucket._replace(lanes=lanes if lanes < chunk else None)
+        buckets.append(bucket)
     return buckets
 
 
