@@ -5,8 +5,9 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from majorant_reproductions.fedem import deep
+from majorant_reproductions.fedem import deep, deep_settings
 
+import majorant as mj
 from majorant.app.reproduce import Context
 
 LINE = {"round": 100, "seconds": 41.6, "test_accuracy": 78.756, "bottom_decile": 66.667}
@@ -33,15 +34,15 @@ def test_rows_stand_beside_the_papers_and_failures_are_named(monkeypatch):
 
 def test_the_papers_learning_rates():
     given = deep.arguments(["folder"])
-    rates = {name: deep.rate(name, given) for name in deep.PAPER["cifar10"]}
+    rates = {name: deep_settings.rate(name, given) for name in deep.PAPER["cifar10"]}
     assert np.log10(rates["fedem"]) == np.log10(rates["pfedme"]) == -1
     assert {round(np.log10(r), 6) for name, r in rates.items() if name not in ("fedem", "pfedme")} == {-1.5}
     given.data = "cifar100"
-    assert round(np.log10(deep.rate("fedem", given)), 6) == -0.5
+    assert round(np.log10(deep_settings.rate("fedem", given)), 6) == -0.5
     assert deep.arguments(["folder", "--data", "shakespeare"]).rounds == 80
     given.rates = "released"
     with pytest.raises(ValueError, match="CIFAR-10 alone"):
-        deep.rate("fedem", given)
+        deep_settings.rate("fedem", given)
 
 
 def test_methods_train_in_turn_and_a_failure_takes_no_other_with_it(tmp_path, monkeypatch):
@@ -66,7 +67,7 @@ def test_methods_train_in_turn_and_a_failure_takes_no_other_with_it(tmp_path, mo
     def prepared(name, given, samples):
         if name == "fedavg":
             raise MemoryError("too large")
-        return Run(name), 0.0
+        return deep.Prepared(Run(name), 0.0)
 
     monkeypatch.setattr(deep, "prepared", prepared)
     words = [str(tmp_path), "--tiny", "--rounds", "2", "--methods", "fedem,fedavg,local"]
@@ -89,7 +90,34 @@ def test_a_method_may_have_settings_of_its_own():
         deep.with_own_settings("fedem@colour=red", given)
 
 
+def test_fedavg_ends_with_the_scores_of_fedavg_plus_and_of_clients_with_some_of_their_samples(tmp_path, monkeypatch):
+    monkeypatch.setattr(deep, "network", lambda data, given: mj.models.mlp(data, hidden=(3,)))
+    words = [
+        "--tiny",
+        "--rounds",
+        "2",
+        "--every",
+        "2",
+        "--methods",
+        "fedavg,fedavg+",
+        "--unseen",
+        "0.25",
+        "--lr",
+        "0.1",
+    ]
+    for place, method in (("beside", "fedavg"), ("alone", "fedavg+")):
+        deep.train_all(deep.arguments([str(tmp_path / place), "--methods", method, *words]))
+    beside, alone = (json.loads((tmp_path / place / "fedavg+.json").read_text()) for place in ("beside", "alone"))
+    scores = lambda found: {k: v for k, v in found["history"][-1].items() if "seconds" not in k and k != "loss"}
+    assert scores(beside) == scores(alone)
+    assert beside["unseen_by_share"]["1"] == beside["history"][-1]["unseen_accuracy"]
+    shared = json.loads((tmp_path / "beside" / "fedavg.json").read_text())
+    assert shared["unseen_by_share"]["0"] == shared["history"][-1]["unseen_accuracy"]  # FedAvg's model is everybody's
+    assert beside["unseen_by_share"]["0"] == shared["unseen_by_share"]["0"]  # nothing to tune on
+    assert set(beside["unseen_by_share"]) == {f"{share:g}" for share in deep.SHARES}
+
+
 def test_clients_that_join_later_do_not_train():
-    data = deep.samples(deep.arguments(["folder", "--tiny", "--unseen", "0.25"]))
+    data = deep_settings.samples(deep.arguments(["folder", "--tiny", "--unseen", "0.25"]))
     assert data.unseen.sum() == 1
-    assert not deep.samples(deep.arguments(["folder", "--tiny"])).unseen.any()
+    assert not deep_settings.samples(deep.arguments(["folder", "--tiny"])).unseen.any()

@@ -7,6 +7,9 @@ With gates i, f, g, o from one product of [x_t, h_{t−1}] each,
 and the outputs are a dense layer of the last layer's h after the last character. The products with the inputs of all
 positions are made at once; those with h go position by position.
 
+Each character of a sequence is also the label of those before it. With ``every_position`` a sample's loss is the mean
+over all its positions, as in the FedEM authors' released code; predictions are still those after the last character.
+
 Reference: the FedEM paper, App. I.1.4 (embedding 8, two layers of 256), after LEAF (Caldas et al. 2018).
 """
 
@@ -20,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from majorant.math.checks import check_whole
-from majorant.models.base import HasSpec, Model, Spec, spec_of
+from majorant.models.base import HasSpec, Loss, Model, Spec, spec_of
 from majorant.models.layers import Layer, dense, dense_init
 from majorant.models.losses import cross_entropy, loss_for
 
@@ -34,10 +37,13 @@ def lstm(
     embedding: int = 8,
     hidden: int = 256,
     layers: int = 2,
+    every_position: bool = False,
 ) -> Model:
     """A stacked LSTM over sequences of codes ``(n, length)``, whole numbers from 0 to ``vocabulary`` − 1.
 
     Without ``vocabulary`` there are as many codes as classes: the next character is one of those that come before.
+    ``every_position`` trains on the next character at each position of a sequence, not after the last one alone: a
+    sequence of 80 then teaches 80 characters.
 
     >>> model = lstm(Spec((80,), classes=80))
     >>> sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(model.init, jax.random.key(0))))
@@ -51,6 +57,13 @@ def lstm(
     for name, value in {"vocabulary": codes, "embedding": embedding, "hidden": hidden, "layers": layers}.items():
         check_whole(name, value)
     check_codes(problem, codes)
+    if every_position and codes != spec.classes:
+        raise ValueError(
+            f"every_position needs codes that are classes, but there are {codes} codes, {spec.classes} classes"
+        )
+    last = loss  # of the last position
+    if every_position:
+        loss = with_positions(last, spec.features[0])
     widths = [embedding, *[hidden] * layers]
 
     def init(key: jax.Array) -> Params:
@@ -58,7 +71,7 @@ def lstm(
         return {
             "embedding": jax.random.normal(keys[0], (codes, embedding)),
             "layers": [cell_init(k, width, hidden) for k, width in zip(keys[2:], widths[:-1], strict=True)],
-            "dense": dense_init(keys[1], hidden, loss.outputs(spec.classes)),
+            "dense": dense_init(keys[1], hidden, last.outputs(spec.classes)),
         }
 
     def apply(params: Params, x: jax.Array) -> jax.Array:
@@ -68,9 +81,29 @@ def lstm(
         sequence = known.astype(table.dtype) @ table  # (n, length, embedding)
         for layer in params["layers"]:
             sequence = run(layer, sequence)
-        return dense(params["dense"], sequence[:, -1])
+        if not every_position:
+            return dense(params["dense"], sequence[:, -1])
+        outputs = dense(params["dense"], sequence).astype(jnp.float32)  # (n, length, classes)
+        known_next = last.per_sample(outputs[:, :-1], jnp.asarray(x[:, 1:], jnp.int32)).mean(axis=1, keepdims=True)
+        return jnp.concatenate([outputs[:, -1], known_next], axis=1)
 
     return Model(init, apply, loss, spec, "lstm", codes=True, head="dense")
+
+
+def with_positions(last: Loss, length: int) -> Loss:
+    """The mean over all positions: the outputs are those of the last, and the mean loss of the others beside them.
+
+    >>> every = with_positions(cross_entropy, 4)
+    >>> every.per_sample(jnp.array([[0.0, 0.0, 2.0]]), jnp.array([1])).round(2)  # (3 · 2 + log 2) / 4
+    Array([1.67], dtype=float32)
+    """
+    mean = lambda outputs, y: ((length - 1) * outputs[..., -1] + last.per_sample(outputs[..., :-1], y)) / length
+    return Loss(
+        name=f"{last.name} at every position",
+        per_sample=mean,
+        predict=lambda outputs: last.predict(outputs[..., :-1]),
+        outputs=lambda classes: last.outputs(classes) + 1,
+    )
 
 
 def check_codes(problem: HasSpec | Spec, vocabulary: int) -> None:
