@@ -78,8 +78,9 @@ def prepared(name: str, given: Any, samples: Any) -> Prepared:
     simulation.start()
     if name != "fedavg" or not given.tuned:
         return Prepared(simulation, begin)
-    tuned, engine = plan("fedavg+"), simulation.engine
-    tuned.engine.programs.evaluate.lowered(engine.state, engine.keys, engine.data, engine.unseen)()
+    tuned = plan("fedavg+")
+    engine = tuned.engine
+    engine.programs.evaluate.lowered(simulation.engine.state, engine.keys, engine.data, engine.unseen)()
     return Prepared(simulation, begin, tuned)
 
 
@@ -175,6 +176,12 @@ def save(name: str, given: Any, found: dict[str, Any]) -> None:
     atomic_write_text(given.folder / f"{given.name}{name}.json", text)
 
 
+def saved(name: str, given: Any) -> dict[str, Any]:
+    """What was saved of a method before."""
+    path = given.folder / f"{given.name}{name}.json"
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
 def train_all(given: Any) -> None:
     """Method after method, until the time is over; one that fails does not take the others with it.
 
@@ -208,7 +215,7 @@ def train_all(given: Any) -> None:
             except Exception as error:
                 found = f"{type(error).__name__}: {error}"[:3000]
                 given.tell(f"{own.name}{name}: {found}")
-                save(name, own, {"error": found, "history": []})
+                save(name, own, {"history": []} | saved(name, own) | {"error": found})
 
 
 def with_own_settings(item: str, given: Any) -> tuple[str, Any]:
