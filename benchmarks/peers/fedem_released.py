@@ -6,13 +6,12 @@ import argparse
 import os
 import pickle
 import sys
-import tempfile
 from pathlib import Path
 
 import torch
 
 from benchmarks.peers.clock import Clock, work_file
-from benchmarks.peers.work import load
+from benchmarks.peers.work import folder, load
 
 
 class Silent:
@@ -31,8 +30,8 @@ def main() -> None:
     if work.model != "linear":
         raise SystemExit("its networks are those of the paper: only linear models are the same")
     clone = Path(sys.argv[2]).resolve()
-    folder = tempfile.TemporaryDirectory(dir="/dev/shm")
-    os.chdir(folder.name)
+    own = folder()
+    os.chdir(own.name)
     sys.path.insert(0, str(clone))
     sys.modules["torch.utils.tensorboard"] = argparse.Namespace(SummaryWriter=Silent)
     import run_experiment as released

@@ -6,6 +6,8 @@ All clients have as many rows as whole batches hold, since some tools drop the l
 from __future__ import annotations
 
 import json
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +19,7 @@ class Work(NamedTuple):
 
     name: str
     method: str  # fedavg or fedem
-    model: str  # linear, mlp or cnn
+    model: str  # linear, mlp, cnn or mobilenet
     clients: int
     rows: int
     sampled: int  # clients that take part in a round
@@ -30,6 +32,9 @@ class Work(NamedTuple):
     decay: float = 0.0
     hidden: int = 64
     classes: int = 10
+    images: bool = False  # made-up ones of 32×32×3 bytes
+    few: int | None = None  # rounds of all tools but those in JAX, where rounds take long
+    device: str = "cpu"  # or cuda
 
 
 WORKS = (
@@ -39,6 +44,18 @@ WORKS = (
     Work("FedAvg, CNN on Fashion-MNIST, 20 clients", "fedavg", "cnn", 20, 256, 20, 64, 0.05, 8, 0.70),
     Work("FedEM, linear, 300 clients", "fedem", "linear", 300, 256, 300, 128, 2.0, 40, 0.65, 3),
 )
+
+DEEP = (  # for a GPU
+    Work("FedAvg, CNN on images, 100 clients", "fedavg", "cnn", 100, 512, 100, 128, 0.05, 40, 0.5, images=True, few=4),
+    Work(
+        "FedAvg, MobileNet-v2, 40 clients", "fedavg", "mobilenet", 40, 512, 40, 128, 0.05, 40, 0.5, images=True, few=3
+    ),
+)
+
+
+def tiny(work: Work) -> Work:
+    """The same for a try: three clients, two steps."""
+    return work._replace(clients=3, sampled=3, rows=16, batch=8, rounds=2, few=2)
 
 
 class Split(NamedTuple):
@@ -76,8 +93,20 @@ def dealt(work: Work, x: np.ndarray, y: np.ndarray) -> tuple[Split, Split]:
     return Split(cut(x, first, work.rows), cut(y, first, work.rows)), Split(cut(x, rest, each), cut(y, rest, each))
 
 
+def patterns(work: Work) -> tuple[Split, Split]:
+    """Images of noise and of the pattern of their class in large squares, in equal parts."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, work.classes, (work.clients, work.rows + 8))
+    pattern = rng.integers(0, 128, (work.classes, 4, 4, 3), dtype=np.uint8).repeat(8, axis=1).repeat(8, axis=2)
+    x = rng.integers(0, 128, (*y.shape, 32, 32, 3), dtype=np.uint8)
+    x += pattern[y]
+    return Split(x[:, : work.rows], y[:, : work.rows]), Split(x[:, work.rows :], y[:, work.rows :])
+
+
 def samples(work: Work) -> tuple[Split, Split]:
     """The training and test rows of a piece of work."""
+    if work.images:
+        return patterns(work)
     if work.model == "linear":
         return teachers(work, 60 if work.clients <= 1000 else 20)
     if work.model == "mlp":
@@ -104,3 +133,9 @@ def load(path: str | Path) -> tuple[Work, Split, Split]:
         settings: dict[str, Any] = json.loads(str(file["settings"]))
         train, test = Split(file["train_x"], file["train_y"]), Split(file["test_x"], file["test_y"])
     return Work(**settings), train, test
+
+
+def folder() -> tempfile.TemporaryDirectory:
+    """A folder for files that a tool reads in each round: in memory, where there is room."""
+    memory = Path("/dev/shm")
+    return tempfile.TemporaryDirectory(dir=memory if memory.exists() and shutil.disk_usage(memory).free > 4e9 else None)
