@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import platform
+import re
 import signal
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.peers.clock import BEGAN, OUT
 from benchmarks.peers.page import parts, rewritten
-from benchmarks.peers.work import DEEP, WORKS, Work, save, tiny
+from benchmarks.peers.work import DEEP, WORKS, Split, Work, samples, save, tiny
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -50,6 +51,7 @@ TOOLS = (
     Tool("PyTorch loop", "torch_loop", methods=("fedavg", "fedem")),
     Tool("torch.func.vmap", "torch_vmap"),
     Tool("JAX loop", "jax_loop", ours=True),
+    Tool("FedJAX", "fed_jax", ours=True),
     Tool("pfl-research", "pfl_research"),
     Tool("Flower simulation", "flower_simulation", rounds=3),
     Tool("PFLlib", "pfllib", clone="pfllib"),
@@ -58,17 +60,19 @@ TOOLS = (
 )
 
 
-def measured(tool: Tool, work: Work, options: argparse.Namespace, folder: Path, limit: float) -> dict[str, Any]:
+def measured(
+    tool: Tool, work: Work, data: tuple[Split, Split], options: argparse.Namespace, folder: Path, limit: float
+) -> dict[str, Any]:
     """What a tool needed for a piece of work, or why it did not do it."""
     if work.method not in tool.methods:
         return {"not run": f"it has no {work.method}"}
     clone = getattr(options, tool.clone) if tool.clone else None
     if tool.clone and clone is None:
         return {"not run": f"no clone was named (--{tool.clone.replace('_', '-')})"}
-    few = None if tool.ours else work.few
-    shorter = work._replace(rounds=min(work.rounds, tool.rounds or work.rounds, few or work.rounds))
+    caps = (work.rounds, tool.rounds, None if tool.ours else work.few, options.rounds)
+    shorter = work._replace(rounds=min(filter(None, caps)))
     file, result = folder / "work.npz", folder / "result.json"
-    save(shorter, file)
+    save(shorter, data, file)
     result.unlink(missing_ok=True)
     python = sys.executable if tool.ours else options.python
     more = [*([str(Path(clone).resolve())] if clone else []), *([tool.argument] if tool.argument else [])]
@@ -85,7 +89,8 @@ def measured(tool: Tool, work: Work, options: argparse.Namespace, folder: Path, 
         return {"not run": f"stopped after {limit:.0f} s"}
     if code or not result.exists():
         lines = [line for line in output.splitlines() if line.strip()]
-        return {"not run": lines[-1][:200] if lines else f"exit status {code}"}
+        errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception): ", line)] or lines
+        return {"not run": errors[-1][:200] if errors else f"exit status {code}"}
     return json.loads(result.read_text(encoding="utf-8")) | {"load": load, "lines": code_lines(tool.script)}
 
 
@@ -127,6 +132,7 @@ def main() -> None:
     parser.add_argument("--work", nargs="*", help="parts of the names of works; all by default")
     parser.add_argument("--tools", nargs="*", help="scripts to run, in this order; all by default")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--rounds", type=int, help="at most so many")
     parser.add_argument("--limit", type=float, default=600, help="seconds that a tool has for a piece of work")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="nothing is started after so many")
     parser.add_argument("--cold", action="store_true", help="ours compiles everything anew")
@@ -140,19 +146,20 @@ def main() -> None:
     tools = [t for t in TOOLS if options.device in t.devices and (not options.tools or t.key in options.tools)]
     tools.sort(key=lambda tool: options.tools.index(tool.key) if options.tools else 0)
     kept = json.loads(options.out.read_text(encoding="utf-8")) if options.add and options.out.exists() else {}
-    record: dict[str, Any] = {"machine": machine(options.device), "works": kept.get("works", {})}
+    record: dict[str, Any] = {"machine": machine(options.device), "date": time.strftime("%Y-%m-%d")}
+    record["works"] = kept.get("works", {})
     with tempfile.TemporaryDirectory() as folder:
         for work in works:
-            results = record["works"].setdefault(work.name, {})
+            results, data = record["works"].setdefault(work.name, {}), samples(work)
             for tool in tools:
                 left = end - time.monotonic()
                 if left <= 0:
                     results.setdefault(tool.name, {"not run": "no time was left"})
                     continue
-                results[tool.name] = measured(tool, work, options, Path(folder), min(options.limit, left))
+                results[tool.name] = measured(tool, work, data, options, Path(folder), min(options.limit, left))
                 options.out.write_text(json.dumps(record, indent=1), encoding="utf-8")  # saved as it comes
                 print(f"{work.name}: {tool.name}: {json.dumps(results[tool.name])}", flush=True)
-    found = parts(record["works"])
+    found = parts([record])
     print("\n".join(["", *found.values()]))
     if options.page:
         options.page.write_text(rewritten(options.page.read_text(encoding="utf-8"), found), encoding="utf-8")

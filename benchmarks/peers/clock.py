@@ -58,8 +58,9 @@ class Clock:
             "rounds_to_target": reached,
             "seconds_to_target": None if reached is None else self.startup + sum(self.rounds[:reached]),
             "peak_mb": self.memory.stop(),
-            "device_mb": device_megabytes(),
         }
+        if (device := device_megabytes()) is not None:
+            result["device_mb"] = device
         Path(os.environ[OUT]).write_text(json.dumps(result | more), encoding="utf-8")
 
 

@@ -1,4 +1,8 @@
-"""The FedEM authors' released code on our rows; run with a clone of it as second argument."""
+"""The FedEM authors' released code on our rows; run with a clone of it as second argument.
+
+It imports packages for its images, pictures, clusters and networks of peers, which tables of numbers do not use and
+which may be absent.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.peers.absent import may_be_absent
 from benchmarks.peers.clock import Clock, work_file
 from benchmarks.peers.work import folder, load
 
@@ -34,6 +39,7 @@ def main() -> None:
     os.chdir(own.name)
     sys.path.insert(0, str(clone))
     sys.modules["torch.utils.tensorboard"] = argparse.Namespace(SummaryWriter=Silent)
+    may_be_absent("torchvision", "PIL", "cvxpy", "networkx", "sklearn", "matplotlib", "tensorboard")
     import run_experiment as released
 
     place = Path("data/synthetic/all_data")

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.peers.clock import Clock, work_file
-from benchmarks.peers.work import Work, load
+from benchmarks.peers.work import Split, Work, load
 
 
 def dense(work: Work, features: int) -> tuple[Any, Any]:
@@ -40,26 +40,34 @@ def convolutional(work: Work, shape: tuple[int, ...]) -> tuple[Any, Any]:
     from benchmarks.peers.ours import network
     from majorant.models.base import Draw, Spec
 
-    model = network(work, Spec(shape, classes=work.classes))
+    ours = network(work, Spec(shape, classes=work.classes))
 
     def logits(params, x):
-        if model.train_apply is None:
-            return model.apply(params, x), params
-        return model.train_apply(params, x, Draw(jax.random.key(0), jnp.ones(len(x))))
+        if ours.train_apply is None:
+            return ours.apply(params, x), params
+        return ours.train_apply(params, x, Draw(jax.random.key(0), jnp.ones(len(x))))
 
-    return jax.jit(model.init)(jax.random.key(0)), logits
+    return jax.jit(ours.init)(jax.random.key(0)), logits
 
 
-def main() -> None:
-    """FedAvg."""
-    work, train, test = load(work_file())
-    shape = train.x.shape[2:]
-    shared, logits = dense(work, shape[-1]) if len(shape) == 1 else convolutional(work, shape)
+def model(work: Work, test: Split) -> tuple[Any, Any, Any]:
+    """Parameters to start with, the loss of a batch with refreshed ones, and the share of test rows that are right."""
+    shape = test.x.shape[2:]
+    params, logits = dense(work, shape[-1]) if len(shape) == 1 else convolutional(work, shape)
 
     def loss(params, x, y):
         outputs, refreshed = logits(params, x)
         told = jnp.take_along_axis(jax.nn.log_softmax(outputs), y[:, None], axis=1)
         return -told.mean(), refreshed
+
+    x, y = test.x.reshape(-1, *shape), test.y.reshape(-1)
+    return params, loss, jax.jit(lambda params: (logits(params, x)[0].argmax(-1) == y).mean())
+
+
+def main() -> None:
+    """FedAvg."""
+    work, train, test = load(work_file())
+    shared, loss, right = model(work, test)
 
     @jax.jit
     def epoch(params, x, y, order):
@@ -71,8 +79,6 @@ def main() -> None:
 
     add = jax.jit(partial(jax.tree.map, jnp.add))
     scale = jax.jit(lambda params: jax.tree.map(lambda p: p / work.sampled, params))
-    held_out = test.x.reshape(-1, *shape), test.y.reshape(-1)
-    right = jax.jit(lambda params: (logits(params, held_out[0])[0].argmax(-1) == held_out[1]).mean())
     clients = [(jnp.asarray(x), jnp.asarray(y)) for x, y in zip(train.x, train.y, strict=True)]
     rng = np.random.default_rng(0)
     clock = Clock(work)

@@ -79,24 +79,34 @@ def for_people(seconds: float) -> str:
     return f"{1e3 * seconds:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
 
 
-def parts(works: dict[str, Results]) -> dict[str, str]:
-    """What can stand on the page, by name; nothing of works that were not run."""
+def setting(machines: list[str], works: dict[str, Results]) -> str:
+    """Where and with what it was measured."""
+    ran = [found for results in works.values() for found in results.values() if "round_s" in found]
+    versions = sorted(
+        {part for found in ran for part in found["version"].split(", ") if part[-1].isdigit() or "+" in part}
+    )
+    loads = sorted(found["load"] for found in ran)
+    return (
+        f"Measured on {' and '.join(dict.fromkeys(machines))}, with {', '.join(versions)}; "
+        f"the machine's load was {loads[0]:.1f} to {loads[-1]:.1f} when tools were started.\n"
+    )
+
+
+def parts(records: list[dict[str, Any]]) -> dict[str, str]:
+    """What can stand on the page, by name; results of later records take the place of earlier ones."""
     found = {}
     for name, known in (("cpu", WORKS), ("gpu", DEEP)):
-        chosen = {work.name: works[work.name] for work in known if work.name in works}
-        if chosen:
-            found[f"works {name}"] = overview(chosen)
-            found[f"tables {name}"] = "\n".join(table(work, chosen[work.name]) for work in known if work.name in chosen)
+        works: dict[str, Results] = {}
+        machines = []
+        for record in records:
+            for work in known:
+                if work.name in record["works"]:
+                    works.setdefault(work.name, {}).update(record["works"][work.name])
+                    machines.append(f"{record['machine']} ({record.get('date', 'no date')})")
+        if works:
+            found[f"works {name}"] = f"{overview(works)}\n{setting(machines, works)}"
+            found[f"tables {name}"] = "\n".join(table(work, works[work.name]) for work in known if work.name in works)
     return found
-
-
-def joined(files: list[Path]) -> dict[str, Results]:
-    """The works of several results."""
-    works: dict[str, Results] = {}
-    for file in files:
-        for name, results in json.loads(file.read_text(encoding="utf-8"))["works"].items():
-            works.setdefault(name, {}).update(results)
-    return works
 
 
 def rewritten(page: str, found: dict[str, str]) -> str:
@@ -113,7 +123,7 @@ def main() -> None:
     parser.add_argument("results", type=Path, nargs="+")
     parser.add_argument("--page", type=Path)
     given = parser.parse_args()
-    found = parts(joined(given.results))
+    found = parts([json.loads(file.read_text(encoding="utf-8")) for file in given.results])
     print("\n".join(found.values()))
     if given.page:
         given.page.write_text(rewritten(given.page.read_text(encoding="utf-8"), found), encoding="utf-8")

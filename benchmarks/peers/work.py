@@ -120,9 +120,9 @@ def samples(work: Work) -> tuple[Split, Split]:
     return dealt(work, (x / 255).astype(np.float32), y.astype(np.int64))
 
 
-def save(work: Work, path: Path) -> None:
-    """Writes a piece of work with its data, for tools in other processes."""
-    train, test = samples(work)
+def save(work: Work, data: tuple[Split, Split], path: Path) -> None:
+    """Writes a piece of work with its training and test rows, for tools in other processes."""
+    train, test = data
     settings = json.dumps(work._asdict())
     np.savez(path, train_x=train.x, train_y=train.y, test_x=test.x, test_y=test.y, settings=np.array(settings))
 
