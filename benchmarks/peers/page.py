@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -86,10 +87,11 @@ def setting(machines: list[str], works: dict[str, Results]) -> str:
         {part for found in ran for part in found["version"].split(", ") if part[-1].isdigit() or "+" in part}
     )
     loads = sorted(found["load"] for found in ran)
-    return (
+    told = (
         f"Measured on {' and '.join(dict.fromkeys(machines))}, with {', '.join(versions)}; "
-        f"the machine's load was {loads[0]:.1f} to {loads[-1]:.1f} when tools were started.\n"
+        f"the machine's load was {loads[0]:.1f} to {loads[-1]:.1f} when tools were started."
     )
+    return textwrap.fill(told, 120) + "\n"
 
 
 def parts(records: list[dict[str, Any]]) -> dict[str, str]:

@@ -41,8 +41,8 @@ WORKS = (
     Work("FedAvg, linear, 300 clients", "fedavg", "linear", 300, 256, 300, 128, 0.3, 20, 0.78),
     Work("FedAvg, linear, 1,000 of 10,000 clients", "fedavg", "linear", 10_000, 32, 1_000, 32, 0.3, 20, 0.55),
     Work("FedAvg, MLP on digits, 50 clients", "fedavg", "mlp", 50, 32, 50, 16, 0.3, 40, 0.92),
-    Work("FedAvg, CNN on Fashion-MNIST, 20 clients", "fedavg", "cnn", 20, 256, 20, 64, 0.05, 8, 0.70),
-    Work("FedEM, linear, 300 clients", "fedem", "linear", 300, 256, 300, 128, 2.0, 40, 0.65, 3),
+    Work("FedAvg, CNN on Fashion-MNIST, 20 clients", "fedavg", "cnn", 20, 256, 20, 64, 0.05, 8, 0.70, few=5),
+    Work("FedEM, linear, 300 clients", "fedem", "linear", 300, 256, 300, 128, 2.0, 40, 0.65, 3, few=20),
 )
 
 DEEP = (  # for a GPU
