@@ -56,14 +56,14 @@ def mobilenet(classes: int, *, track: bool, stages: tuple = STAGES) -> Any:
     return nn.Sequential(*layers, *conv(channels, 1280, 1), *tail)
 
 
-def cnn(classes: int) -> Any:
-    """The papers' network for 28×28 images."""
+def cnn(classes: int, shape: tuple[int, ...] = (28, 28, 1)) -> Any:
+    """The papers' network for images (h, w, c)."""
     from torch import nn
 
     return nn.Sequential(
-        nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(shape[2], 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
         nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Flatten(), nn.Linear(64 * 49, 128), nn.ReLU(), nn.Linear(128, classes),
+        nn.Flatten(), nn.Linear(64 * (shape[0] // 4) * (shape[1] // 4), 128), nn.ReLU(), nn.Linear(128, classes),
     )  # fmt: skip
 
 

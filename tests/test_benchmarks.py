@@ -162,3 +162,62 @@ def test_a_study_of_attacks_is_one_program_for_all_rules_and_attacks():
     menus = attacks.Menu(two(1), two(2), two([True, False, False]), two(0), two(0.1))
     shapes = jax.eval_shape(attacks.program(method, 2, 3), train, (test, test), jax.random.key(0)[None], menus)
     assert [leaf.shape for leaf in shapes] == [(1, 2, 2, 3), (1, 2, 3, 2)]
+
+
+def test_works_for_a_gpu_are_equal_clients_of_images_in_bytes(tmp_path):
+    from benchmarks.peers.work import DEEP, load, samples, save, tiny
+
+    for work in DEEP:
+        assert work.rows == 4 * work.batch
+        small = tiny(work)._replace(device="cuda")
+        save(small, samples(small), tmp_path / "work.npz")
+        read, train, test = load(tmp_path / "work.npz")
+        assert read == small
+        assert train.x.shape == (3, 16, 32, 32, 3)
+        assert train.x.dtype == test.x.dtype == np.uint8
+        means = np.stack([train.x[train.y == label].mean(0) for label in np.unique(train.y)])
+        assert means.std(axis=0).mean() > 10  # labels can be told from images
+
+
+def test_packages_that_are_not_installed_can_be_imported_but_not_used():
+    from benchmarks.peers.absent import may_be_absent
+
+    may_be_absent("nowhere_to_be_found", "json")
+    import json
+
+    import nowhere_to_be_found.part as part
+    from nowhere_to_be_found import Thing
+
+    assert json.loads("1") == 1  # what is installed is itself
+    assert isinstance(part.Other.DEFAULT, type)
+    with pytest.raises(ImportError, match=r"nowhere_to_be_found\.Thing is not installed"):
+        Thing(1)
+    with pytest.raises(ModuleNotFoundError):
+        import nowhere_else  # noqa: F401
+
+
+def test_peers_stand_on_the_page_as_they_were_measured():
+    """Tables are put between their comments, and a second time changes nothing."""
+    import json
+
+    from benchmarks.peers.page import parts, rewritten
+    from benchmarks.peers.work import DEEP, WORKS
+
+    one = {"round_s": 0.5, "startup_s": 1.0, "first_round_s": 2.0, "seconds_to_target": None, "accuracy": 0.5}
+    one |= {"rounds": 3, "peak_mb": 10.0, "lines": 9, "load": 0.3, "version": "tool 1.2"}
+    works = {
+        WORKS[0].name: {"Majorant": one, "a loop": one | {"round_s": 6.0}, "other": {"not run": "not here"}},
+        DEEP[0].name: {"Majorant, mixed precision": one, "a loop": one | {"round_s": 0.1, "device_mb": 77.0}},
+    }
+    later = {"machine": "fast", "date": "2026-11-18", "works": {WORKS[0].name: {"a loop": one | {"round_s": 7.0}}}}
+    found = parts([{"machine": "slow", "works": works}, later])
+    assert "| a loop | 14 × |" in found["works cpu"]
+    assert "Measured on slow (no date) and fast (2026-11-18), with tool 1.2" in found["works cpu"]
+    assert "| other | not run: not here |" in found["tables cpu"]
+    assert "| a loop | 100 ms | 0.2 × | 3.0 s | – | 50.0% after 3 | 77 MB | 9 |" in found["tables gpu"]
+    page = (ROOT / "docs" / "how-fast.md").read_text(encoding="utf-8")
+    changed = rewritten(page, found)
+    assert all(text in changed for text in found.values())
+    assert rewritten(changed, found) == changed
+    stored = json.loads((ROOT / "benchmarks" / "results" / "peers.json").read_text(encoding="utf-8"))
+    assert parts([stored])["tables cpu"].splitlines()[4] in page  # our row of the first work

@@ -26,7 +26,7 @@ class Clock:
         self.rounds: list[float] = []
         self.accuracy: list[tuple[int, float]] = []
         self.startup = 0.0
-        self.memory = Memory()
+        self.memory = Memory(watched=work.device == "cpu")
         self.last = time.perf_counter()
 
     def ready(self) -> None:
@@ -35,7 +35,9 @@ class Clock:
         self.last = time.perf_counter()
 
     def round(self, accuracy: Callable[[], float]) -> None:
-        """A round is done."""
+        """A round is done, as soon as the device is."""
+        if on_a_gpu():
+            sys.modules["torch"].cuda.synchronize()
         self.rounds.append(time.perf_counter() - self.last)
         done = len(self.rounds)
         if done % max(1, self.work.rounds // 10) == 0 or done == self.work.rounds:
@@ -57,16 +59,20 @@ class Clock:
             "seconds_to_target": None if reached is None else self.startup + sum(self.rounds[:reached]),
             "peak_mb": self.memory.stop(),
         }
+        if (device := device_megabytes()) is not None:
+            result["device_mb"] = device
         Path(os.environ[OUT]).write_text(json.dumps(result | more), encoding="utf-8")
 
 
 class Memory:
     """The most memory that this process and its descendants hold at one time, looked at five times a second."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, watched: bool) -> None:
         self.peak, self.stopped = 0.0, threading.Event()
         self.thread = threading.Thread(target=self.watch, daemon=True)
-        self.thread.start()
+        self.watched = watched  # with a GPU, looking takes long and what counts is the device's memory
+        if watched:
+            self.thread.start()
 
     def watch(self) -> None:
         while not self.stopped.wait(0.2):
@@ -74,8 +80,22 @@ class Memory:
 
     def stop(self) -> float:
         self.stopped.set()
-        self.thread.join()
+        if self.watched:
+            self.thread.join()
         return max(self.peak, own_peak_megabytes())
+
+
+def on_a_gpu() -> bool:
+    """Whether this process uses a GPU by way of PyTorch."""
+    return "torch" in sys.modules and sys.modules["torch"].cuda.is_initialized()
+
+
+def device_megabytes() -> float | None:
+    """The most memory of a GPU that arrays took, if there is one."""
+    if on_a_gpu():
+        return sys.modules["torch"].cuda.max_memory_allocated() / 2**20
+    found = sys.modules["jax"].devices()[0].memory_stats() if "jax" in sys.modules else None
+    return found["peak_bytes_in_use"] / 2**20 if found and "peak_bytes_in_use" in found else None
 
 
 def own_peak_megabytes() -> float:

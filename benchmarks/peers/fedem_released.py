@@ -1,4 +1,8 @@
-"""The FedEM authors' released code on our rows; run with a clone of it as second argument."""
+"""The FedEM authors' released code on our rows; run with a clone of it as second argument.
+
+It imports packages for its images, pictures, clusters and networks of peers, which tables of numbers do not use and
+which may be absent.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,13 @@ import argparse
 import os
 import pickle
 import sys
-import tempfile
 from pathlib import Path
 
 import torch
 
+from benchmarks.peers.absent import may_be_absent
 from benchmarks.peers.clock import Clock, work_file
-from benchmarks.peers.work import load
+from benchmarks.peers.work import folder, load
 
 
 class Silent:
@@ -31,10 +35,11 @@ def main() -> None:
     if work.model != "linear":
         raise SystemExit("its networks are those of the paper: only linear models are the same")
     clone = Path(sys.argv[2]).resolve()
-    folder = tempfile.TemporaryDirectory(dir="/dev/shm")
-    os.chdir(folder.name)
+    own = folder()
+    os.chdir(own.name)
     sys.path.insert(0, str(clone))
     sys.modules["torch.utils.tensorboard"] = argparse.Namespace(SummaryWriter=Silent)
+    may_be_absent("torchvision", "PIL", "cvxpy", "networkx", "sklearn", "matplotlib", "tensorboard")
     import run_experiment as released
 
     place = Path("data/synthetic/all_data")

@@ -1,9 +1,10 @@
-"""Majorant on a piece of work."""
+"""Majorant on a piece of work; ``mixed`` as second argument asks for mixed precision."""
 
 from __future__ import annotations
 
 import itertools
 import statistics
+import sys
 
 import jax
 import numpy as np
@@ -12,6 +13,7 @@ import majorant as mj
 from benchmarks.peers.clock import Clock, work_file
 from benchmarks.peers.work import Split, Work, load
 from majorant.data.federated import FederatedData, Ragged
+from majorant.models import Model
 
 
 def federation(work: Work, train: Split, test: Split) -> FederatedData:
@@ -27,14 +29,21 @@ def federation(work: Work, train: Split, test: Split) -> FederatedData:
     return FederatedData(ragged(train), nothing, ragged(test), np.zeros(work.clients, bool), names, classes)
 
 
+def network(work: Work, data: FederatedData) -> Model:
+    """The model of a piece of work."""
+    if work.model == "mobilenet":
+        return mj.models.mobilenet_v2(data, dropout=0.0)
+    return getattr(mj.models, work.model)(data, **({"hidden": (work.hidden,)} if work.model == "mlp" else {}))
+
+
 def main() -> None:
     """Trains, and tells the time as the run does: compiling apart."""
     work, train, test = load(work_file())
     clock = Clock(work)
     data = federation(work, train, test)
     local = mj.local_sgd(work.lr, epochs=1, batch_size=work.batch, momentum=work.momentum, weight_decay=work.decay)
-    options = {"hidden": (work.hidden,)} if work.model == "mlp" else {}
-    model = getattr(mj.models, work.model)(data, **options)
+    model = network(work, data)
+    model = mj.models.mixed_precision(model) if "mixed" in sys.argv else model
     if work.method == "fedem":
         algorithm = mj.fedem(model, components=work.components, local=local)
     else:

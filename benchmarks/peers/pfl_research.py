@@ -1,4 +1,10 @@
-"""pfl-research with its PyTorch backend: FedAvg by ``FederatedAveraging`` on ``SimulatedBackend``."""
+"""pfl-research with its PyTorch backend: FedAvg by ``FederatedAveraging`` on ``SimulatedBackend``.
+
+Rows and network are where its benchmarks have them, on the GPU if there is one. It imports accounting for differential
+privacy and processes that prepare clients; neither is used, and either may be absent.
+"""
+
+# ruff: noqa: E402 - what may be absent is said before the imports
 
 from __future__ import annotations
 
@@ -6,6 +12,11 @@ from importlib.metadata import version
 
 import numpy as np
 import torch
+
+from benchmarks.peers.absent import may_be_absent
+
+may_be_absent("dp_accounting", "prv_accountant", "multiprocess")
+
 from pfl.aggregate.simulate import SimulatedBackend
 from pfl.algorithm.base import NNAlgorithmParams
 from pfl.algorithm.federated_averaging import FederatedAveraging
@@ -54,7 +65,7 @@ def main() -> None:
     """All clients, or a sample without replacement, take part in a round."""
     work, train, test = load(work_file())
     np.random.seed(0)  # noqa: NPY002 - what its sampler draws from
-    x, y = tensors(train)
+    x, y = tensors(train, work.device)
     learner = Learner(network(work, train.x.shape[2:]))
     central = torch.optim.SGD(learner.parameters(), lr=1.0)
     model = PyTorchModel(learner, torch.optim.SGD, central)
@@ -76,7 +87,7 @@ def main() -> None:
         model=model,
         model_train_params=local,
         model_eval_params=None,
-        callbacks=[Told(clock, learner, tensors(test))],
+        callbacks=[Told(clock, learner, tensors(test, work.device))],
         send_metrics_to_platform=False,
     )
     clock.finish(version=f"pfl {version('pfl')}, torch {torch.__version__}")

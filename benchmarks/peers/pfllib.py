@@ -1,4 +1,7 @@
-"""PFLlib's FedAvg on our network and rows; run with the folder ``system`` of a clone of PFLlib as second argument."""
+"""PFLlib's FedAvg on our network and rows; run with the folder ``system`` of a clone of PFLlib as second argument.
+
+It imports packages for its own evaluation, results and attacks, which are not part of the timed work and may be absent.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,15 @@ import ast
 import os
 import random
 import sys
-import tempfile
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from benchmarks.peers.absent import may_be_absent
 from benchmarks.peers.clock import Clock, work_file
 from benchmarks.peers.torch_parts import accuracy, network, tensors
-from benchmarks.peers.work import load
+from benchmarks.peers.work import folder, load
 
 
 def defaults(main: Path) -> argparse.Namespace:
@@ -34,23 +37,25 @@ def main() -> None:
     """PFLlib reads clients' rows from files at each round; they are on a disk in memory."""
     work, train, test = load(work_file())
     system = Path(sys.argv[2]).resolve()
-    folder = tempfile.TemporaryDirectory(dir="/dev/shm")
-    place = Path(folder.name) / "dataset" / "rows"
-    (Path(folder.name) / "system").mkdir()
-    (x, y), held_out = tensors(train), tensors(test)
-    for part, rows, labels in (("train", x, y), ("test", *held_out)):
+    own = folder()
+    place = Path(own.name) / "dataset" / "rows"
+    (Path(own.name) / "system").mkdir()
+    (x, y), held_out = tensors(train), tensors(test, work.device)
+    for part, rows, labels in (("train", x, y), ("test", *tensors(test))):
         (place / part).mkdir(parents=True)
         for t in range(work.clients):
             np.savez(place / part / f"{t}.npz", data={"x": rows[t].numpy(), "y": labels[t].numpy()})
-    os.chdir(Path(folder.name) / "system")
+    os.chdir(Path(own.name) / "system")
     sys.path.insert(0, str(system))
+    may_be_absent("h5py", "matplotlib", "sklearn")
     from flcore.servers.serveravg import FedAvg
 
     np.random.seed(0)  # noqa: NPY002 - what it draws from
     random.seed(0)
     args = defaults(system / "main.py")
     args.__dict__ |= {
-        "device": "cpu", "dataset": "rows", "num_classes": work.classes, "model": network(work, train.x.shape[2:]),
+        "device": work.device, "dataset": "rows", "num_classes": work.classes,
+        "model": network(work, train.x.shape[2:]),
         "batch_size": work.batch, "local_learning_rate": work.lr, "global_rounds": work.rounds - 1, "local_epochs": 1,
         "join_ratio": work.sampled / work.clients, "num_clients": work.clients, "eval_gap": 10 * work.rounds,
     }  # fmt: skip

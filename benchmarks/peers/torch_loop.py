@@ -14,11 +14,12 @@ from benchmarks.peers.work import load
 
 def main() -> None:
     work, train, test = load(work_file())
-    x, y = tensors(train)
-    held_out = tensors(test)
+    x, y = tensors(train, work.device)
+    held_out = tensors(test, work.device)
     shared = [network(work, train.x.shape[2:], seed) for seed in range(work.components)]
     pi = torch.full((work.clients, work.components), 1 / work.components)
     loss = torch.nn.functional.cross_entropy
+    averaged = lambda model: [v for v in model.state_dict().values() if v.is_floating_point()]  # statistics, too
     rng = np.random.default_rng(0)
     clock = Clock(work)
 
@@ -28,7 +29,7 @@ def main() -> None:
     clock.ready()
     for _ in range(work.rounds):
         clients = chosen(work, rng)
-        means = [[torch.zeros_like(p) for p in model.parameters()] for model in shared]
+        means = [[torch.zeros_like(p) for p in averaged(model)] for model in shared]
         for t in clients:
             q = None
             if work.components > 1:
@@ -41,16 +42,16 @@ def main() -> None:
                 optimizer = torch.optim.SGD(
                     local.parameters(), lr=work.lr, momentum=work.momentum, weight_decay=work.decay
                 )
-                for rows in torch.randperm(work.rows).split(work.batch):
+                for rows in torch.randperm(work.rows, device=work.device).split(work.batch):
                     optimizer.zero_grad(set_to_none=True)
                     each = loss(local(x[t][rows]), y[t][rows], reduction="none")
                     (each.mean() if q is None else (q[rows, m] * each).mean()).backward()
                     optimizer.step()
-                for mean, p in zip(means[m], local.parameters(), strict=True):
-                    mean += p.detach() / len(clients)
+                for mean, p in zip(means[m], averaged(local), strict=True):
+                    mean += p / len(clients)
         with torch.no_grad():
             for model, mean in zip(shared, means, strict=True):
-                for p, value in zip(model.parameters(), mean, strict=True):
+                for p, value in zip(averaged(model), mean, strict=True):
                     p.copy_(value)
         clock.round(score)
     clock.finish(version=f"torch {torch.__version__}")

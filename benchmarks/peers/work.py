@@ -6,6 +6,8 @@ All clients have as many rows as whole batches hold, since some tools drop the l
 from __future__ import annotations
 
 import json
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +19,7 @@ class Work(NamedTuple):
 
     name: str
     method: str  # fedavg or fedem
-    model: str  # linear, mlp or cnn
+    model: str  # linear, mlp, cnn or mobilenet
     clients: int
     rows: int
     sampled: int  # clients that take part in a round
@@ -30,15 +32,30 @@ class Work(NamedTuple):
     decay: float = 0.0
     hidden: int = 64
     classes: int = 10
+    images: bool = False  # made-up ones of 32×32×3 bytes
+    few: int | None = None  # rounds of all tools but those in JAX, where rounds take long
+    device: str = "cpu"  # or cuda
 
 
 WORKS = (
     Work("FedAvg, linear, 300 clients", "fedavg", "linear", 300, 256, 300, 128, 0.3, 20, 0.78),
     Work("FedAvg, linear, 1,000 of 10,000 clients", "fedavg", "linear", 10_000, 32, 1_000, 32, 0.3, 20, 0.55),
     Work("FedAvg, MLP on digits, 50 clients", "fedavg", "mlp", 50, 32, 50, 16, 0.3, 40, 0.92),
-    Work("FedAvg, CNN on Fashion-MNIST, 20 clients", "fedavg", "cnn", 20, 256, 20, 64, 0.05, 8, 0.70),
-    Work("FedEM, linear, 300 clients", "fedem", "linear", 300, 256, 300, 128, 2.0, 40, 0.65, 3),
+    Work("FedAvg, CNN on Fashion-MNIST, 20 clients", "fedavg", "cnn", 20, 256, 20, 64, 0.05, 8, 0.70, few=5),
+    Work("FedEM, linear, 300 clients", "fedem", "linear", 300, 256, 300, 128, 2.0, 40, 0.65, 3, few=20),
 )
+
+DEEP = (  # for a GPU
+    Work("FedAvg, CNN on images, 100 clients", "fedavg", "cnn", 100, 512, 100, 128, 0.05, 40, 0.5, images=True, few=4),
+    Work(
+        "FedAvg, MobileNet-v2, 40 clients", "fedavg", "mobilenet", 40, 512, 40, 128, 0.05, 40, 0.5, images=True, few=3
+    ),
+)
+
+
+def tiny(work: Work) -> Work:
+    """The same for a try: three clients, two steps."""
+    return work._replace(clients=3, sampled=3, rows=16, batch=8, rounds=2, few=2)
 
 
 class Split(NamedTuple):
@@ -76,8 +93,20 @@ def dealt(work: Work, x: np.ndarray, y: np.ndarray) -> tuple[Split, Split]:
     return Split(cut(x, first, work.rows), cut(y, first, work.rows)), Split(cut(x, rest, each), cut(y, rest, each))
 
 
+def patterns(work: Work) -> tuple[Split, Split]:
+    """Images of noise and of the pattern of their class in large squares, in equal parts."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, work.classes, (work.clients, work.rows + 8))
+    pattern = rng.integers(0, 128, (work.classes, 4, 4, 3), dtype=np.uint8).repeat(8, axis=1).repeat(8, axis=2)
+    x = rng.integers(0, 128, (*y.shape, 32, 32, 3), dtype=np.uint8)
+    x += pattern[y]
+    return Split(x[:, : work.rows], y[:, : work.rows]), Split(x[:, work.rows :], y[:, work.rows :])
+
+
 def samples(work: Work) -> tuple[Split, Split]:
     """The training and test rows of a piece of work."""
+    if work.images:
+        return patterns(work)
     if work.model == "linear":
         return teachers(work, 60 if work.clients <= 1000 else 20)
     if work.model == "mlp":
@@ -91,9 +120,9 @@ def samples(work: Work) -> tuple[Split, Split]:
     return dealt(work, (x / 255).astype(np.float32), y.astype(np.int64))
 
 
-def save(work: Work, path: Path) -> None:
-    """Writes a piece of work with its data, for tools in other processes."""
-    train, test = samples(work)
+def save(work: Work, data: tuple[Split, Split], path: Path) -> None:
+    """Writes a piece of work with its training and test rows, for tools in other processes."""
+    train, test = data
     settings = json.dumps(work._asdict())
     np.savez(path, train_x=train.x, train_y=train.y, test_x=test.x, test_y=test.y, settings=np.array(settings))
 
@@ -104,3 +133,9 @@ def load(path: str | Path) -> tuple[Work, Split, Split]:
         settings: dict[str, Any] = json.loads(str(file["settings"]))
         train, test = Split(file["train_x"], file["train_y"]), Split(file["test_x"], file["test_y"])
     return Work(**settings), train, test
+
+
+def folder() -> tempfile.TemporaryDirectory:
+    """A folder for files that a tool reads in each round: in memory, where there is room."""
+    memory = Path("/dev/shm")
+    return tempfile.TemporaryDirectory(dir=memory if memory.exists() and shutil.disk_usage(memory).free > 4e9 else None)
