@@ -227,7 +227,7 @@ def with_own_settings(item: str, given: Any) -> tuple[str, Any]:
         changed = arguments([folder, *(word for c in changes for word in ("--" + c).split("=", 1))])
         for key in (change.partition("=")[0].replace("-", "_") for change in changes):
             setattr(own, key, getattr(changed, key))
-        own.name = given.name + "".join(f"{change}-" for change in changes)
+        own.name = given.name + "".join(f"{change}-" for change in changes).replace("/", "_")
     return name, own
 
 

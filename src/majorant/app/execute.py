@@ -164,14 +164,14 @@ def resources_of(config: RunConfig, problem: Problem) -> Resources:
 def made_from(config: RunConfig, problem: Problem) -> str | None:
     """A digest of all that a run's programs are made from, beside the library; None where something else may be.
 
-    Those are problems made by hand, models that read files, and what a process has registered itself. Tried on CPUs and
-    NVIDIA's GPUs alone.
+    Those are problems made by hand, models that read files, and what a process has registered itself. Tried on CPUs
+    alone.
     """
     if problem.settings != config or parse_raw(config.model)[0] not in WITHOUT_FILES:
         return None
     if not all(registry.ours() for kind, registry in catalogue.KINDS.items() if kind != "data"):
         return None
-    if jax.default_backend() not in ("cpu", "gpu") or jax.process_count() > 1:
+    if jax.default_backend() != "cpu" or jax.process_count() > 1:
         return None
     data = divided_digest(problem.data, problem.encoding)
     return digest([settings_digest(config), data, network_digest(problem.federation)])
