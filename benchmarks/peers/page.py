@@ -1,9 +1,9 @@
 """Results as tables in Markdown, printed and put in their places on a page.
 
-``python -m benchmarks.peers.page RESULT.json … --page docs/how-fast.md README.md`` joins results, those of later files in
-the place of earlier ones, and replaces what lies between two comments on the pages, ``<!-- peers: NAME -->`` and
-``<!-- peers end -->``. NAME is ``works cpu`` (how long a round takes, tool by work), ``setting cpu`` (where and with what
-it was measured), ``tables cpu`` (everything, work by work), or one of these with ``gpu``.
+``python -m benchmarks.peers.page RESULT.json … --page docs/how-fast.md README.md`` joins results, those of later files
+in the place of earlier ones, and replaces what lies between two comments on the pages, ``<!-- peers: NAME -->`` and
+``<!-- peers end -->``. NAME is ``works cpu`` (how long a round takes, tool by work), ``setting cpu`` (where and with
+what it was measured), ``tables cpu`` (everything, work by work), or one of these with ``gpu``.
 """
 
 from __future__ import annotations
