@@ -212,12 +212,13 @@ def test_peers_stand_on_the_page_as_they_were_measured():
     later = {"machine": "fast", "date": "2026-11-18", "works": {WORKS[0].name: {"a loop": one | {"round_s": 7.0}}}}
     found = parts([{"machine": "slow", "works": works}, later])
     assert "| a loop | 14 × |" in found["works cpu"]
-    assert "Measured on slow (no date) and fast (2026-11-18), with tool 1.2" in found["works cpu"]
+    assert "Measured on slow (no date) and fast (2026-11-18), with tool 1.2" in found["setting cpu"]
     assert "| other | not run: not here |" in found["tables cpu"]
     assert "| a loop | 100 ms | 0.2 × | 3.0 s | – | 50.0% after 3 | 77 MB | 9 |" in found["tables gpu"]
     page = (ROOT / "docs" / "how-fast.md").read_text(encoding="utf-8")
     changed = rewritten(page, found)
     assert all(text in changed for text in found.values())
     assert rewritten(changed, found) == changed
+    assert found["works cpu"] in rewritten((ROOT / "README.md").read_text(encoding="utf-8"), found)
     stored = json.loads((ROOT / "benchmarks" / "results" / "peers.json").read_text(encoding="utf-8"))
     assert parts([stored])["tables cpu"].splitlines()[4] in page  # our row of the first work

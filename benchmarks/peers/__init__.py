@@ -7,7 +7,7 @@ FedJAX runs in ours, from a folder that it was unpacked to:
     python -m venv peers && peers/bin/pip install torch pfl 'flwr[simulation]' hydra-core scikit-learn pandas tqdm
     pip install --no-deps --target fedjax fedjax
     python -m benchmarks.peers --python peers/bin/python --path fedjax --pfllib CLONE/system --fl-bench CLONE \\
-        --fedem CLONE --out benchmarks/results/peers.json --page docs/how-fast.md
+        --fedem CLONE --out benchmarks/results/peers.json --page docs/how-fast.md README.md
 
 On a GPU the works are deep networks on images, and pieces can be chosen and are run in the order given:
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.peers.clock import BEGAN, OUT
-from benchmarks.peers.page import parts, rewritten
+from benchmarks.peers.page import parts, rewrite
 from benchmarks.peers.work import DEEP, WORKS, Split, Work, samples, save, tiny
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -139,7 +139,7 @@ def main() -> None:
     parser.add_argument("--tiny", action="store_true", help="few clients and rounds, to try the tools out")
     parser.add_argument("--add", action="store_true", help="keeps what is in the file of results")
     parser.add_argument("--out", type=Path, default=Path("peers.json"))
-    parser.add_argument("--page", type=Path, help="a page whose tables are replaced")
+    parser.add_argument("--page", type=Path, nargs="*", default=[], help="pages whose tables are replaced")
     options = parser.parse_args()
     end = time.monotonic() + options.seconds
     works = [work._replace(device=options.device) for work in asked_for(options)]
@@ -161,8 +161,7 @@ def main() -> None:
                 print(f"{work.name}: {tool.name}: {json.dumps(results[tool.name])}", flush=True)
     found = parts([record])
     print("\n".join(["", *found.values()]))
-    if options.page:
-        options.page.write_text(rewritten(options.page.read_text(encoding="utf-8"), found), encoding="utf-8")
+    rewrite(options.page, found)
 
 
 def asked_for(options: argparse.Namespace) -> list[Work]:

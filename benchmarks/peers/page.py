@@ -1,9 +1,9 @@
 """Results as tables in Markdown, printed and put in their places on a page.
 
-``python -m benchmarks.peers.page RESULT.json … --page docs/how-fast.md`` joins results, those of later files in the
-place of earlier ones, and replaces what lies between two comments on the page, ``<!-- peers: NAME -->`` and
-``<!-- peers end -->``. NAME is ``works cpu`` or ``works gpu`` (how long a round takes, tool by
-work), or ``tables cpu`` or ``tables gpu`` (everything, work by work).
+``python -m benchmarks.peers.page RESULT.json … --page docs/how-fast.md README.md`` joins results, those of later files
+in the place of earlier ones, and replaces what lies between two comments on the pages, ``<!-- peers: NAME -->`` and
+``<!-- peers end -->``. NAME is ``works cpu`` (how long a round takes, tool by work), ``setting cpu`` (where and with
+what it was measured), ``tables cpu`` (everything, work by work), or one of these with ``gpu``.
 """
 
 from __future__ import annotations
@@ -106,7 +106,8 @@ def parts(records: list[dict[str, Any]]) -> dict[str, str]:
                     works.setdefault(work.name, {}).update(record["works"][work.name])
                     machines.append(f"{record['machine']} ({record.get('date', 'no date')})")
         if works:
-            found[f"works {name}"] = f"{overview(works)}\n{setting(machines, works)}"
+            found[f"works {name}"] = overview(works)
+            found[f"setting {name}"] = setting(machines, works)
             found[f"tables {name}"] = "\n".join(table(work, works[work.name]) for work in known if work.name in works)
     return found
 
@@ -119,16 +120,21 @@ def rewritten(page: str, found: dict[str, str]) -> str:
     return page
 
 
+def rewrite(pages: list[Path], found: dict[str, str]) -> None:
+    """Files of pages with new tables."""
+    for page in pages:
+        page.write_text(rewritten(page.read_text(encoding="utf-8"), found), encoding="utf-8")
+
+
 def main() -> None:
     """Prints, and changes the page if there is one."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, nargs="+")
-    parser.add_argument("--page", type=Path)
+    parser.add_argument("--page", type=Path, nargs="*", default=[])
     given = parser.parse_args()
     found = parts([json.loads(file.read_text(encoding="utf-8")) for file in given.results])
     print("\n".join(found.values()))
-    if given.page:
-        given.page.write_text(rewritten(given.page.read_text(encoding="utf-8"), found), encoding="utf-8")
+    rewrite(given.page, found)
 
 
 if __name__ == "__main__":
