@@ -227,6 +227,34 @@ def test_apfl_takes_all_three_gradients_at_the_same_point():
     np.testing.assert_allclose(state.alpha, np.clip(0.3 - 0.2 * inner, 0, 1), rtol=1e-5)
 
 
+@pytest.mark.parametrize("alpha", [0.0, 0.4])
+def test_running_statistics_of_apfl_are_those_of_the_model_that_is_deployed(alpha):
+    """They do not mix as weights do: a mixture of two networks has other activations than either."""
+    shifted = lambda params, x: MODEL.apply(params["weights"], x - params["statistics"])
+
+    def train_apply(params, x, draw):
+        seen = (draw.real[:, None] * x).sum(0) / draw.real.sum()
+        return shifted(params | {"statistics": seen}, x), params | {"statistics": (params["statistics"] + seen) / 2}
+
+    centred = MODEL._replace(
+        init=lambda key: {"weights": MODEL.init(key), "statistics": jnp.zeros(DATA.spec.features)},
+        apply=shifted,
+        train_apply=train_apply,
+        statistics="statistics",
+        normalises_by_batch=True,
+    )
+    algorithm = mj.apfl(centred, alpha=alpha, local=mj.local_sgd(0.5, steps=1, batch_size=None))
+    w, view = start_of(algorithm)
+    state = algorithm.client.init(view, client(), None)
+    view = view._replace(value=w | {"statistics": jnp.full(DATA.spec.features, 100.0)})
+    _, state = algorithm.client.update(view, state, client(), jax.random.key(0))
+    deployed = algorithm.deployment.personalize(view, state, client(), jax.random.key(0))
+    own = client().x[: int(client().size)].mean(axis=0) / 2
+    np.testing.assert_allclose(deployed["statistics"], own if alpha else 100.0, rtol=1e-5, atol=1e-6)
+    mixed = jax.tree.map(lambda v, w: alpha * v + (1 - alpha) * w, state.v["weights"], w["weights"])
+    assert_close(deployed["weights"], mixed)
+
+
 def test_an_adaptive_share_stays_in_the_unit_interval():
     run = simulate(mj.apfl(MODEL, alpha=0.5, adaptive=True, alpha_lr=100.0, local=LOCAL), rounds=5)
     alpha = run.snapshot.clients.alpha

@@ -75,23 +75,31 @@ def apfl(
     local = needs_steps(local or local_sgd(), "apfl")
     rates = {"alpha": alpha} | ({"alpha_lr": alpha_lr} if adaptive else {})
 
-    def mix(alpha: jax.Array, v: Tree, w: Tree) -> Tree:
-        return jax.tree.map(lambda v, w: alpha * v + (1 - alpha) * w, v, w)
+    def mix(alpha: jax.Array, v: Tree, w: Tree, x: jax.Array) -> Tree:
+        """v̄. Running statistics do not mix: those in v are v̄'s own, which passes of v̄ refresh."""
+        mixed = jax.tree.map(lambda v, w: alpha * v + (1 - alpha) * w, v, w)
+        statistics = statistic_leaves(model, v, x)
+        if statistics is None:
+            return mixed
+        own = lambda keep, v, mixed: (
+            jnp.where(alpha > 0, v, mixed) if keep else mixed
+        )  # with α = 0 it is the shared model
+        return jax.tree.map(own, statistics, v, mixed)
 
     def start(view: View, data: ClientData, key: Key) -> Client:
         w = view.value
         return Client(w, view.hyper["alpha"], local.moments(w), local.moments(w))
 
     def update(view: View, client: Client, data: ClientData, key: Key) -> tuple[Upload, Client]:
-        deployed = mix(client.alpha, client.v, view.value)
+        deployed = mix(client.alpha, client.v, view.value, data.x)
         loss, task = masked_mean(model.losses(deployed, data.x, data.y), data), Task(view, data, key)
 
         def step(carry: tuple[Tree, Client], batch: Batch) -> tuple[Tree, Client]:
             w, (v, alpha, v_moments, w_moments) = carry
-            mixed = model_at(model, lambda v: mix(alpha, v, w))
+            mixed = model_at(model, lambda v: mix(alpha, v, w, batch.x))
             next_v, v_moments, _ = local.step_on(mixed, task, v, v_moments, batch)
             if adaptive:
-                slope = jax.grad(lambda a: batch.mean(model.losses(mix(a, v, w), batch.x, batch.y)))(alpha)
+                slope = jax.grad(lambda a: batch.mean(model.losses(mix(a, v, w, batch.x), batch.x, batch.y)))(alpha)
                 alpha = jnp.clip(alpha - view.hyper["alpha_lr"] * slope, 0, 1)
             w, w_moments, _ = local.step_on(model, task, w, w_moments, batch)
             return w, Client(next_v, alpha, v_moments, w_moments)
@@ -107,7 +115,7 @@ def apfl(
         server=ServerSide(lambda key: Server(model.init(key), as_hyper(local.hyper | rates))),
         client=ClientSide(update, start),
         deployment=Deployment(
-            personalize=lambda view, client, data, key: mix(client.alpha, client.v, view.value),
+            personalize=lambda view, client, data, key: mix(client.alpha, client.v, view.value, data.x),
             predict=model.predict,
             join=lambda view, data, key: update(view, start(view, data, key), data, key)[1],
         ),
