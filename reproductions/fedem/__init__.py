@@ -46,6 +46,13 @@ EXPERIMENTS = {
     "fedem/table2-cifar100-weights": lazily(
         "majorant_reproductions.fedem.deep:table2_hundred", "CIFAR-100, EfficientNet-Lite0 from ImageNet weights"
     ),
+    "fedem/table2-emnist": lazily(
+        "majorant_reproductions.fedem.deep:table2_emnist", "EMNIST, LEAF's network (needs its files, and a GPU)"
+    ),
+    "fedem/table2-mnist": lazily("majorant_reproductions.fedem.deep:table2_mnist", "MNIST in EMNIST's place"),
+    "fedem/table2-fashion-mnist": lazily(
+        "majorant_reproductions.fedem.deep:table2_fashion", "Fashion-MNIST in EMNIST's place"
+    ),
     "fedem/table2-shakespeare": lazily(
         "majorant_reproductions.fedem.deep:table2_text", "Shakespeare, a stacked LSTM (needs a GPU, for hours)"
     ),

@@ -1,7 +1,8 @@
 """Pictures of the deep rows from what was measured: ``python -m majorant_reproductions.fedem.deep_pictures``.
 
 ``figures/convergence.png`` is the analogue of the paper's Figures 3 and 4, ``figures/sizes.png`` shows whom learning
-together serves: test accuracy of each client against its number of samples.
+together serves: test accuracy of each client against its number of samples. ``figures/samples-cifar10.png`` is the
+analogue of Figure 2: test accuracy of clients that join, against the share of their samples that they use.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def convergence(measured: dict[str, Any]) -> bytes:
         figure, panels = canvas(9, 3.6, 2)
         for axes, data in zip(panels, DATA, strict=True):
             for method, name in NAMES.items():
-                runs = runs_of(measured, data, method)
+                runs = [run for run in runs_of(measured, data, method) if len(run["history"]) > 1]
                 rounds = [line["round"] for line in runs[0]["history"]]
                 values = np.array([[line["test_accuracy"] for line in run["history"]] for run in runs])
                 (drawn,) = axes.plot(rounds, values.mean(axis=0), label=name)
@@ -62,10 +63,28 @@ def sizes(measured: dict[str, Any]) -> bytes:
         return render(figure, "png")
 
 
+def joining(measured: dict[str, Any]) -> bytes:
+    """Clients that join after training, by the share of their samples."""
+    with styled():
+        figure, (axes,) = canvas(6.5, 3.6)
+        for method, name in NAMES.items():
+            run = measured["CIFAR-10, EfficientNet-Lite0 from ImageNet weights"].get(
+                f"{method}, 20 % of the clients unseen"
+            )
+            if run is not None:
+                shares = run["unseen_by_share"]
+                axes.plot([float(share) for share in shares], list(shares.values()), ".-", label=name)
+        axes.set(xlabel="share of the local training samples", ylabel="test accuracy of clients that join, %")
+        axes.set_title("CIFAR-10, 16 of 80 clients, seed 0")
+        axes.legend(loc="lower left")
+        return render(figure, "png")
+
+
 def main() -> None:
-    """Draws both."""
+    """Draws all."""
     measured = json.loads((HERE / "measured.json").read_text())
-    for name, drawn in (("convergence", convergence(measured)), ("sizes", sizes(measured))):
+    pictures = {"convergence": convergence, "sizes": sizes, "samples-cifar10": joining}
+    for name, drawn in ((name, draw(measured)) for name, draw in pictures.items()):
         (HERE / "figures" / f"{name}.png").write_bytes(drawn)
 
 
