@@ -8,7 +8,7 @@ import pytest
 import majorant as mj
 from compiling import quickly
 from majorant.core import ClientData, blockwise, blockwise_parts, lanes
-from majorant.core.lanes import has_lanes, in_lanes, repeat
+from majorant.core.lanes import has_lanes, in_lanes, once, repeat
 from majorant.engines import laying_out
 from majorant.engines.population import best_lanes
 from majorant.engines.simulator import planned
@@ -51,6 +51,25 @@ def test_results_are_those_without_lanes(lanes):
     np.testing.assert_array_equal(found[2], np.tile(STEPS[:, None], COMPONENTS))
 
 
+@pytest.mark.parametrize("lanes", [None, 2])
+def test_a_single_step_is_that_of_a_loop(lanes):
+    """Of two components each, for some clients: those without a step keep both parts of their carry, exactly."""
+
+    def both(condition, data, moments):
+        step = lambda carry: (carry[0] - 0.1 * data[0] * carry[1].sum(), 0.5 * carry[1] / carry[0].sum())
+        loop = lambda carry: repeat(jnp.where(condition, 1, 0), lambda _, carry: step(carry), carry)
+        each = lambda theta, moments: (once(condition, step, (theta, moments)), loop((theta, moments)))
+        return jax.vmap(each)(START, moments)
+
+    steps = STEPS > 0
+    with in_lanes(lanes):
+        found, expected = quickly(jax.vmap(both))(steps, DATA, MOMENTS)
+        looped = "while" in str(jax.make_jaxpr(lambda c, x: once(c, lambda x: x + 1, x))(True, 1.0))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), found, expected)
+    np.testing.assert_array_equal(found[1][~steps], MOMENTS[~steps])
+    assert looped == (lanes is not None)
+
+
 def test_a_chunk_takes_as_many_steps_as_its_lanes_need():
     calls = []
 
@@ -71,6 +90,7 @@ def test_a_chunk_takes_as_many_steps_as_its_lanes_need():
         (minibatches(epochs=1, steps=None, batch_size=5)._replace(in_any_order=True), [1, 0, 1, 0, 1], 2 * 2),
         (minibatches(epochs=None, steps=3, batch_size=2), [3, 0, 3, 0, 3], 2 * 6),
         (minibatches(epochs=3, steps=None, batch_size=None), [3, 0, 3, 0, 3], 2 * 6),
+        (minibatches(epochs=1, steps=None, batch_size=None), [1, 0, 1, 0, 1], 2 * 2),
     ],
 )
 def test_minibatches_of_any_plan_go_in_lanes(plan, steps, calls):

@@ -1,5 +1,7 @@
 """FedEM: an EM algorithm, so the likelihood never decreases; FedAvg, when there is one component."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +11,7 @@ import majorant as mj
 import zoo
 from compiling import quickly
 from majorant.core import ClientData, View, as_hyper, round_key
+from majorant.engines.simulator import planned
 
 DIRECTIONS = np.array([[2.0, -1.0], [-2.0, 1.0]])
 
@@ -68,6 +71,22 @@ def test_one_component_is_fedavg():
     )
     for name in ("train_loss", "test_score"):
         np.testing.assert_allclose(em.scores[0].values[name], average.scores[0].values[name], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("batch_size", "products"), [(None, 2), (64, 2), (16, 3)])
+def test_the_e_step_and_a_step_on_all_samples_share_their_outputs(batch_size, products):
+    """Both need the outputs for the same samples at the same point: one product gives them, and one the gradient.
+
+    Minibatches need products of their own. In any case a chunk is copied out of all clients once.
+    """
+    data = mixed_clients(6)
+    algorithm = mj.fedem(mj.models.linear(data), components=3, local=mj.local_sgd(0.1, batch_size=batch_size))
+    simulation = planned(algorithm, data, 1, resources=mj.Resources(side_by_side=3))
+    simulation.start()
+    (program,) = simulation.engine.programs.block.compiled.values()
+    text = program.as_text()
+    assert len(re.findall(r"= f32\[(?:3,\d+|120),[23]\]\S* dot\(", text)) == products
+    assert len(re.findall(r"= f32\[1,3,40,2\]\S* dynamic-slice\(", text)) == 1
 
 
 @pytest.mark.parametrize(("clients", "steps"), [(1, 20), (6, 1)])

@@ -55,6 +55,20 @@ def repeat(count: jax.Array, step: Callable[[jax.Array, Tree], Tree], carry: Tre
     return jax.tree.unflatten(structure, _repeated(body, lanes)(jnp.asarray(count), closed.consts, leaves))
 
 
+def once(condition: jax.Array, step: Callable[[Tree], Tree], carry: Tree) -> Tree:
+    """``step(carry)`` where the condition holds, and else the carry: `repeat` without a loop, unless there are lanes.
+
+    What a loop computes is kept apart from what comes before it. Without one, the compiler sees that a step computes
+    what was computed already, such as a model's outputs at the point where a round begins, and does so once.
+
+    >>> once(jnp.asarray(True), lambda x: x + 1, jnp.int32(10))
+    Array(11, dtype=int32)
+    """
+    if has_lanes():
+        return repeat(condition.astype(jnp.int32), lambda _, carry: step(carry), carry)
+    return jax.tree.map(lambda new, old: jnp.where(condition, new, old), step(carry), carry)
+
+
 def _loop(step: Step, count: jax.Array, consts: Tree, carry: Tree) -> Tree:
     again = lambda state: (state[0] + 1, step(consts, *state))
     return jax.lax.while_loop(lambda state: state[0] < count, again, (jnp.zeros_like(count), carry))[1]

@@ -99,7 +99,7 @@ class Program:
 
 
 # Half the compile time for programs that run as fast: the work is in matrix products, which these do not touch.
-QUICK_COMPILATION = {"xla_backend_optimization_level": 1, "xla_cpu_use_fusion_emitters": False}
+QUICK_COMPILATION = {"xla_backend_optimization_level": 2, "xla_cpu_use_fusion_emitters": False}
 
 
 def signature(args: Any) -> Any:

@@ -9,6 +9,7 @@ same keeps its state, and the round counts as one in which every upload was reje
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -45,6 +46,8 @@ from majorant.engines.turns import Turn, those_active
 from majorant.exchange._stage import numbers_of, payload_shape, received, send
 from majorant.exchange.federation import Federation
 from majorant.exchange.secure_sum import Masked, open_sum, seal
+
+THIN = 8  # numbers of a value for each number of a sample, up to which products take as long as reading the samples
 
 
 class Held(NamedTuple):
@@ -186,15 +189,14 @@ def client_part(federation: Federation, seen: View, own: Key, held: Held, data: 
 
 
 def guarded_update(
-    federation: Federation, view: View, key: Key, held: Held, data: ClientData, active: jax.Array
+    federation: Federation, seen: View, key: Key, held: Held, data: ClientData, active: jax.Array
 ) -> tuple[Sent, Held]:
-    """One client's part of a round: what arrives of its upload, and what it holds then.
+    """One client's part of a round, from what it is sent: what arrives of its upload, and what it holds then.
 
     A client commits what was delivered: if its message is lost or rejected, it is as if it had not taken part. One that
     is absent, and fills a place beside others, has no samples to work on.
     """
     data = data._replace(size=jnp.where(active, data.size, 0))
-    seen = federation.exchange.seen(federation.algorithm, view, data.slot)
     upload, added, _, updated, sound, travels, size, arrived = client_part(
         federation, seen, client_key(key, data.id), held, data
     )
@@ -235,12 +237,30 @@ def weighted_sum(weight: jax.Array, values: jax.Array) -> jax.Array:
     return (weight.reshape(-1, *(1,) * (values.ndim - 1)) * values).sum(axis=0)
 
 
+def a_copy_for_each(values: Tree, data: ClientData) -> bool:
+    """Whether the clients of a chunk compute with copies of the value that all are sent: on a CPU, if it is small.
+
+    A product of every client's samples with one value is, to XLA, a product of all their rows as one matrix, and the
+    products that follow take them client by client. On a CPU it would copy a chunk out of all clients for each of the
+    two forms. Where a value has few numbers for each of a sample's, that takes as long as the products.
+    """
+    samples = sum(math.prod(leaf.shape[2:]) for leaf in jax.tree.leaves(data.x))
+    return jax.default_backend() == "cpu" and numbers_of(values) <= THIN * samples * data.size.shape[0]
+
+
 def chunk_pass(
     federation: Federation, view: View, key: Key, clients: Held, data: ClientData, active: jax.Array
 ) -> tuple[Sums, Held, Any]:
     """One chunk of clients through a round: their sums, what they hold, and the uploads where they must be seen."""
-    update = lambda held, data, active: guarded_update(federation, view, key, held, data, active)
-    sent, clients = over_clients(update, active.shape[0])(clients, data, active)
+    rows = active.shape[0]
+    seen = lambda slot: federation.exchange.seen(federation.algorithm, view, slot)
+
+    def update(value: Tree, held: Held, data: ClientData, active: jax.Array) -> tuple[Sent, Held]:
+        own = seen(data.slot) if value is None else seen(data.slot)._replace(value=value)
+        return guarded_update(federation, own, key, held, data, active)
+
+    values = over_clients(lambda slot: seen(slot).value, rows)(data.slot)
+    sent, clients = over_clients(update, rows)(values if a_copy_for_each(values, data) else None, clients, data, active)
     counted = sent if federation.hostile is None else honest_alone(federation.hostile, sent)
     stacks = federation.stacks
     return add_up(counted, active, not stacks), clients, by_slot(sent) if stacks else None

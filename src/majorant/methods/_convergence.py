@@ -55,7 +55,7 @@ def of_personal_models(
 
 
 def of_mixture(model: Model, e_step: Callable, update: Callable, of: Callable, weights: Callable) -> Diagnostics:
-    """For FedEM: ``e_step(theta, pi, data)`` gives responsibilities (n, M) and negative log-likelihoods (n,).
+    """For FedEM: ``e_step(theta, pi, data)`` gives responsibilities (M, n) and negative log-likelihoods (n,).
 
     ``of(value)`` is the components of a view's value, ``weights(view, pi)`` a client's weights on those that are left.
     """
@@ -67,7 +67,7 @@ def of_mixture(model: Model, e_step: Callable, update: Callable, of: Callable, w
     def measure(view: View, client: Tree, data: ClientData, key: Key) -> dict[str, Tree]:
         theta, pi = of(view.value), weights(view, client.pi)
         (objective, q), gradient = jax.value_and_grad(likelihood, has_aux=True)(theta, pi, data)
-        after = jnp.where(data.size > 0, masked_mean(q, data), pi)
+        after = jnp.where(data.size > 0, masked_mean(q.T, data), pi)
         return {
             "objective": objective,
             "gradient": gradient,
@@ -81,7 +81,7 @@ def of_mixture(model: Model, e_step: Callable, update: Callable, of: Callable, w
 
         def surrogate(theta: Tree) -> jax.Array:
             losses = jax.vmap(lambda theta_m: sample_losses(model, theta_m, data))(theta)  # (M, n)
-            return masked_mean((q * losses.T).sum(axis=1), data)
+            return masked_mean((q * losses).sum(axis=0), data)
 
         found = of(update(view, client, data, key)[0].value)
         return {"alpha": inexactness(surrogate, theta, found)}

@@ -128,30 +128,30 @@ def fedem(
     def e_step(
         theta: Tree, pi: jax.Array, data: ClientData, size: jax.Array | None = None
     ) -> tuple[jax.Array, jax.Array]:
-        """Responsibilities q (n, M), and the negative log-likelihood of each sample (n,)."""
-        joint = jnp.log(pi) - component_losses(theta, data, size)  # (n, M)
-        return jax.nn.softmax(joint, axis=1), -jax.nn.logsumexp(joint, axis=1)  # shares add up to 1 at any loss
+        """Responsibilities q (M, n), and the negative log-likelihood of each sample (n,)."""
+        joint = jnp.log(pi)[:, None] - component_losses(theta, data, size)  # (M, n)
+        return jax.nn.softmax(joint, axis=0), -jax.nn.logsumexp(joint, axis=0)  # shares add up to 1 at any loss
 
     def component_losses(theta: Tree, data: ClientData, size: jax.Array | None = None) -> jax.Array:
         def one(theta_m: Tree) -> jax.Array:
             losses = lambda x, y: model.losses(theta_m, x, y)
             return blockwise(losses, data.x, data.y, at_once=model.at_once, size=size)
 
-        return each(one)(theta).T  # (n, M)
+        return each(one)(theta)  # (M, n), as the components' solvers take their weights
 
     def update(view: View, client: Client, data: ClientData, key: Key) -> tuple[Upload, Client]:
         theta, pi = of(view.value), weights(view, client.pi)
         q, loss = e_step(theta, pi, data, data.size)
-        pi = jnp.where(data.size > 0, masked_mean(q, data), pi)
+        pi = jnp.where(data.size > 0, masked_mean(q.T, data), pi)
         solve = lambda theta_m, moments, q_m: local.solve(model, Task(view, data, key, q_m), theta_m, moments)
-        theta, moments, _ = each(solve)(theta, client.moments, q.T)
+        theta, moments, _ = each(solve)(theta, client.moments, q)
         value = Components(theta, pi) if shares_known else theta
         upload = Upload(value, data.size.astype(q.dtype), {"loss": masked_mean(loss, data)})
         return upload, Client(pi, moments)
 
     def join(view: View, data: ClientData, key: Key) -> Client:
         theta = of(view.value)
-        pi = fit_weights(component_losses(theta, data, data.size), data, weights(view, uniform), steps=em_steps)
+        pi = fit_weights(component_losses(theta, data, data.size).T, data, weights(view, uniform), steps=em_steps)
         return Client(pi, jax.vmap(local.moments)(theta))
 
     def predict(mixture: Mixture, x: jax.Array) -> jax.Array:

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from majorant.core import ClientData, Key, Tree
-from majorant.core.lanes import repeat
+from majorant.core.lanes import once, repeat
 from majorant.math.checks import check_whole
 from majorant.models.base import Draw, Model
 
@@ -116,7 +116,7 @@ def permutation(key: Key, size: jax.Array, length: int) -> jax.Array:
     bits = jax.random.bits(key, (length,))
     word = (bits & ~low) | (index & low)
     last = jnp.uint32(0xFFFF_FFFF)
-    order = jnp.sort(jnp.where(index < size, word, last)) & low
+    order = jnp.sort(jnp.where(index < size, word, last), stable=False) & low
     if length > MANY:
         _, pairs = jax.lax.sort((jnp.where(index < size, bits, last), index), num_keys=2)
         order = jnp.where(size > MANY, pairs, order)
@@ -161,6 +161,9 @@ def run_minibatches(
         return carry
     if plan.batch_size is None:
         times = plan.epochs or plan.steps or 1
+        if times == 1:
+            everything = whole(data, weights)._replace(key=key, number=0)
+            return once(data.size > 0, lambda carry: step(carry, everything), carry)
         batch = whole_in_a_loop(data, weights) if times > 1 else lambda: whole(data, weights)
         count = jnp.where(data.size > 0, times, 0)
         return repeat(count, lambda j, carry: step(carry, batch()._replace(key=key, number=j)), carry)
@@ -184,7 +187,7 @@ def run_minibatches(
     def epoch(carry: Tree, key: Key) -> Tree:
         if plan.in_any_order and width == length:  # nothing to shuffle, and nothing to copy
             everything = whole(data, weights)._replace(key=key, number=0)
-            return repeat(per_epoch, lambda j, carry: step(carry, everything), carry)
+            return once(per_epoch > 0, lambda carry: step(carry, everything), carry)
         order = permutation(key, data.size, length)
 
         def next_batch(j: jax.Array, carry: Tree) -> Tree:
