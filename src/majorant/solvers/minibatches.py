@@ -164,7 +164,7 @@ def run_minibatches(
         if times == 1:
             everything = whole(data, weights)._replace(key=key, number=0)
             return once(data.size > 0, lambda carry: step(carry, everything), carry)
-        batch = whole_in_a_loop(data, weights) if times > 1 else lambda: whole(data, weights)
+        batch = whole_in_a_loop(data, weights)
         count = jnp.where(data.size > 0, times, 0)
         return repeat(count, lambda j, carry: step(carry, batch()._replace(key=key, number=j)), carry)
     width = min(plan.batch_size, length)
