@@ -25,13 +25,16 @@ from mesh_driving import assert_same, free_port, results
 
 
 @pytest.fixture(scope="module")
-def devices(tmp_path_factory):
-    """What runs on eight devices in one process end with."""
+def devices(request, tmp_path_factory):
+    """What runs on eight devices in one process end with: those that the tests of this session look at."""
+    instances = [test.callspec.params for test in request.session.items if hasattr(test, "callspec")]
+    asked = {params.get(name) for params in instances for name in ("way", "reference") if name in params}
     runs = [
         *("gossip:ring/one", "gossip:ring/mesh", "gossip:ring/streamed", "gossip:ring/resumed_1"),
         *("gossip:ring/resumed_2", "mocha/one", "fedem/many_one", "fedem/many"),
     ]
-    return results(tmp_path_factory.mktemp("mesh") / "one.npz", 8, runs)
+    wanted = [run for run in runs if run.endswith("/one") or run in asked]
+    return results(tmp_path_factory.mktemp("mesh") / "one.npz", 8, wanted)
 
 
 @pytest.fixture(scope="module")
