@@ -27,8 +27,8 @@ from mesh_driving import assert_same, free_port, results
 @pytest.fixture(scope="module")
 def devices(request, tmp_path_factory):
     """What runs on eight devices in one process end with: those that the tests of this session look at."""
-    instances = [test.callspec.params for test in request.session.items if hasattr(test, "callspec")]
-    asked = {params.get(name) for params in instances for name in ("way", "reference") if name in params}
+    here = [test for test in request.session.items if test.path == request.path and hasattr(test, "callspec")]
+    asked = {test.callspec.params.get(name) for test in here for name in ("way", "reference")}
     runs = [
         *("gossip:ring/one", "gossip:ring/mesh", "gossip:ring/streamed", "gossip:ring/resumed_1"),
         *("gossip:ring/resumed_2", "mocha/one", "fedem/many_one", "fedem/many"),
