@@ -17,7 +17,7 @@ from majorant.exchange.participation import Participation
 
 CHANNEL = "secure-sum:4.0,bits=20,threshold=3"
 SECURE = {"channel": mj.channel.secure_sum(4.0, bits=20, threshold=3)}
-SMALL = 0.06  # a range that some updates of the first rounds pass
+SMALL = 0.05  # a range that some updates of the first rounds pass
 STEPS = ("keys", "shares", "round", "reveal")
 
 
