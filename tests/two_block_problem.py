@@ -94,8 +94,12 @@ def make(
 
 def total(problem: Problem, w: jax.Array, beta: Any) -> jax.Array:
     """F(w, β)."""
-    each = jax.vmap(lambda beta, data: problem.objective.value(w, beta, whole(data), data.slot))
-    return each(beta, problem.data).mean()
+    return total_of(problem.objective, problem.data, w, beta)
+
+
+def total_of(objective: Objective, data: ClientData, w: jax.Array, beta: Any) -> jax.Array:
+    """The mean of the clients' values."""
+    return jax.vmap(lambda beta, data: objective.value(w, beta, whole(data), data.slot))(beta, data).mean()
 
 
 def minimiser(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
@@ -127,7 +131,7 @@ def play(
     inclusion: float = 1.0,
 ) -> Path:
     """Rounds of the engines' own pure functions; clients take part on their own with the given probability."""
-    given = {name: jnp.asarray(value) for name, value in (hyper or {}).items()}
+    given = {name: np.asarray(value) for name, value in (hyper or {}).items()}  # typed alike: one program for all
     return _play(algorithm, rounds, problem.data, jax.random.key(seed), given, inclusion)
 
 
@@ -169,14 +173,23 @@ def start(together: Federation, data: ClientData, key: jax.Array, hyper: dict, r
 
 def hyper_of(algorithm: Algorithm, problem: Problem, inclusion: float = 1.0) -> dict[str, jax.Array]:
     """The hyperparameters that theory finds for the problem."""
-    together = Federation(algorithm, taking_part(inclusion))
-    return quickly(lambda data: start(together, data, jax.random.key(0), {})[0].hyper)(problem.data)
+    return _hyper_of(algorithm, inclusion, problem.data)
+
+
+@partial(quickly, static_argnums=(0, 1))
+def _hyper_of(algorithm: Algorithm, inclusion: float, data: ClientData) -> dict[str, jax.Array]:
+    return start(Federation(algorithm, taking_part(inclusion)), data, jax.random.key(0), {})[0].hyper
 
 
 def gap(problem: Problem, path: Path) -> np.ndarray:
     """F − F* after each round."""
-    each = jax.vmap(lambda w, beta: total(problem, w, beta))
-    return np.asarray(quickly(lambda w, beta: each(w, beta) - total(problem, *problem.best))(path.w, path.beta))
+    return np.asarray(_gap(problem.objective, problem.data, problem.best, path.w, path.beta))
+
+
+@partial(quickly, static_argnums=0)
+def _gap(objective: Objective, data: ClientData, best: tuple, w: jax.Array, beta: Any) -> jax.Array:
+    value = lambda w, beta: total_of(objective, data, w, beta)
+    return jax.vmap(value)(w, beta) - value(*best)
 
 
 def distance(problem: Problem, path: Path) -> np.ndarray:

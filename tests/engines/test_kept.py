@@ -58,6 +58,16 @@ def test_what_was_kept_is_not_traced_again_and_computes_the_same(folder, traced)
     np.testing.assert_array_equal(again, plain)
 
 
+@pytest.fixture(scope="module")
+def kept_before(tmp_path_factory):
+    """What a run leaves in its cache, and its accuracies."""
+    before, cache = jax.config.jax_compilation_cache_dir, tmp_path_factory.mktemp("kept")
+    jax.config.update("jax_compilation_cache_dir", str(cache))
+    plain = accuracies()
+    jax.config.update("jax_compilation_cache_dir", before)
+    return {path.name: path.read_bytes() for path in cache.glob("majorant-*")}, plain
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -70,14 +80,14 @@ def test_what_was_kept_is_not_traced_again_and_computes_the_same(folder, traced)
     ],
     ids=["short", "flipped", "empty", "other", "foreign", "exchanged"],
 )
-def test_a_damaged_file_is_none_and_is_written_anew(folder, traced, damage):
-    plain = accuracies()
-    files = {path: path.read_bytes() for path in folder.glob("majorant-*")}
-    for path, raw in files.items():
-        path.write_bytes(damage(raw))
+def test_a_damaged_file_is_none_and_is_written_anew(kept_before, folder, traced, damage):
+    files, plain = kept_before
+    assert len(files) == 3
+    for name, raw in files.items():
+        (folder / name).write_bytes(damage(raw))
     np.testing.assert_array_equal(accuracies(), plain)
-    assert len(traced) == 6
-    assert all(kept.read(path) is not None for path in files)
+    assert len(traced) == 3  # all of them, anew
+    assert all(kept.read(folder / name) is not None for name in files)
 
 
 def test_no_foreign_module_is_loaded_for_a_file():

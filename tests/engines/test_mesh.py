@@ -25,13 +25,16 @@ from mesh_driving import assert_same, free_port, results
 
 
 @pytest.fixture(scope="module")
-def devices(tmp_path_factory):
-    """What runs on eight devices in one process end with."""
+def devices(request, tmp_path_factory):
+    """What runs on eight devices in one process end with: those that the tests of this session look at."""
+    here = [test for test in request.session.items if test.path == request.path and hasattr(test, "callspec")]
+    asked = {test.callspec.params.get(name) for test in here for name in ("way", "reference")}
     runs = [
         *("gossip:ring/one", "gossip:ring/mesh", "gossip:ring/streamed", "gossip:ring/resumed_1"),
         *("gossip:ring/resumed_2", "mocha/one", "fedem/many_one", "fedem/many"),
     ]
-    return results(tmp_path_factory.mktemp("mesh") / "one.npz", 8, runs)
+    wanted = [run for run in runs if run.endswith("/one") or run in asked]
+    return results(tmp_path_factory.mktemp("mesh") / "one.npz", 8, wanted)
 
 
 @pytest.fixture(scope="module")

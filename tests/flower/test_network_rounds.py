@@ -21,8 +21,9 @@ ROUNDS = 3
 
 @functools.cache
 def silos():
-    data = zoo.problem()
-    return data.take(np.flatnonzero(~data.unseen)[:4])
+    """Clients of two sizes: a silo's programs are compiled for the samples that it has."""
+    sizes = {0: 7, 1: 11, 3: 11, 4: 7}  # below different powers of two, which secure sums tell apart
+    return zoo.federated([[part[:n] for part in zoo.problem().train.client(t)] for t, n in sizes.items()])
 
 
 FOR_FOUR = {  # methods that are told how many clients there are

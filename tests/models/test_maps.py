@@ -59,7 +59,7 @@ def test_maps_too_large_for_matrices_are_shifted(monkeypatch):
 def test_a_network_is_the_same_in_both(normalisation):
     """Outputs in training, refreshed statistics, predictions and the gradient, with a row that fills the batch."""
     model = network(normalisation)
-    params = model.init(jax.random.key(0))
+    params = quickly(model.init)(jax.random.key(0))
     x = rng.integers(0, 256, (5, 16, 16, 3)).astype(np.uint8)
     draw = Draw(jax.random.key(1), jnp.array([1.0, 1.0, 1.0, 1.0, 0.0]))
 

@@ -39,8 +39,7 @@ def test_packed_networks_train_as_they_did(normalisation, precision):
     vectors = packed(model)
     if precision == "mixed":
         model, vectors = mj.models.mixed_precision(model), mj.models.mixed_precision(vectors)
-    params = model.init(jax.random.key(1))
-    flat = vectors.init(jax.random.key(1))
+    params, flat = quickly(lambda key: (model.init(key), vectors.init(key)))(jax.random.key(1))
     assert set(flat) == {"head", "norms", "rest"} | ({"statistics"} if normalisation == "averaged" else set())
     gradient, refreshed, outputs = trained(model, params)
     flat_gradient, flat_refreshed, flat_outputs = trained(vectors, flat)

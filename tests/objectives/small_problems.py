@@ -71,7 +71,7 @@ class Flat:
             betas = point[self.w.size :].reshape(self.clients, self.personal)
             joints.append(np.hstack([np.tile(point[: self.w.size], (self.clients, 1)), betas]))
         each = jax.vmap(jax.vmap(jax.hessian(self.client)), in_axes=(0, 0, None))
-        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *batches)
+        stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *batches)
         return np.asarray(quickly(each)(jnp.asarray(np.stack(joints)), stacked, self.ids))
 
     def assemble(self, hessians):

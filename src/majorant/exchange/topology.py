@@ -106,9 +106,11 @@ def erdos_renyi(
         if nodes > DENSE_NODES:
             raise ValueError(f"an Erdős–Rényi graph that varies takes at most {DENSE_NODES} nodes, got {nodes}")
 
+        above = np.triu(np.ones((nodes, nodes), bool), 1)
+
         def draw(key: Key, round: jax.Array | int) -> Mixing:
             coins = jax.random.bernoulli(jax.random.fold_in(key, jnp.uint32(GRAPH_STREAM)), p, (nodes, nodes))
-            upper = jnp.triu(coins, 1)
+            upper = coins & above  # `jnp.triu` would compile the places for themselves
             linked = upper | upper.T
             degree = linked.sum(axis=1)
             away = jnp.where(linked, 1 / (1 + jnp.maximum(degree[:, None], degree[None, :])), 0)
