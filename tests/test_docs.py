@@ -41,7 +41,6 @@ SMALLER = {
     "rounds=200": "rounds=4",
     "rounds=100": "rounds=4",
     "for strength in (0.01, 1.0, 10.0)": "for strength in (1.0,)",
-    "for name, method in methods.items():": "for name, method in list(methods.items())[2:]:",
 }  # the printed sizes, and those that are run here
 FENCE = re.compile(r"^(?P<mark><!-- not run -->\n)?```(?P<language>\w*)[^\n]*\n(?P<text>.*?)^```$", re.M | re.S)
 USAGE_ERROR = typer.BadParameter.__mro__[1]  # click's UsageError, wherever this version of typer keeps click

@@ -14,8 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
-from benchmarks.peers import __main__ as command  # noqa: E402
-from benchmarks.peers import ours, work  # noqa: E402
+from benchmarks.peers import ours, page, work  # noqa: E402
 
 
 @pytest.mark.parametrize("each", work.WORKS, ids=lambda each: each.name)
@@ -26,7 +25,7 @@ def test_clients_have_whole_batches(each):
 
 def test_work_travels_through_a_file_and_ours_does_it(tmp_path, monkeypatch):
     small = work.WORKS[0]._replace(clients=4, sampled=2, rows=16, batch=8, rounds=2)
-    work.save(small, tmp_path / "work.npz")
+    work.save(small, work.samples(small), tmp_path / "work.npz")
     again, train, test = work.load(tmp_path / "work.npz")
     assert again == small
     assert train.x.shape[:2] == (4, 16)
@@ -39,11 +38,11 @@ def test_work_travels_through_a_file_and_ours_does_it(tmp_path, monkeypatch):
     assert found["rounds"] == 2
     assert found["round_s"] > 0
     slower = found | {"round_s": 2 * found["round_s"]}
-    table = command.table(small, {"Majorant": found, "slow": slower, "gone": {"not run": "it is not there"}})
+    table = page.table(small, {"Majorant": found, "slow": slower, "gone": {"not run": "it is not there"}})
     assert "| 1 × |" in table
     assert "| 2 × |" in table
     assert "not run: it is not there" in table
-    lines = command.overview({small.name: {"Majorant": found, "slow": slower, "gone": {"not run": "no"}}}).splitlines()
+    lines = page.overview({small.name: {"Majorant": found, "slow": slower, "gone": {"not run": "no"}}}).splitlines()
     assert lines[3] == "| slow | 2 × |"
     assert lines[4] == "| gone | – |"
 

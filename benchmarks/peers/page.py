@@ -56,7 +56,7 @@ def table(work: Work, results: Results) -> str:
 
 
 def overview(works: dict[str, Results]) -> str:
-    """How many times as long as ours a round takes, tool by work; a dash where a tool has no such method or model."""
+    """How many times as long as ours a round takes, tool by work; a dash where a tool did not do the work."""
     lines = [f"| a round, against ours | {' | '.join(works)} |", "|---" * (1 + len(works)) + "|"]
     for tool in dict.fromkeys(name for results in works.values() for name in results):
         cells = []
@@ -65,8 +65,7 @@ def overview(works: dict[str, Results]) -> str:
             ratio = "–" if seconds is None else f"{seconds / ours:,.0f} ×" if seconds >= 10 * ours else None
             ratio = ratio or f"{seconds / ours:.2g} ×"
             cells.append(for_people(seconds) if seconds and tool in OURS else ratio)
-        if set(cells) != {"–"}:
-            lines.append(f"| {tool} | {' | '.join(cells)} |")
+        lines.append(f"| {tool} | {' | '.join(cells)} |")
     return "\n".join([*lines, ""])
 
 
