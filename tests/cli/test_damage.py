@@ -289,6 +289,16 @@ def test_predictions_overwrite_neither_their_input_nor_the_run(copied, tmp_path)
     assert len(read(copied / "predictions-later.csv")) == 40
 
 
+def test_rows_that_cannot_be_predicted_are_refused_before_a_model_is_saved(copied, tmp_path):
+    new = write_visits(tmp_path / "new.csv", range(9, 10))
+    np.savez(tmp_path / "empty.npz", x=np.zeros(0, np.float32))
+    said = polite(
+        "personalize", copied, "--data", new, "--predict", tmp_path / "empty.npz", "--out", tmp_path / "out.csv"
+    )
+    assert "samples must have shape (n, " in said
+    assert not (copied / "personal").exists()
+
+
 def test_names_of_clients_and_labels_are_no_formulas(tmp_path):
     """Hospitals and outcomes that a spreadsheet would run, in what a run and its predictions leave behind."""
     table = write_visits(tmp_path / "visits.csv", range(4))

@@ -47,6 +47,8 @@ def personalize_from_files(
     folder in ``personal/`` of the run), predictions, if asked for, to a CSV file. ``folds`` is for cross-validation on
     the client's own samples; 0 does without.
     """
+    from majorant.engines.deployment import check_features
+
     target = None if predict is None else out or folder / f"predictions-{predict.stem}.csv"
     if target is not None and predict is not None:
         check_target(target, folder, [data, predict])
@@ -56,7 +58,10 @@ def personalize_from_files(
     name = client or (clients[0] if clients else data.name.partition(".")[0])
     place = save or folder / "personal" / slug(name)
     check_place(place, folder)
+    asked = None if predict is None else read_samples(predict, encoding, labelled=False).x
     model = deployment.personalize(x, y)
+    if asked is not None:
+        asked = check_features(asked, model.features)  # before anything is written
     model = model._replace(origin=dict(model.origin) | {"client": name, "samples": len(x)})
     save_model(model, place)
     weights = model.mixture_weights
@@ -69,8 +74,8 @@ def personalize_from_files(
         "model": str(place),
         "predictions": None,
     }
-    if target is not None and predict is not None:
-        write_predictions(model, read_samples(predict, encoding, labelled=False).x, target)
+    if target is not None and asked is not None:
+        write_predictions(model, asked, target)
         result["predictions"] = str(target)
     return result
 
