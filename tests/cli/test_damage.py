@@ -289,6 +289,14 @@ def test_predictions_overwrite_neither_their_input_nor_the_run(copied, tmp_path)
     assert len(read(copied / "predictions-later.csv")) == 40
 
 
+def test_a_column_whose_name_is_no_text_is_damage(copied, tmp_path):
+    new, manifest = write_visits(tmp_path / "new.csv", range(9, 10)), copied / "model" / "manifest.json"
+    content = json.loads(manifest.read_text())
+    content["meta"]["encoding"]["label"]["name"] = False
+    manifest.write_text(json.dumps(content))
+    assert "manifest.json" in polite("personalize", copied, "--data", new)
+
+
 def test_rows_that_cannot_be_predicted_are_refused_before_a_model_is_saved(copied, tmp_path):
     new = write_visits(tmp_path / "new.csv", range(9, 10))
     np.savez(tmp_path / "empty.npz", x=np.zeros(0, np.float32))

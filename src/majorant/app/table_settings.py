@@ -179,7 +179,7 @@ def check_later_table(folder: Path, data: Path, *, labelled: bool) -> None:
         encoding = json.loads((place / "manifest.json").read_text(encoding="utf-8"))["meta"]["encoding"]
         label = [encoding["label"]["name"]] if labelled and encoding["label"] else []
         names = [column["name"] for column in encoding["columns"]] + label
-    if names and data.is_file() and data.name.lower().endswith(TABLES):
+    if names and all(isinstance(name, str) for name in names) and data.is_file() and data.name.lower().endswith(TABLES):
         from majorant.data.tabular.problems import TableError, unknown_column
         from majorant.data.tabular.reading import header_of
 
