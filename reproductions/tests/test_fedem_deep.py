@@ -80,6 +80,21 @@ def test_methods_train_in_turn_and_a_failure_takes_no_other_with_it(tmp_path, mo
     assert found["fedavg"]["error"] == "MemoryError: too large"
 
 
+def test_an_error_after_an_evaluation_keeps_what_was_saved(tmp_path, monkeypatch):
+    given = deep.arguments([str(tmp_path), "--tiny", "--methods", "fedem"])
+    monkeypatch.setattr(deep, "prepared", lambda name, given, samples: None)
+
+    def train(name, run, given, end):
+        deep.save(name, given, {"history": [LINE]})
+        raise RuntimeError("the device is gone")
+
+    monkeypatch.setattr(deep, "train", train)
+    deep.train_all(given)
+    found = json.loads((tmp_path / "fedem.json").read_text())
+    assert found["history"] == [LINE]
+    assert found["error"] == "RuntimeError: the device is gone"
+
+
 def test_a_method_may_have_settings_of_its_own():
     given = deep.arguments(["folder", "--rounds", "100", "--seed", "3"])
     name, own = deep.with_own_settings("fedem@rounds=66@side-by-side=8@unseen=0.2", given)
