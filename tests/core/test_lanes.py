@@ -9,6 +9,7 @@ import majorant as mj
 from compiling import quickly
 from majorant.core import ClientData, blockwise, blockwise_parts, lanes
 from majorant.core.lanes import has_lanes, in_lanes, once, repeat
+from majorant.core.trees import ROWS_IN_LANES
 from majorant.engines import laying_out
 from majorant.engines.population import best_lanes
 from majorant.engines.simulator import planned
@@ -136,6 +137,24 @@ def test_passes_over_samples_go_in_lanes():
     assert not has_lanes()
     np.testing.assert_allclose(jnp.where(real, found, 0), jnp.where(real, x.sum(axis=2), 0))
     np.testing.assert_allclose(jnp.where(real[:, :3], shorter, 0), jnp.where(real[:, :3], x[:, :3].sum(axis=2), 0))
+
+
+def test_a_client_in_a_lane_passes_few_samples_at_once():
+    seen = []
+
+    def product(x):
+        seen.append(x.shape[0])
+        return x.sum(axis=1)
+
+    x = (
+        np.random.default_rng(0).normal(size=(2, 3000, 2)).astype(np.float32)
+    )  # fewer values than go at once without lanes
+    go_over = lambda x, size: blockwise(product, x, size=size)
+    with in_lanes(1):
+        found = jax.vmap(go_over)(x, np.array([3000, 1500]))
+    assert max(seen) <= ROWS_IN_LANES
+    np.testing.assert_allclose(found[0], x[0].sum(axis=1), rtol=1e-6)
+    np.testing.assert_allclose(found[1, :1500], x[1, :1500].sum(axis=1), rtol=1e-6)
 
 
 def test_no_more_clients_than_lanes_are_scored_at_once():

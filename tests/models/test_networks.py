@@ -23,6 +23,7 @@ from majorant.models import (
 )
 from majorant.models import inverted_residuals as inverted
 from majorant.models.cost import forward_flops
+from majorant.models.lstm import recurrence
 from majorant.models.normalisation import KEPT, Norms, by_group, over_batch
 from majorant.models.pixels import shifted
 from majorant.models.pretrained import fitted, places, pretrained
@@ -186,6 +187,24 @@ def test_lstm_is_the_recurrence():
         sequence = np.stack(out, axis=1)
     expected = sequence[:, -1] @ params["dense"]["weight"] + params["dense"]["bias"]
     np.testing.assert_allclose(quickly(model.apply)(params, codes.astype(np.uint8)), expected, atol=1e-5)
+
+
+def test_gradient_of_the_recurrence_is_the_one_of_its_steps():
+    def steps(given, weights):
+        h = c = jnp.zeros(given.shape[1:-1] + weights.shape[:1])
+        found = []
+        for now in given:
+            i, f, g, o = jnp.split(now + h @ weights, 4, axis=-1)
+            c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+            h = jax.nn.sigmoid(o) * jnp.tanh(c)
+            found.append(h)
+        return jnp.stack(found)
+
+    given, weights, of_h = (rng.normal(size=size) for size in ((6, 3, 20), (5, 20), (6, 3, 5)))
+    both = lambda function: quickly(lambda *at: (function(*at), jax.vjp(function, *at)[1](jnp.float32(of_h))))
+    found, expected = (both(f)(np.float32(given), np.float32(weights)) for f in (recurrence, steps))
+    for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
 def test_a_loss_at_every_position_is_the_mean_of_those_of_all_beginnings():

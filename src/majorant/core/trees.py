@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 Tree = Any  # a JAX pytree of arrays
 BLOCK_VALUES = 1 << 18  # input values that go through a model at once: bounds the memory of its intermediate results
+ROWS_IN_LANES = 1024  # samples that do so for each client in lanes: a large model may make thousands of values of each
 
 
 def squared_norm(tree: Tree) -> jax.Array:
@@ -113,7 +114,8 @@ def blockwise(
 def rows_of_a_block(x: jax.Array) -> int:
     """How many samples go through a function at once: on a CPU fewer, whose cache should hold what it makes of them."""
     values = BLOCK_VALUES if jax.default_backend() == "cpu" else 4 * BLOCK_VALUES
-    return max(64, values // max(1, math.prod(x.shape[1:])))
+    rows = max(64, values // max(1, math.prod(x.shape[1:])))
+    return min(rows, ROWS_IN_LANES) if has_lanes() else rows
 
 
 def blockwise_parts(

@@ -136,13 +136,59 @@ def cell_init(key: jax.Array, channels: int, hidden: int) -> Layer:
 def run(layer: Layer, sequence: jax.Array) -> jax.Array:
     """One layer over sequences ``(n, length, channels)``: its h at every position, ``(n, length, hidden)``."""
     given = sequence @ layer["input"] + layer["bias"]  # (n, length, 4 · hidden)
-    nothing = jnp.zeros((sequence.shape[0], layer["state"].shape[0]), given.dtype)
+    return jnp.moveaxis(recurrence(jnp.moveaxis(given, 1, 0), layer["state"]), 0, 1)
 
-    def step(carry: tuple[jax.Array, jax.Array], now: jax.Array) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
+
+@jax.custom_vjp
+def recurrence(given: jax.Array, weights: jax.Array) -> jax.Array:
+    """h at every position ``(length, n, hidden)``, from what the inputs give to the gates ``(length, n, 4 · hidden)``.
+
+    Its gradient is written out: the one of the weights is then a single product over all positions. Left to the
+    compiler it is added up position by position, and so often read from memory and written back.
+    """
+    return forward(given, weights)[0]
+
+
+def forward(given: jax.Array, weights: jax.Array) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+    """h at every position, and what the gradient needs: gates, c and h at every position, and the weights."""
+    nothing = jnp.zeros((given.shape[1], weights.shape[0]), given.dtype)
+
+    def step(carry: tuple[jax.Array, jax.Array], now: jax.Array) -> tuple[tuple[jax.Array, jax.Array], Any]:
         h, c = carry
-        i, f, g, o = jnp.split(now + h @ layer["state"], 4, axis=-1)
-        c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
-        h = jax.nn.sigmoid(o) * jnp.tanh(c)
-        return (h, c), h
+        i, f, g, o = jnp.split(now + h @ weights, 4, axis=-1)
+        gates = jax.nn.sigmoid(i), jax.nn.sigmoid(f), jnp.tanh(g), jax.nn.sigmoid(o)
+        c = gates[1] * c + gates[0] * gates[2]
+        h = gates[3] * jnp.tanh(c)
+        return (h, c), (gates, c, h)
 
-    return jnp.moveaxis(jax.lax.scan(step, (nothing, nothing), jnp.moveaxis(given, 1, 0))[1], 0, 1)
+    _, (gates, c, h) = jax.lax.scan(step, (nothing, nothing), given)
+    return h, (gates, c, h, weights)
+
+
+def backward(kept: tuple[Any, ...], of_h: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Gradients with respect to ``given`` and the weights, from those with respect to h at every position."""
+    gates, c, h, weights = kept
+    before = lambda values: jnp.concatenate([jnp.zeros_like(values[:1]), values[:-1]])
+
+    def step(carry: tuple[jax.Array, jax.Array], now: Any) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
+        of_h_later, of_c = carry
+        of_h, (i, f, g, o), c, c_before = now
+        of_h, out = of_h + of_h_later, jnp.tanh(c)
+        of_c = of_c + of_h * o * (1 - out * out)
+        of_gates = jnp.concatenate(
+            [
+                of_c * g * i * (1 - i),
+                of_c * c_before * f * (1 - f),
+                of_c * i * (1 - g * g),
+                of_h * out * o * (1 - o),
+            ],
+            axis=-1,
+        )
+        return (of_gates @ weights.T, of_c * f), of_gates
+
+    nothing = jnp.zeros_like(c[0])
+    _, of_given = jax.lax.scan(step, (nothing, nothing), (of_h, gates, c, before(c)), reverse=True)
+    return of_given, jnp.einsum("tnh,tng->hg", before(h), of_given)
+
+
+recurrence.defvjp(forward, backward)
