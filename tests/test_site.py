@@ -32,6 +32,7 @@ def site(tmp_path_factory) -> Path:
 def test_every_page_and_figure_is_there(site):
     pages = [path.relative_to(ROOT / "docs").with_suffix(".html") for path in ROOT.glob("docs/**/*.md")]
     results = [Path("reproductions", f"{path.parent.name}.html") for path in ROOT.glob("reproductions/*/README.md")]
+    results += [Path("reproductions", "fedem-deep.html")]
     figures = [f"reproductions/{path.parts[-3]}-{path.name}" for path in ROOT.glob("reproductions/*/figures/*.png")]
     assert len(results) >= 4
     assert figures
@@ -40,7 +41,7 @@ def test_every_page_and_figure_is_there(site):
 
 
 def test_every_formula_is_drawn(site):
-    sources = [*ROOT.glob("docs/**/*.md"), *ROOT.glob("reproductions/*/README.md")]
+    sources = [*ROOT.glob("docs/**/*.md"), *ROOT.glob("reproductions/*/*.md")]
     written = sum(path.read_text(encoding="utf-8").count("```math\n") for path in sources)
     pages = [path.read_text(encoding="utf-8") for path in site.glob("**/*.html")]
     assert sum(page.count('display="block"') for page in pages) == written > 50

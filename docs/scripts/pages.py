@@ -20,8 +20,8 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[2]
 OUTSIDE = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"} | {
-    path.relative_to(ROOT).as_posix(): f"reproductions/{path.parent.name}.md"
-    for path in sorted(ROOT.glob("reproductions/*/README.md"))
+    path.relative_to(ROOT).as_posix(): f"reproductions/{path.parent.name}-{path.stem}.md".replace("-README", "")
+    for path in sorted(ROOT.glob("reproductions/*/*.md"))
 }
 FIGURES = {
     path.relative_to(ROOT).as_posix(): f"reproductions/{path.parts[-3]}-{path.name}"
