@@ -109,6 +109,12 @@ def test_normalisation_layers_stay_with_their_clients():
         mj.models.mlp(DATA, norm="batch")
 
 
+def test_a_layer_that_is_packed_is_refused_with_the_option_that_names_it():
+    model = mj.models.packed(mj.models.mlp(mj.models.Spec((4,), classes=3), hidden=(5, 6)))
+    with pytest.raises(ValueError, match=r"unknown parameter '1'.*Known: head\.bias.*by_layers=true names them"):
+        mj.methods.fedper(model, personal=["1"])
+
+
 def test_names_of_flax_layers_are_known():
     from flax import linen as nn
 

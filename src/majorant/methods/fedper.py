@@ -33,7 +33,7 @@ from majorant.core import (
     as_hyper,
     view_of,
 )
-from majorant.models.base import Draw, Model, last_layer
+from majorant.models.base import Draw, Model, as_they_are, last_layer
 from majorant.objectives.splits import Split, split_by_name
 from majorant.solvers import Solver, Task, local_sgd, statistic_leaves
 
@@ -80,7 +80,14 @@ def split_model(model: Model, personal: Sequence[str], method: str) -> Split:
             f"{method} keeps the last layer personal, and {model.name} has one layer only: take a model with several "
             f"(mlp), or name what is personal, as in personal={names[-1]}"
         )
-    return split_by_name(shapes, personal=[*personal] or [layer])
+    try:
+        return split_by_name(shapes, personal=[*personal] or [layer])
+    except ValueError as error:
+        if model.layers is as_they_are:
+            raise
+        raise ValueError(
+            f"{error}; {model.name} has its other layers in one vector: by_layers=true names them"
+        ) from None
 
 
 def of_part(model: Model, merge: Callable[[Tree], Tree], part: Callable[[Tree], Tree]) -> Model:
