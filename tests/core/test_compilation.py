@@ -13,7 +13,7 @@ import pytest
 
 import majorant
 from majorant.core import all_finite, compilation, magnitude, select
-from majorant.core.compilation import compiled, jit, staged
+from majorant.core.compilation import compiled, jit, leave_out_tracebacks, staged
 from majorant.engines import programs
 from majorant.solvers.gradient import shortened
 
@@ -119,3 +119,21 @@ def test_each_backend_has_wishes_of_its_own_and_none_that_xla_does_not_know(monk
     assert of("gpu", everything) == compilation.ON_GPUS
     assert of("tpu", everything) == {}
     assert of("gpu", set()) == {}
+
+
+@pytest.mark.parametrize(
+    ("environment", "frames", "left"), [(None, 100, 0), (None, 7, 7), (None, -1, -1), ("100", 100, 100)]
+)
+def test_tracebacks_are_left_out_of_programs_unless_somebody_asks_for_them(monkeypatch, environment, frames, left):
+    name, before = "jax_traceback_in_locations_limit", jax.config.jax_traceback_in_locations_limit
+    monkeypatch.delenv(name.upper(), raising=False)
+    if environment is not None:
+        monkeypatch.setenv(name.upper(), environment)
+    try:
+        jax.config.update(name, frames)
+        leave_out_tracebacks()
+        assert jax.config.jax_traceback_in_locations_limit == left
+        told = jax.jit(lambda x: jnp.sin(x)).lower(1.0).as_text(debug_info=True)
+        assert (Path(__file__).name in told) == (left != 0)
+    finally:
+        jax.config.update(name, before)

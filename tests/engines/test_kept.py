@@ -13,8 +13,9 @@ import zoo
 from majorant.app import catalogue, execute
 from majorant.app.build import build
 from majorant.app.config import make_config
-from majorant.engines import kept, resident
+from majorant.engines import kept, resident, set_up
 from majorant.engines.options import Resources
+from majorant.engines.simulator import planned
 
 made_from = execute.made_from.__wrapped__  # which conftest has replaced
 DATA = zoo.training()
@@ -56,6 +57,34 @@ def test_what_was_kept_is_not_traced_again_and_computes_the_same(folder, traced)
     assert len(traced) == 3
     np.testing.assert_array_equal(first, plain)
     np.testing.assert_array_equal(again, plain)
+
+
+def test_a_program_that_is_kept_says_what_it_returns_without_being_traced(folder, monkeypatch):
+    def shapes():
+        resident.programs.cache_clear()
+        asked = {"rounds": 2, "resources": Resources(made_from="a run")}
+        simulation = planned(ALGORITHM, DATA, **asked)
+        engine = simulation.engine
+        return engine.programs.start.shapes(engine.keys, simulation.given_hyper(), jnp.int32(2), engine.data)
+
+    traced = shapes()  # nothing is kept yet
+    accuracies()
+    monkeypatch.setattr(set_up, "start_server", None)
+    found = shapes()
+    assert jax.tree.structure(found) == jax.tree.structure(traced)
+    alike = jax.tree.map(lambda a, b: (a.shape, a.dtype) == (b.shape, b.dtype), found, traced)
+    assert jax.tree.all(alike)
+
+
+def test_where_operations_come_from_makes_no_other_program(folder, traced):
+    before = jax.config.jax_traceback_in_locations_limit
+    try:
+        for frames in (0, 3):
+            jax.config.update("jax_traceback_in_locations_limit", frames)
+            accuracies()
+            assert len(traced) == 3
+    finally:
+        jax.config.update("jax_traceback_in_locations_limit", before)
 
 
 @pytest.fixture(scope="module")

@@ -49,3 +49,13 @@ def test_training_samples_are_read_where_models_are_made_of_them_only(method, pa
     assert len(stacked) == parts
     right = (found.argmax(axis=1) == data.test.y)[np.repeat(~data.unseen, data.test.sizes)]
     assert right.mean() == pytest.approx(run.summary()["test_accuracy"]["mean"])
+
+
+def test_samples_that_no_model_is_made_of_take_no_memory():
+    data = ragged()
+    ids = np.array([1, 3])
+    whole, nothing = population.stack(data.train, ids, 40), engine.unread(data.train, ids, 40)
+    for one, other in zip(whole, nothing, strict=True):
+        assert (one.shape, one.dtype) == (other.shape, other.dtype)
+    assert not any(nothing.x.strides)
+    assert not nothing.x.any()

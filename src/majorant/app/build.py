@@ -363,6 +363,9 @@ def check_devices(config: RunConfig) -> None:
 
 def build(config: RunConfig, data: FederatedData | None = None) -> Problem:
     """Everything that a run needs; ``data`` may be given where several runs share it."""
+    from majorant.engines.programs import enable_compilation_cache
+
+    enable_compilation_cache()  # single operations are compiled here, too
     with config.arithmetic():
         return build_problem(config, data)
 

@@ -26,6 +26,7 @@ from pydantic import ValidationError
 from typer.core import TyperGroup
 
 from majorant.app.files import atomic_write_text, explain_os_error
+from majorant.cli._garbage import search_as_usual
 from majorant.cli._streams import let_go_of_output
 from majorant.cli.terminal import complain, warn
 
@@ -132,6 +133,7 @@ def write_details(text: str, folder: Path | None) -> Path:
 @contextmanager
 def at_work_in(folder: Path, left: Callable[[], str]) -> Iterator[None]:
     """Where details of an unforeseen error may go, and what to say is left after an interruption."""
+    search_as_usual()
     try:
         yield
     except KeyboardInterrupt as error:

@@ -10,6 +10,7 @@ import typer
 from rich.table import Table
 
 from majorant.cli._failures import CLOSED, Commands
+from majorant.cli._garbage import search_seldom
 from majorant.cli._processor import divide_processor
 from majorant.cli._streams import adapt_streams, let_go_of_output
 from majorant.cli.check import check
@@ -171,6 +172,7 @@ def report(
 
 def main() -> None:
     """The entry point."""
+    search_seldom()
     adapt_streams()
     divide_processor()
     try:

@@ -25,19 +25,18 @@ from typing import Any
 import jax
 from jax import export
 
-from majorant.core.compilation import staged
+from majorant.core.compilation import LOCATIONS, staged
 
 PACKAGES = ("jax", "jaxlib", "numpy", "optax", "scipy")
 TRUSTED = ("majorant.", "optax.", "jax.")  # whose named tuples a file may name
-OF_NO_MATTER = {"jax_compilation_cache_dir"}
+OF_NO_MATTER = {"jax_compilation_cache_dir", LOCATIONS}
 
 
 def lowered(made_from: str, jitted: Any, args: Any, signature: Any, **options: Any) -> Any:
     """A jitted function, lowered for these arguments: from its file or, where there is none, traced and written."""
-    folder = getattr(jax.config, "jax_compilation_cache_dir", None)
-    if not folder:
+    place = place_of(made_from, signature)
+    if place is None:
         return jitted.lower(*args)
-    place = Path(folder) / f"majorant-{digest_of(made_from, signature)}"
     try:
         program = read(place)
         if program is None:
@@ -46,6 +45,21 @@ def lowered(made_from: str, jitted: Any, args: Any, signature: Any, **options: A
         return staged(program.call, **options).lower(*args)
     except Exception:  # what cannot be exported or written is traced every time; what is wrong with it shows again
         return jitted.lower(*args)
+
+
+def shapes(made_from: str, signature: Any) -> Any:
+    """The shapes of what a program returns, where it is kept; else None."""
+    place = place_of(made_from, signature)
+    program = None if place is None else read(place)
+    if program is None:
+        return None
+    return jax.tree.unflatten(program.out_tree, [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in program.out_avals])
+
+
+def place_of(made_from: str, signature: Any) -> Path | None:
+    """A program's file, where programs are kept."""
+    folder = getattr(jax.config, "jax_compilation_cache_dir", None)
+    return Path(folder) / f"majorant-{digest_of(made_from, signature)}" if folder else None
 
 
 def digest_of(made_from: str, signature: Any) -> str:

@@ -91,10 +91,10 @@ def ignores_samples(
 
 
 def unread(part: Ragged, ids: np.ndarray, length: int) -> ClientData:
-    """What has the shape of some clients' samples, for a program that drops them: memory that nobody touches."""
-    x = np.zeros((len(ids), length, *part.x.shape[1:]), part.x.dtype)
+    """What has the shape of some clients' samples, for a program that drops them: one zero, seen many times."""
+    zeros = lambda array: np.broadcast_to(np.zeros((), array.dtype), (len(ids), length, *array.shape[1:]))
     whole: Any = (part.sizes[ids].astype(np.int32), ids.astype(np.int32), ids.astype(np.int32))  # as `stack` has them
-    return ClientData(x, np.zeros((len(ids), length), part.y.dtype), *whole)  # type: ignore[arg-type]
+    return ClientData(zeros(part.x), zeros(part.y), *whole)  # type: ignore[arg-type]
 
 
 def empty_like(data: FederatedData, part: str) -> np.ndarray:

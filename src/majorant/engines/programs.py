@@ -63,6 +63,7 @@ class Program:
         self.function, self.jitted, self.options = function, staged(function, **options), options
         self.made_from: str | None = None  # what tells the program from others in other processes, where that is known
         self.compiled: dict[Any, Any] = {}
+        self.returned: dict[Any, Any] = {}  # shapes
 
     def __call__(self, seconds: dict[str, float], *args: Any) -> Any:
         known = signature(args)
@@ -95,7 +96,11 @@ class Program:
 
     def shapes(self, *args: Any) -> Any:
         """The shapes of what the program returns."""
-        return self.jitted.eval_shape(*args)  # traced once for this and for compiling
+        known = signature(args)
+        if known not in self.returned:
+            found = None if self.made_from is None else kept.shapes(self.made_from, known)
+            self.returned[known] = self.jitted.eval_shape(*args) if found is None else found
+        return self.returned[known]  # traced once for this and for compiling
 
 
 # Half the compile time for programs that run as fast: the work is in matrix products, which these do not touch.
@@ -203,4 +208,4 @@ def enable_compilation_cache() -> None:
     folder = os.environ.get("MAJORANT_COMPILATION_CACHE", str(Path.home() / ".cache" / "majorant" / "xla"))
     if folder:
         jax.config.update("jax_compilation_cache_dir", folder)
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.01)

@@ -135,14 +135,13 @@ class Resident:
             self.data = tuple(b._replace(row=row) for b, row in zip(self.data, rows, strict=True))
         self.state: State | None = None
 
-    def prepare(self, hyper: dict[str, jax.Array], planned: int) -> int:
-        """Compiles everything that will run; the bytes that the programs take while they run."""
+    def prepare(self, hyper: dict[str, jax.Array], planned: int) -> None:
+        """Compiles everything that will run."""
         begin = time.perf_counter()
         with ThreadPoolExecutor() as pool:
             for done in [pool.submit(work) for work in self.lowered(hyper, planned)]:
                 done.result()
         self.seconds["compile"] += time.perf_counter() - begin
-        return max(program.temporary_bytes() for program in (self.programs.block, self.programs.evaluate))
 
     def lowered(self, hyper: dict[str, jax.Array], planned: int) -> Iterator[Callable[[], None]]:
         """Traces everything that will run, one after the other; gives functions that compile, the longest first.
@@ -159,6 +158,10 @@ class Resident:
         """The state before round 1."""
         self.prepare(hyper, planned)
         self.state = self.programs.start(self.seconds, self.keys, hyper, jnp.int32(planned), self.data)
+
+    def temporary_bytes(self) -> int:
+        """The bytes that the programs take while they run."""
+        return max(program.temporary_bytes() for program in (self.programs.block, self.programs.evaluate))
 
     def resident_bytes(self) -> int:
         """The bytes of all samples on a device."""

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from majorant.core import Algorithm
+from majorant.core.compilation import leave_out_tracebacks
 from majorant.data.federated import FederatedData
 from majorant.engines.divergence import OutlierWarning
 from majorant.engines.hosts import explained_loss
@@ -141,6 +142,7 @@ def planned(
     known = evaluation.optimum is not None
     diagnostics = evaluation.diagnostics | needs_diagnostics(target.bounds, together, found[0], optimum_known=known)
     enable_compilation_cache()
+    leave_out_tracebacks()
     settings = run_settings(algorithm, seed, seeds, hyper, grid)
     if evaluation.patience is not None:
         check_validation(found[0], "patience")

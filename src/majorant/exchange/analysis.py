@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import numpy as np
-from scipy import sparse
+import scipy
 
 from majorant.core import Key
 from majorant.core.compilation import jit
@@ -73,7 +73,7 @@ def inspect(network: Network, *, key: Key | None = None, draws: int = 50) -> Pro
     """
     periods = list(drawn(network, key, draws))
     rounds = [weights for period in periods for weights in period]
-    mean = sparse.csr_array(sum(rounds[1:], start=rounds[0]) / len(rounds))
+    mean = scipy.sparse.csr_array(sum(rounds[1:], start=rounds[0]) / len(rounds))
     sums = [np.concatenate([w.sum(axis=0), w.sum(axis=1)]) for w in rounds]
     right = all(np.abs(s - 1).max() <= TOLERANCE for s in sums)
     symmetric = all(asymmetry(w).max() <= TOLERANCE for w in rounds)
@@ -92,7 +92,7 @@ def inspect(network: Network, *, key: Key | None = None, draws: int = 50) -> Pro
         nonnegative=all(w.min() >= 0 for w in rounds),
         symmetric=symmetric,
         connected=network.exchangeable
-        or sparse.csgraph.connected_components(mean + links_of(network), connection="strong")[0] == 1,
+        or scipy.sparse.csgraph.connected_components(mean + links_of(network), connection="strong")[0] == 1,
         spectral_gap=gap,
         contraction=p,
         period=network.period,
@@ -111,13 +111,13 @@ def validate(network: Network, *, key: Key | None = None, draws: int = 10) -> No
             check_symmetry(weights, f"round {place}" if network.varying else "the network")
     if network.exchangeable:
         return
-    together = sparse.csr_array(sum(rounds[1:], start=rounds[0]) + links_of(network))
+    together = scipy.sparse.csr_array(sum(rounds[1:], start=rounds[0]) + links_of(network))
     check_connected(together, "the network")
     if network.period == 1 and not network.random:
         check_mixes(rounds[0])
 
 
-def check_weights(weights: sparse.csr_array, name: str) -> None:
+def check_weights(weights: scipy.sparse.csr_array, name: str) -> None:
     """Raises a ``ValueError`` where a user's weights are not doubly stochastic, or do not connect all nodes."""
     rows, columns = weights.shape
     if rows != columns or rows == 0:
@@ -126,9 +126,9 @@ def check_weights(weights: sparse.csr_array, name: str) -> None:
     check_connected(weights, name)
 
 
-def check_sums(weights: sparse.csr_array, name: str) -> None:
+def check_sums(weights: scipy.sparse.csr_array, name: str) -> None:
     """Weights are finite, not negative, and rows and columns sum to 1."""
-    entries = sparse.coo_array(weights)
+    entries = scipy.sparse.coo_array(weights)
     for wrong, words in ((~np.isfinite(entries.data), "finite"), (entries.data < 0, "negative")):
         if wrong.any():
             at = int(np.argmax(wrong))
@@ -145,9 +145,9 @@ def check_sums(weights: sparse.csr_array, name: str) -> None:
             )
 
 
-def check_symmetry(weights: sparse.csr_array, name: str) -> None:
+def check_symmetry(weights: scipy.sparse.csr_array, name: str) -> None:
     """Weights are the same in both directions."""
-    difference = sparse.coo_array(asymmetry(weights))
+    difference = scipy.sparse.coo_array(asymmetry(weights))
     wrong = np.flatnonzero(difference.data > TOLERANCE)
     if len(wrong):
         i, j = int(difference.row[wrong[0]]), int(difference.col[wrong[0]])
@@ -157,30 +157,30 @@ def check_symmetry(weights: sparse.csr_array, name: str) -> None:
         )
 
 
-def check_connected(weights: sparse.csr_array, name: str) -> None:
+def check_connected(weights: scipy.sparse.csr_array, name: str) -> None:
     """Every node reaches every other."""
-    count, label = sparse.csgraph.connected_components(weights, directed=True, connection="strong")
+    count, label = scipy.sparse.csgraph.connected_components(weights, directed=True, connection="strong")
     if count > 1:
         raise ValueError(f"the links of {name} do not connect all nodes: {parts(label)}")
 
 
-def check_mixes(weights: sparse.csr_array) -> None:
+def check_mixes(weights: scipy.sparse.csr_array) -> None:
     """Values come nearer to each other: W may not only move them around, p must not be 0."""
-    twice = sparse.csr_array(weights.T @ weights)
-    if sparse.csgraph.connected_components(twice, directed=False)[0] > 1:
+    twice = scipy.sparse.csr_array(weights.T @ weights)
+    if scipy.sparse.csgraph.connected_components(twice, directed=False)[0] > 1:
         raise ValueError(
             "the weights only pass values on, without ever mixing them (the contraction p is 0): give nodes some "
             "weight of their own"
         )
 
 
-def links_of(network: Network) -> sparse.csr_array:
+def links_of(network: Network) -> scipy.sparse.csr_array:
     """The links that exist, whether or not they fail, as a matrix of ones."""
     i, j = np.concatenate([network.edges, network.edges[:, ::-1]]).T
-    return sparse.csr_array((np.ones(len(i)), (i, j)), shape=(network.nodes, network.nodes))
+    return scipy.sparse.csr_array((np.ones(len(i)), (i, j)), shape=(network.nodes, network.nodes))
 
 
-def of_exchangeable(periods: list[list[sparse.csr_array]]) -> tuple[float, float]:
+def of_exchangeable(periods: list[list[scipy.sparse.csr_array]]) -> tuple[float, float]:
     """Spectral gap and contraction where all nodes are alike: E[W] and E[WᵀW] are then a I + b 11ᵀ.
 
     Their second eigenvalue is (trace − 1)/(n − 1), so that few draws suffice. Those of E[WᵀW] multiply over the rounds
@@ -193,17 +193,17 @@ def of_exchangeable(periods: list[list[sparse.csr_array]]) -> tuple[float, float
     return 1 - abs(trace.mean() - 1) / others, 1 - float(left.prod())
 
 
-def asymmetry(weights: sparse.csr_array) -> sparse.csr_array:
+def asymmetry(weights: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
     """|W − Wᵀ|."""
-    return sparse.csr_array(abs(weights - weights.T))
+    return scipy.sparse.csr_array(abs(weights - weights.T))
 
 
-def rebalanced(weights: sparse.csr_array) -> sparse.csr_array:
+def rebalanced(weights: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
     """The weights with rows that sum to 1 in double precision: gaps can be smaller than single precision resolves."""
-    return sparse.csr_array(weights + sparse.diags_array(1 - weights.sum(axis=1)))
+    return scipy.sparse.csr_array(weights + scipy.sparse.diags_array(1 - weights.sum(axis=1)))
 
 
-def drawn(network: Network, key: Key | None, draws: int) -> Iterator[list[sparse.csr_array]]:
+def drawn(network: Network, key: Key | None, draws: int) -> Iterator[list[scipy.sparse.csr_array]]:
     """The weights of periods, one after another: the first if it says all, else ``draws``, or fewer of large ones."""
     key = jax.random.key(0) if key is None else key
     draw, held, total = jit(network.draw), 0, max(1, draws if network.random else 1)
@@ -216,14 +216,14 @@ def drawn(network: Network, key: Key | None, draws: int) -> Iterator[list[sparse
             return
 
 
-def as_matrix(mixing: Mixing) -> sparse.csr_array:
+def as_matrix(mixing: Mixing) -> scipy.sparse.csr_array:
     """The weights of a round as a sparse matrix in double precision, without the zeros."""
     if isinstance(mixing, Dense):
-        return sparse.csr_array(np.asarray(mixing.weights, float))
+        return scipy.sparse.csr_array(np.asarray(mixing.weights, float))
     index, weight, own = (np.asarray(part) for part in mixing)
     nodes = np.arange(len(own))
     rows, columns = np.append(np.repeat(nodes, index.shape[1]), nodes), np.append(index.ravel(), nodes)
     values = np.append(weight.ravel(), own).astype(float)
-    found = sparse.csr_array(sparse.coo_array((values, (rows, columns)), shape=(len(own), len(own))))
+    found = scipy.sparse.csr_array(scipy.sparse.coo_array((values, (rows, columns)), shape=(len(own), len(own))))
     found.eliminate_zeros()
     return found

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from scipy import sparse
+import scipy
 
 from majorant.exchange.graphs import metropolis, tidy, weight_matrix, within
 
@@ -80,9 +80,9 @@ def solve(links: np.ndarray, nodes: int) -> tuple[np.ndarray, bool]:
         ) from error
     (i, j), edges = links.T, len(links)
     e, one = np.arange(edges), np.ones(edges)
-    at_node = sparse.csc_array((np.tile(one, 2), (np.concatenate([i, j]), np.tile(e, 2))), shape=(nodes, edges))
+    at_node = scipy.sparse.csc_array((np.tile(one, 2), (np.concatenate([i, j]), np.tile(e, 2))), shape=(nodes, edges))
     cells = np.concatenate([i * nodes + i, j * nodes + j, i * nodes + j, j * nodes + i])
-    spread = sparse.csc_array(
+    spread = scipy.sparse.csc_array(
         (np.concatenate([one, one, -one, -one]), (cells, np.tile(e, 4))), shape=(nodes * nodes, edges)
     )
     w, s = cp.Variable(edges, nonneg=True), cp.Variable()

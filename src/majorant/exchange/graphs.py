@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy import sparse
+import scipy
 
 
 def tidy(links: Any) -> np.ndarray:
@@ -92,14 +92,14 @@ def erdos_renyi_links(nodes: int, p: float, seed: int) -> np.ndarray:
 
 def connected(links: np.ndarray, nodes: int) -> bool:
     """Whether every node can be reached from every other."""
-    adjacency = sparse.coo_array((np.ones(len(links)), (links[:, 0], links[:, 1])), shape=(nodes, nodes))
-    return bool(sparse.csgraph.connected_components(adjacency, directed=False)[0] == 1)
+    adjacency = scipy.sparse.coo_array((np.ones(len(links)), (links[:, 0], links[:, 1])), shape=(nodes, nodes))
+    return bool(scipy.sparse.csgraph.connected_components(adjacency, directed=False)[0] == 1)
 
 
 def unreached(links: np.ndarray, nodes: int) -> str:
     """Which nodes cannot be reached from node 0, for messages."""
-    adjacency = sparse.coo_array((np.ones(len(links)), (links[:, 0], links[:, 1])), shape=(nodes, nodes))
-    return parts(sparse.csgraph.connected_components(adjacency, directed=False)[1])
+    adjacency = scipy.sparse.coo_array((np.ones(len(links)), (links[:, 0], links[:, 1])), shape=(nodes, nodes))
+    return parts(scipy.sparse.csgraph.connected_components(adjacency, directed=False)[1])
 
 
 def parts(label: np.ndarray) -> str:
@@ -122,13 +122,13 @@ def metropolis(links: np.ndarray, nodes: int) -> np.ndarray:
     return 1 / (1 + degree[links].max(axis=1, initial=0))
 
 
-def weight_matrix(links: np.ndarray, weight: np.ndarray, nodes: int) -> sparse.csr_array:
+def weight_matrix(links: np.ndarray, weight: np.ndarray, nodes: int) -> scipy.sparse.csr_array:
     """The symmetric W with these weights on the links; a node's own weight is what is left of 1."""
     i, j = links.T
     total = np.bincount(i, weight, nodes) + np.bincount(j, weight, nodes)
     rows, columns = np.concatenate([i, j, np.arange(nodes)]), np.concatenate([j, i, np.arange(nodes)])
     values = np.concatenate([weight, weight, np.maximum(1 - total, 0)])  # 1 - total may be -1e-16
-    return sparse.csr_array(sparse.coo_array((values, (rows, columns)), shape=(nodes, nodes)))
+    return scipy.sparse.csr_array(scipy.sparse.coo_array((values, (rows, columns)), shape=(nodes, nodes)))
 
 
 def checked_links(links: Any) -> np.ndarray:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy import sparse
+import scipy
 
 from majorant.core import Key
 from majorant.exchange.graphs import tidy
@@ -74,10 +74,10 @@ def failing(network: Network, probability: float, name: str) -> Network:
     return network._replace(draw=draw, varying=True, random=True)
 
 
-def fixed(weights: sparse.csr_array, name: str, symmetric: bool = True) -> Network:
+def fixed(weights: scipy.sparse.csr_array, name: str, symmetric: bool = True) -> Network:
     """The same weights in every round; a table for sparse graphs, a matrix for small dense ones."""
     nodes = weights.shape[0]
-    links = sparse.coo_array(weights)
+    links = scipy.sparse.coo_array(weights)
     links.eliminate_zeros()
     away = links.row != links.col
     i, j, value = links.row[away], links.col[away], links.data[away]
@@ -101,7 +101,7 @@ def fixed(weights: sparse.csr_array, name: str, symmetric: bool = True) -> Netwo
 
 
 def neighbour_table(
-    i: np.ndarray, j: np.ndarray, value: np.ndarray, weights: sparse.csr_array
+    i: np.ndarray, j: np.ndarray, value: np.ndarray, weights: scipy.sparse.csr_array
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Index, weight and own weight from the links i → j and their values."""
     order = np.lexsort((j, i))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from scipy import sparse
+import scipy
 
 SMALL = 1000  # up to so many nodes, matrices are dense and results exact
 NARROW = 1e-3  # gaps below this are computed by inverse iteration
@@ -17,7 +17,7 @@ RESTARTS = 12  # of Lanczos' method, about 20 products each: gaps that are not n
 FILL = 60  # entries per node up to which the product of a period is made explicitly
 
 
-def spectral_gap(weights: sparse.csr_array, symmetric: bool) -> float:
+def spectral_gap(weights: scipy.sparse.csr_array, symmetric: bool) -> float:
     """1 − |λ₂|, where λ₂ is the eigenvalue of W that is second in modulus."""
     nodes = weights.shape[0]
     if nodes == 1:
@@ -26,14 +26,15 @@ def spectral_gap(weights: sparse.csr_array, symmetric: bool) -> float:
         return distance(weights)
     if nodes <= SMALL:
         return float(1 - np.abs(np.linalg.eigvals(weights.toarray() - 1 / nodes)).max())
-    operator = sparse.linalg.LinearOperator((nodes, nodes), matvec=lambda x: weights @ x - x.mean(), dtype=float)
+    operator = scipy.sparse.linalg.LinearOperator((nodes, nodes), matvec=lambda x: weights @ x - x.mean(), dtype=float)
     try:
-        return float(1 - np.abs(sparse.linalg.eigs(operator, k=1, v0=start(nodes), return_eigenvectors=False)).max())
-    except sparse.linalg.ArpackNoConvergence:
+        found = scipy.sparse.linalg.eigs(operator, k=1, v0=start(nodes), return_eigenvectors=False)
+        return float(1 - np.abs(found).max())
+    except scipy.sparse.linalg.ArpackNoConvergence:
         return float("nan")
 
 
-def contraction(periods: Sequence[Sequence[sparse.csr_array]], symmetric: bool, gap: float) -> float:
+def contraction(periods: Sequence[Sequence[scipy.sparse.csr_array]], symmetric: bool, gap: float) -> float:
     """1 − ‖E[PᵀP] − 11ᵀ/n‖₂, where P is the product of a period's weights and the mean is over the periods.
 
     ``gap`` is the spectral gap of the mean of all weights.
@@ -71,10 +72,10 @@ def contraction(periods: Sequence[Sequence[sparse.csr_array]], symmetric: bool, 
     return float("nan") if found is None else found
 
 
-def explicit_square(periods: Sequence[Sequence[sparse.csr_array]]) -> sparse.csr_array | None:
+def explicit_square(periods: Sequence[Sequence[scipy.sparse.csr_array]]) -> scipy.sparse.csr_array | None:
     """E[PᵀP] as a sparse matrix, or None where it is not sparse."""
     nodes = periods[0][0].shape[0]
-    total = sparse.csr_array((nodes, nodes))
+    total = scipy.sparse.csr_array((nodes, nodes))
     for period in periods:
         product = period[0]
         for weights in period[1:]:
@@ -86,10 +87,10 @@ def explicit_square(periods: Sequence[Sequence[sparse.csr_array]]) -> sparse.csr
         total = total + product.T @ product / len(periods)
         if total.nnz > FILL * nodes:
             return None
-    return sparse.csr_array(total)
+    return scipy.sparse.csr_array(total)
 
 
-def distance(matrix: sparse.csr_array) -> float:
+def distance(matrix: scipy.sparse.csr_array) -> float:
     """1 − ‖S − 11ᵀ/n‖₂ of a symmetric S with rows that sum to 1."""
     nodes = matrix.shape[0]
     if nodes <= SMALL:
@@ -97,7 +98,7 @@ def distance(matrix: sparse.csr_array) -> float:
     gap = lanczos(lambda x: matrix @ x, nodes)
     if gap is not None and gap > NARROW:
         return gap
-    identity = sparse.eye_array(nodes, format="csr")
+    identity = scipy.sparse.eye_array(nodes, format="csr")
     upper = smallest(identity - matrix, skip=1)
     lower = 2 * matrix.diagonal().min()  # Gershgorin: no eigenvalue is further below 0 than this is above -1
     return upper if lower >= upper else min(upper, smallest(identity + matrix, skip=0))
@@ -105,21 +106,21 @@ def distance(matrix: sparse.csr_array) -> float:
 
 def lanczos(apply: Callable[[np.ndarray], np.ndarray], nodes: int) -> float | None:
     """1 − ‖S − 11ᵀ/n‖₂ from what S does to a vector, or None where that takes too long."""
-    operator = sparse.linalg.LinearOperator((nodes, nodes), matvec=lambda x: apply(x) - x.mean(), dtype=float)
+    operator = scipy.sparse.linalg.LinearOperator((nodes, nodes), matvec=lambda x: apply(x) - x.mean(), dtype=float)
     try:
-        found = sparse.linalg.eigsh(
+        found = scipy.sparse.linalg.eigsh(
             operator, k=1, tol=1e-9, maxiter=RESTARTS, v0=start(nodes), return_eigenvectors=False
         )
-    except sparse.linalg.ArpackNoConvergence:
+    except scipy.sparse.linalg.ArpackNoConvergence:
         return None
     return float(1 - np.abs(found).max())
 
 
-def smallest(matrix: sparse.csr_array, skip: int) -> float:
+def smallest(matrix: scipy.sparse.csr_array, skip: int) -> float:
     """The smallest eigenvalue of a positive semidefinite matrix after ``skip`` that are known to be 0."""
     shift = 1e-10  # just below 0, where the matrix may be singular
-    found = sparse.linalg.eigsh(
-        sparse.csc_array(matrix), k=skip + 1, sigma=-shift, v0=start(matrix.shape[0]), return_eigenvectors=False
+    found = scipy.sparse.linalg.eigsh(
+        scipy.sparse.csc_array(matrix), k=skip + 1, sigma=-shift, v0=start(matrix.shape[0]), return_eigenvectors=False
     )
     return float(np.clip(np.sort(found)[skip], 0, 1))
 

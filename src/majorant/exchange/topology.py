@@ -20,7 +20,7 @@ from typing import Any, Literal, get_args
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy import sparse
+import scipy
 
 from majorant._syntax import format_name, format_value
 from majorant.core import Key
@@ -70,7 +70,7 @@ def complete(*, link_failure: float = 0.0) -> Topology:
         if nodes > DENSE_NODES:
             raise ValueError(f"a complete graph takes at most {DENSE_NODES} nodes, got {nodes}: training with a server "
                              "gives the same mean")  # fmt: skip
-        return fixed(sparse.csr_array(np.full((nodes, nodes), 1 / nodes)), "complete")
+        return fixed(scipy.sparse.csr_array(np.full((nodes, nodes), 1 / nodes)), "complete")
 
     return topology(_name("complete", link_failure=link_failure), lay_out, link_failure=link_failure)
 
@@ -210,7 +210,8 @@ def from_matrix(matrix: Any, *, link_failure: float = 0.0) -> Topology:
     >>> from_matrix([[0.5, 0.5], [0.5, 0.5]]).build(2).symmetric
     True
     """
-    given = sparse.csr_array(matrix if sparse.issparse(matrix) else np.atleast_2d(np.asarray(matrix, float)))
+    stored = scipy.sparse.issparse(matrix)
+    given = scipy.sparse.csr_array(matrix if stored else np.atleast_2d(np.asarray(matrix, float)))
     given.sum_duplicates()
     given.eliminate_zeros()
     check_weights(given, "the matrix")
@@ -222,7 +223,7 @@ def from_matrix(matrix: Any, *, link_failure: float = 0.0) -> Topology:
 def _from_matrix(indptr: bytes, indices: bytes, data: bytes, integer: str, link_failure: float) -> Topology:
     parts = [np.frombuffer(part, dtype) for part, dtype in ((data, float), (indices, integer), (indptr, integer))]
     size = len(parts[2]) - 1
-    weights = sparse.csr_array(tuple(parts), shape=(size, size))
+    weights = scipy.sparse.csr_array(tuple(parts), shape=(size, size))
     symmetric = abs(weights - weights.T).max() <= 1e-6
 
     def lay_out(nodes: int) -> Network:
@@ -260,7 +261,7 @@ def _graph(
     def lay_out(nodes: int) -> Network:
         found = links(nodes)
         if weights == "fastest":
-            return fixed(sparse.csr_array(fastest_mixing_weights(found, nodes)), name)
+            return fixed(scipy.sparse.csr_array(fastest_mixing_weights(found, nodes)), name)
         return fixed(graphs.weight_matrix(found, graphs.metropolis(found, nodes), nodes), name)
 
     return topology(name, lay_out, link_failure=link_failure)

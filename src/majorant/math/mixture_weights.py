@@ -12,7 +12,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.special import softmax
+import scipy
 
 from majorant.core import ClientData, masked_mean
 from majorant.math.fixed_point import fixed_point
@@ -48,7 +48,7 @@ def fit_groups(
     pi = np.tile(start, (len(sizes), 1)).astype(np.float64)
     for _ in range(steps):
         with np.errstate(divide="ignore"):
-            q = softmax(np.log(pi)[owner] - losses, axis=1)
+            q = scipy.special.softmax(np.log(pi)[owner] - losses, axis=1)
         before, pi = pi, np.add.reduceat(q, first, axis=0) / sizes[:, None]
         if np.abs(pi - before).max() <= tolerance:
             break

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, TypedDict, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.linalg import eigh
+import scipy
 
 from majorant.core import ClientData, Key, Tree, squared_norm
 from majorant.data.federated import FederatedData
@@ -255,5 +255,5 @@ def extreme_eigenvalues(x: np.ndarray) -> tuple[float, float]:
     n, d = x.shape
     if n == 0:
         return 0.0, 0.0
-    values = eigh(x.T @ x / n if d <= n else x @ x.T / n, eigvals_only=True)
+    values = scipy.linalg.eigh(x.T @ x / n if d <= n else x @ x.T / n, eigvals_only=True)
     return max(float(values[0]), 0.0) if d <= n else 0.0, max(float(values[-1]), 0.0)
