@@ -135,13 +135,16 @@ class Resident:
             self.data = tuple(b._replace(row=row) for b, row in zip(self.data, rows, strict=True))
         self.state: State | None = None
 
-    def prepare(self, hyper: dict[str, jax.Array], planned: int) -> int:
-        """Compiles everything that will run; the bytes that the programs take while they run."""
+    def prepare(self, hyper: dict[str, jax.Array], planned: int) -> None:
+        """Compiles everything that will run."""
         begin = time.perf_counter()
         with ThreadPoolExecutor() as pool:
             for done in [pool.submit(work) for work in self.lowered(hyper, planned)]:
                 done.result()
         self.seconds["compile"] += time.perf_counter() - begin
+
+    def temporary_bytes(self) -> int:
+        """The bytes that the compiled programs take while they run."""
         return max(program.temporary_bytes() for program in (self.programs.block, self.programs.evaluate))
 
     def lowered(self, hyper: dict[str, jax.Array], planned: int) -> Iterator[Callable[[], None]]:

@@ -154,7 +154,8 @@ class Simulation:
             whole = self.resources.memory_budget or 2 * self.budget  # the usual budget is half of the memory
             states = 2 * len(self.settings) * self.layout.training * self.bill.state // len(self.devices)
             room = int(0.9 * whole) - self.engine.resident_bytes() - states
-            held = fitting_chunk(max(self.layout.chunks), self.engine.prepare(hyper, self.rounds), room)
+            self.engine.prepare(hyper, self.rounds)
+            held = fitting_chunk(max(self.layout.chunks), self.engine.temporary_bytes(), room)
             if held is None:
                 return
             self.lay_out(self.planned(held))
