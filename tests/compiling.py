@@ -52,3 +52,23 @@ def keep_contexts() -> None:
 def forget_context() -> None:
     """What the programs of this thread left in their context goes with the last of them."""
     vars(kept).clear()
+
+
+made: dict[str, Any] = {}  # programs, by what JAX would call their files
+
+
+def share_programs() -> None:
+    """A program that a test makes again is not compiled again, until `forget_programs`.
+
+    JAX would keep it on disk, for other processes, too. These seldom make the same one, unless it is a single
+    operation, and a file takes longer to write than that to compile.
+    """
+    from jax._src import compilation_cache
+
+    compilation_cache.get_executable_and_time = lambda key, *how: (made.get(key), 0)
+    compilation_cache.put_executable_and_time = lambda key, name, program, *how: made.setdefault(key, program)
+
+
+def forget_programs() -> None:
+    """Those that nobody else remembers give their memory back."""
+    made.clear()

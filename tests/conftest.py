@@ -1,7 +1,8 @@
 """Tests in all folders import `zoo`, which lies here: this file puts the folder on their path.
 
-Compiled programs are kept beside the tests, not in the user's own cache: workers share them. The tests of PyTorch
-clients are collected where PyTorch is installed: the test set-up leaves it out, as it is large.
+Compiled programs stay in the process, and those of commands that tests start are kept beside the tests: nothing goes
+to the user's own cache. The tests of PyTorch clients are collected where PyTorch is installed: the test set-up leaves
+it out, as it is large.
 
 Programs are small and run for a moment: XLA is told not to spend time on making them fast, nor on sharing the work out
 to threads. It takes its flags from the environment when JAX is imported; the engines' own programs have options that
@@ -24,13 +25,16 @@ import os
 import sys
 from pathlib import Path
 
-from compiling import QUICK, forget_context, keep_contexts
+from compiling import QUICK, forget_context, forget_programs, keep_contexts, share_programs
 
 FLAGS = " ".join(f"--{name}={str(value).lower()}" for name, value in QUICK.items())
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}".strip()
+# no operation is told which lines of Python it comes from: to write that down is a tenth of the time
+os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
 
 import jax  # noqa: E402
 import pytest  # noqa: E402
+import typer.testing  # noqa: E402
 
 from majorant.app import execute  # noqa: E402
 from majorant.engines import programs  # noqa: E402
@@ -43,8 +47,10 @@ OPTIONS_OF_USERS, programs.QUICK_COMPILATION = programs.QUICK_COMPILATION, QUICK
 os.environ.setdefault("MAJORANT_COMPILATION_CACHE", str(Path(__file__).parents[1] / ".pytest_cache" / "xla"))
 programs.enable_compilation_cache()
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)  # single operations are most of what is compiled
-jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 keep_contexts()
+share_programs()
+# Typer makes all commands out of their functions again, for every one that a test gives
+typer.testing._get_command = functools.cache(typer.testing._get_command)
 
 pytest_plugins = ["finished_run"]
 
@@ -107,6 +113,7 @@ def few_programs():
     if next(finished) % 10 == 0 and MAPS.exists() and too_many_programs():
         jax.clear_caches()
         forget_context()
+        forget_programs()
         gc.unfreeze()
         give_back()
         taken["at most"] = max(MUCH_MEMORY, memory() + MORE)
@@ -121,6 +128,7 @@ def programs_of_one_file():
             for kept in vars(module).values() if name.startswith("majorant.engines.") else ():
                 if isinstance(kept, functools._lru_cache_wrapper):
                     kept.cache_clear()
+        forget_programs()
         give_back()
 
 

@@ -212,12 +212,12 @@ def test_a_loss_at_every_position_is_the_mean_of_those_of_all_beginnings():
     params = quickly(model.init)(jax.random.key(0))
     codes, following = rng.integers(0, 6, (4, 5)).astype(np.uint8), rng.integers(0, 6, 4)
     text = np.column_stack([codes, following])
-    of_each = [model.losses(params, codes[:, :n], text[:, n]) for n in range(1, 6)]
-    np.testing.assert_allclose(every.losses(params, codes, following), np.mean(of_each, axis=0), rtol=1e-5)
-    np.testing.assert_allclose(every.predict(params, codes), model.predict(params, codes), rtol=1e-5)
-    np.testing.assert_allclose(
-        mixed_precision(every).losses(params, codes, following), every.losses(params, codes, following), rtol=1e-2
-    )
+    losses = lambda of: quickly(of.losses)(params, codes, following)
+    of_each = quickly(lambda p: [model.losses(p, codes[:, :n], text[:, n]) for n in range(1, 6)])(params)
+    np.testing.assert_allclose(losses(every), np.mean(of_each, axis=0), rtol=1e-5)
+    predictions = [quickly(of.predict)(params, codes) for of in (every, model)]
+    np.testing.assert_allclose(*predictions, rtol=1e-5)
+    np.testing.assert_allclose(losses(mixed_precision(every)), losses(every), rtol=1e-2)
     with pytest.raises(ValueError, match="9 codes, 6 classes"):
         lstm(Spec((5,), classes=6), vocabulary=9, every_position=True)
 

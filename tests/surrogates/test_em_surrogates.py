@@ -379,6 +379,6 @@ def test_what_is_no_count_is_refused():
 def test_a_prior_on_the_weights_adds_to_every_component():
     """Dirichlet(α) over n samples adds (α − 1)/n to each share; weights then sum to 1."""
     surrogate = gaussian_mixture(2, 2, reg_covar=0, prior=prior(concentration=5.0))
-    statistic = surrogate.statistic(surrogate.init(jax.random.key(0)), batch_of(X))
+    statistic = quickly(lambda key: surrogate.statistic(surrogate.init(key), batch_of(X)))(jax.random.key(0))
     shares = np.asarray(statistic["shares"]) + (5 - 1) / 20
-    np.testing.assert_allclose(surrogate.minimize(statistic)["weights"], shares / shares.sum(), rtol=1e-5)
+    np.testing.assert_allclose(quickly(surrogate.minimize)(statistic)["weights"], shares / shares.sum(), rtol=1e-5)

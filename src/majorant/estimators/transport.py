@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from numbers import Integral, Real
 from typing import Any, NamedTuple, Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from sklearn.base import TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
@@ -17,6 +17,7 @@ from sklearn.utils import check_array, check_scalar
 from sklearn.utils.validation import check_is_fitted
 
 from majorant.core import blockwise
+from majorant.core.compilation import jit
 from majorant.data.federated import FederatedData
 from majorant.engines.options import Evaluation
 from majorant.engines.simulator import simulate
@@ -239,9 +240,9 @@ class FederatedTransport(TransformerMixin, GroupedEstimator):
         """The gradient of f (0) or of its conjugate (1) at rows in the map's coordinates."""
         if self.potentials_ is None:
             return inside
-        network, params = self._network, self.potentials_[which]
+        params, hidden = self.potentials_[which], None if self.hidden is None else tuple(self.hidden)
         with jax.enable_x64(False):
-            return np.asarray(blockwise(lambda x: network.gradient(params, x), jnp.asarray(inside, jnp.float32)), float)
+            return np.asarray(gradients(self.n_features_in_, hidden)(params, inside.astype(np.float32)), float)
 
     def _check_potentials(self) -> None:
         """Refuses parameters that are not finite or not those of convex networks: after training and after loading."""
@@ -282,6 +283,13 @@ class FederatedTransport(TransformerMixin, GroupedEstimator):
         rows = np.asarray(reference)
         check_reference(rows, self.n_features_in_)
         return rows.astype(np.float64)
+
+
+@functools.lru_cache(maxsize=8)
+def gradients(dimension: int, hidden: tuple[int, ...] | None) -> Callable[..., jax.Array]:
+    """The program that takes parameters of a network, and rows, to the network's gradients at these."""
+    network = dense_icnn(dimension, hidden=hidden)
+    return jit(lambda params, rows: blockwise(lambda x: network.gradient(params, x), rows))
 
 
 def barycentre_of(data: Grouped, word: str) -> Barycentre:
