@@ -60,8 +60,7 @@ made: dict[str, Any] = {}  # programs, by what JAX would call their files
 def share_programs() -> None:
     """A program that a test makes again is not compiled again, until `forget_programs`.
 
-    JAX would keep it on disk, for other processes, too. These seldom make the same one, unless it is a single
-    operation, and a file takes longer to write than that to compile.
+    JAX would keep it on disk, for other processes, too. Those seldom make the same one, unless it is one operation.
     """
     from jax._src import compilation_cache
 

@@ -29,7 +29,7 @@ from compiling import QUICK, forget_context, forget_programs, keep_contexts, sha
 
 FLAGS = " ".join(f"--{name}={str(value).lower()}" for name, value in QUICK.items())
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}".strip()
-# no operation is told which lines of Python it comes from: to write that down is a tenth of the time
+# no operation is told which lines of Python it comes from: to write that down takes time
 os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
 
 import jax  # noqa: E402
