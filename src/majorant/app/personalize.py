@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shlex
 from pathlib import Path
@@ -11,11 +12,12 @@ import numpy as np
 
 from majorant.app._samples import read_npz
 from majorant.app._text import csv_text
-from majorant.app.files import atomic_write_text
+from majorant.app.files import DamagedFile, atomic_write_text
 from majorant.app.folders import check_file, slug
 from majorant.app.names import nearest
 from majorant.app.personal_model import check_model_folder, load_model, save_model
 from majorant.app.saved_model import load_deployment
+from majorant.app.trees import load_meta
 from majorant.app.worth import FOLDS, worth
 
 if TYPE_CHECKING:
@@ -56,7 +58,7 @@ def personalize_from_files(
     x, y, clients = read_samples(data, encoding, labelled=True, client=client)
     assert y is not None
     name = client or (clients[0] if clients else data.name.partition(".")[0])
-    place = save or folder / "personal" / slug(name)
+    place = save or own_place(folder / "personal", name)
     check_place(place, folder)
     asked = None if predict is None else read_samples(predict, encoding, labelled=False).x
     model = deployment.personalize(x, y)
@@ -99,6 +101,20 @@ def fit_in_words(model: PersonalModel, x: np.ndarray, y: np.ndarray) -> str:
     if model.classes:
         return f"accuracy {np.mean(model.predict(x) == y):.3f} on these samples"
     return f"RMSE {np.sqrt(np.mean((model.predict(x) - y) ** 2)):.4g} on these samples"
+
+
+def own_place(personal: Path, name: str) -> Path:
+    """Where a client's model goes: names that differ in odd letters alone have different folders."""
+    numbered = (slug(name) if n == 1 else f"{slug(name)}-{n}" for n in itertools.count(1))
+    return next(place for place in map(personal.joinpath, numbered) if client_of(place) in (None, name))
+
+
+def client_of(place: Path) -> str | None:
+    """The client whose model is in a folder; None where there is no such model."""
+    try:
+        return load_meta(place).get("client")
+    except (DamagedFile, OSError):
+        return None
 
 
 def check_place(place: Path, folder: Path) -> None:

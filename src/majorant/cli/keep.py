@@ -40,6 +40,8 @@ def personalize(
     """Fit a model for a client that did not take part in training, from its own samples alone, and score it."""
     if folds == 1:
         raise ValueError("--folds takes 0 (no scores), or at least 2 parts: one to predict, the others to fit")
+    if out is not None and predict is None:
+        raise ValueError("--out is for the predictions of --predict FILE; the folder of the model is --save FOLDER")
     check_later_table(folder, data, labelled=True)
     if predict is not None:
         check_later_table(folder, predict, labelled=False)

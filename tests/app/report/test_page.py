@@ -274,6 +274,8 @@ def test_a_picture_is_a_png_of_its_values() -> None:
 
 
 def test_comparisons_are_found_with_their_runs(tmp_path) -> None:
+    tmp_path = tmp_path / "study"
+    tmp_path.mkdir()
     records = fake_records(clients=5)
     comparison = compared(records)
     content = json.loads(comparison.model_dump_json())
@@ -284,6 +286,7 @@ def test_comparisons_are_found_with_their_runs(tmp_path) -> None:
     assert load_comparison(tmp_path) == comparison
     assert runs_in(tmp_path) == [(tmp_path / "FedEM", "FedEM"), (tmp_path / "Local", "Local")]
     assert runs_in(tmp_path / "Local") == [(tmp_path / "Local", None)]
+    assert runs_in(tmp_path.parent) == [(tmp_path / "FedEM", None), (tmp_path / "Local", None)]
     assert load_comparison(tmp_path / "Local") is None
     content["verdict"]["worth_it"] = "perhaps"
     (tmp_path / "summary.json").write_text(strict_json(content))

@@ -98,10 +98,12 @@ def test_rows_with_missing_values_are_dropped_where_asked(tmp_path):
     with pytest.warns(TableNotice, match=f"{gaps.sum()} of 120 rows have missing"):
         _, y = encode_table(path, encoding)
     assert (y == np.flatnonzero(~gaps) + 0.5).all()
-    del raw["row"]
-    path = write(tmp_path / "unlabelled.csv", raw)  # a row that is to be predicted cannot be left out
-    with pytest.raises(TableError, match=rf"{gaps.sum()} rows have missing values, the first row \d+ \('age', 'sex'\)"):
-        encode_table(path, encoding, require_labels=False)
+    unlabelled = write(tmp_path / "unlabelled.csv", {name: cells for name, cells in raw.items() if name != "row"})
+    for asked in (path, unlabelled):  # a row that is to be predicted cannot be left out, whether it has a label or not
+        with pytest.raises(
+            TableError, match=rf"{gaps.sum()} rows have missing values, the first row \d+ \('age', 'sex'\)"
+        ):
+            encode_table(asked, encoding, require_labels=False)
 
 
 def test_gaps_that_training_did_not_have(tmp_path):

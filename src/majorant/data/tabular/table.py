@@ -170,8 +170,8 @@ def encode_table(
 
     The table needs the same feature columns, in any order; each is read as what it was at training. A client column and
     further ones are ignored. Labels come as people know them, and as ``run.personalize`` takes them: values of classes,
-    or targets in original units. With ``require_labels=False`` the table may lack the label column, and the labels are
-    None then.
+    or targets in original units. With ``require_labels=False`` the label column is not read, and may be
+    absent, empty or wrong: the labels are None.
 
     A category that training did not know counts as one of the rare ones where these were pooled, and is 0 in all
     features of its column otherwise. A missing value is treated as at training: "drop" leaves labelled rows out.
@@ -193,8 +193,7 @@ class Encoded(NamedTuple):
 
 def encode_rows(table: Source, encoding: Encoding, *, require_labels: bool) -> Encoded:
     """`encode_table`, of a table that is read."""
-    labels = [encoding.label] if encoding.label and (require_labels or encoding.label.name in table.names) else []
-    labelled = bool(labels)
+    labels = [encoding.label] if encoding.label and require_labels else []
     needed = [column.name for column in (*encoding.columns, *labels)]
     problems = [unknown_column(name, table.names) for name in needed if name not in table.names]
     if problems:
@@ -202,15 +201,15 @@ def encode_rows(table: Source, encoding: Encoding, *, require_labels: bool) -> E
     if table.table.num_rows == 0:  # a client may join before it has samples
         none = label_values(np.zeros(0, np.int32 if encoding.classes else np.float64), encoding.classes)
         x = np.zeros((0, len(encoding.features)), np.float32)
-        return Encoded(x, none if labelled or require_labels else None, np.zeros(0, np.int64), [])
+        return Encoded(x, none if require_labels else None, np.zeros(0, np.int64), [])
     columns: list[Column] = []
     for record in (*encoding.columns, *labels):
         column = read_as(table, record, encoding.missing_values)
         (problems if isinstance(column, Problem) else columns).append(column)  # type: ignore[arg-type]
     if problems:
         raise TableError(table.where, problems)
-    label = columns.pop() if labelled else None
-    rows = complete_rows(table, encoding, columns, labelled)
+    label = columns.pop() if labels else None
+    rows = complete_rows(table, encoding, columns, require_labels)
     notes = [*table.notes, *later_notes(encoding, columns)]
     if len(rows) < table.table.num_rows:
         left = table.table.num_rows - len(rows)
