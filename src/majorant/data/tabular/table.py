@@ -94,6 +94,11 @@ def prepare(source: Source, options: TableOptions) -> tuple[Survey, Encoding | N
     rows = found.learning_rows
     owner = found.owner[rows]
     columns = tuple(fit_column(c.take(rows), owner, options.max_categories) for c in found.columns)
+    if found.classes:
+        learned = np.bincount(found.codes[rows], minlength=len(found.classes)) > 0
+        lost = [value for value, known in zip(found.classes, learned.tolist(), strict=True) if not known]
+        if lost:
+            found.notes.append(f"no training row has the label {some(lost)}: no model can learn it")
     for record, column in zip(columns, found.columns, strict=True):
         if isinstance(record, CategoryColumn) and record.other:
             found.notes.append(
