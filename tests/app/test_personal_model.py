@@ -134,6 +134,17 @@ def test_names_that_differ_in_odd_letters_alone_have_models_of_their_own(place, 
     assert [mj.load_model(model).origin["client"] for model in found.values()] == ["K/ln", "K:ln"]
 
 
+def test_a_client_that_trained_is_told_apart_from_a_newcomer(place, kept, tmp_path):
+    """The shared model has seen its rows: scores on them say nothing about new ones."""
+    folder, said = kept
+    assert said["took_part"] is False
+    trained = next(line["name"] for line in read(place / "run" / "clients.csv") if line["unseen"] == "0")
+    table = tmp_path / "known.csv"
+    table.write_text((folder / "new.csv").read_text().replace("h9,", f"{trained},"))
+    text = invoke("personalize", place / "run", "--data", table, "--save", tmp_path / "model")
+    assert f"the run trained on a client named {trained}" in " ".join(text.split())
+
+
 def test_what_cannot_be_meant_is_refused_with_what_could_be(place, kept, tmp_path):
     folder, _ = kept
     flags = ["personalize", place / "run", "--data", folder / "new.csv", "--out", tmp_path / "model"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import itertools
 import os
 import shlex
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from majorant.app._samples import read_npz
-from majorant.app._text import csv_text
+from majorant.app._text import cell, csv_text
 from majorant.app.files import DamagedFile, atomic_write_text
 from majorant.app.folders import check_file, slug
 from majorant.app.names import nearest
@@ -70,6 +71,7 @@ def personalize_from_files(
     result: dict[str, Any] = {
         "client": name,
         "samples": len(x),
+        "took_part": took_part(folder, name) if clients else None,
         "mixture_weights": None if weights is None else [round(float(w), 4) for w in weights],
         "fit": fit_in_words(model, x, y) if len(x) else None,
         "out_of_sample": worth(deployment, x, y, folds) if folds else None,
@@ -80,6 +82,15 @@ def personalize_from_files(
         write_predictions(model, asked, target)
         result["predictions"] = str(target)
     return result
+
+
+def took_part(folder: Path, name: str) -> bool | None:
+    """Whether a run trained on a client of this name; None where the run does not say who trained."""
+    path = folder / "clients.csv"
+    if not path.is_file():
+        return None
+    lines = csv.DictReader(path.read_text(encoding="utf-8").splitlines())
+    return any(line.get("name") == cell(name) and line.get("unseen") == "0" for line in lines)
 
 
 def predict_from_files(folder: Path, data: Path, out: Path | None) -> dict[str, Any]:
