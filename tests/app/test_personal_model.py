@@ -156,6 +156,19 @@ def test_what_cannot_be_meant_is_refused_with_what_could_be(place, kept, tmp_pat
         assert "several/fedem" in said
 
 
+def test_rows_to_predict_need_not_say_whose_they_are(kept, tmp_path):
+    folder, said = kept
+    header, *lines = (folder / "later.csv").read_text().splitlines()
+    table = tmp_path / "nobody.csv"
+    for known in (0, 1):  # nobody's, and one row another client's
+        owners = ["h10"] * known + [""] * (len(lines) - known)
+        rows = [owner + line[line.index(",") :] for owner, line in zip(owners, lines, strict=True)]
+        table.write_text("\n".join([header, *rows]))
+        text = invoke("predict", said["model"], "--data", table, "--out", tmp_path / "p.csv")
+        assert ("has rows of h10" in text) == bool(known)
+        assert len(read(tmp_path / "p.csv")) == len(lines)
+
+
 def test_labels_of_rows_to_predict_are_not_read(kept, tmp_path):
     """A table whose labels are not known yet, or are none that training knew, is predicted all the same."""
     folder, said = kept

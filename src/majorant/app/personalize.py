@@ -161,7 +161,7 @@ def read_samples(path: Path, encoding: Encoding | None, *, labelled: bool, clien
         raise ValueError("this run was not trained on a table: give new samples as an .npz file with arrays x and y")
     from majorant.data.tabular.problems import tell
     from majorant.data.tabular.reading import read_source
-    from majorant.data.tabular.table import encode_rows, names_in
+    from majorant.data.tabular.table import encode_rows, names_in, names_there
 
     table = read_source(path)
     encoded = encode_rows(table, encoding, require_labels=labelled)
@@ -171,10 +171,10 @@ def read_samples(path: Path, encoding: Encoding | None, *, labelled: bool, clien
         if client is not None:
             raise ValueError(f"{path} does not say whose its rows are: leave --client out")
         return Samples(encoded.x, encoded.y)
+    if not labelled:  # whose they are need not be known
+        return Samples(encoded.x, encoded.y, names_there(table, column))
     owners = names_in(table, column, "client")[encoded.rows]
     clients = tuple(dict.fromkeys(owners.tolist()))
-    if not labelled:
-        return Samples(encoded.x, encoded.y, clients)
     if client is None and len(clients) > 1:
         shown = ", ".join(clients[:5]) + (f", … ({len(clients)})" if len(clients) > 5 else "")
         raise ValueError(

@@ -20,6 +20,7 @@ from majorant.app.report.chart import Axis, picture
 from majorant.app.report.clients import columns, gather
 from majorant.app.report.comparison import load_comparison, runs_in
 from majorant.app.report.components import Components, components_of, slopes_at
+from majorant.app.report.conclusion import plain_sentences
 from majorant.app.report.curves import curve_figure
 from majorant.app.report.gains import NAMED, gains_figure
 from majorant.app.report.labels import told_apart
@@ -264,6 +265,11 @@ def test_runs_of_other_metrics_are_not_mixed_in() -> None:
     records = fake_records(clients=6)
     page = Page(html.page([records[0], as_regression(records[1])]))
     assert "FedAvg" not in table_of(page)
+    better = [as_regression(records[1]), *records[:1]]
+    for others in ([records[0], better[0]], better):  # the sentences are about runs that are scored alike
+        best, *_, left = plain_sentences(others)
+        assert best.startswith(f"{others[0].label} has a test {others[0].metric.replace('rmse', 'RMSE')} of")
+        assert left.startswith("Scored otherwise, and compared with nothing here: " + others[1].label)
     assert not any(tip.startswith("FedAvg") for tip in page.data["charts"]["rounds"]["tips"])
 
 

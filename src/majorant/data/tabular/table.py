@@ -14,7 +14,7 @@ from majorant.data.lazy import Lazy
 from majorant.data.tabular.applying import features_of, labels_of, read_as, unknown_levels
 from majorant.data.tabular.encoding import CategoryColumn, Encoding, LabelRecord
 from majorant.data.tabular.fitting import fit_column, mean_and_scale
-from majorant.data.tabular.kinds import Column
+from majorant.data.tabular.kinds import Column, column_of
 from majorant.data.tabular.options import TableOptions
 from majorant.data.tabular.problems import Problem, TableError, some, tell, unknown_column
 from majorant.data.tabular.reading import Source, paths_of, read_file, read_source
@@ -261,3 +261,11 @@ def names_in(table: Source, name: str, role: str) -> np.ndarray:
     if column is None:
         raise TableError(table.where, found.problems or [unknown_column(name, table.names)])
     return np.array(column.levels, object)[column.values]
+
+
+def names_there(table: Source, name: str) -> tuple[str, ...]:
+    """The different texts of a column that may have gaps, in their order."""
+    column = column_of(table, name, categorical=True)
+    if isinstance(column, Problem) or not column.levels:
+        return ()
+    return tuple(dict.fromkeys(column.levels[code] for code in column.values if code >= 0))
