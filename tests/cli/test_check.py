@@ -65,6 +65,15 @@ def test_rows_that_are_not_divided_are_not_counted(table):
     assert re.search(r"^big +40 +24 +bad 20, good 20", invoke(tiny, *OPTIONS, "--min-samples", 3), re.MULTILINE)
 
 
+def test_a_misspelt_setting_about_a_table_is_the_complaint(table, tmp_path):
+    """And not that the table lacks what the setting would have said."""
+    file = tmp_path / "study.toml"
+    file.write_text(f'algorithm = "fedavg"\ndata = "{table}"\nclient_colum = "hospital"\n')
+    result = CliRunner().invoke(app, ["run", "--config", str(file)])
+    assert result.exit_code == 2
+    assert "there is no setting 'client_colum'; did you mean 'client_column'?" in " ".join(result.output.split())
+
+
 def test_json_is_the_report(table):
     settings = ["--drop", "row", "--drop", "site", "--min-samples", 3, "--split", "0.8,0,0.2", "--split-seed", 4]
     found = json.loads(invoke(table, *OPTIONS, *settings, "--json"))
