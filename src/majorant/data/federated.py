@@ -206,10 +206,11 @@ class FederatedData:
     def describe(self) -> str:
         """One line about the data."""
         sizes = self.train.sizes
-        labels = f"{len(self.classes)} classes" if self.classes else "regression"
+        labels = f"{len(self.classes)} classes" if self.classes else "regression" if self.train.y.any() else "no labels"
+        who = f"{self.clients} client{'s' * (self.clients != 1)}"
         shape = "×".join(map(str, self.spec.features))
         return (
-            f"{self.name}: {self.clients} clients ({int(self.unseen.sum())} unseen), {shape} features, {labels}, "
+            f"{self.name}: {who} ({int(self.unseen.sum())} unseen), {shape} features, {labels}, "
             f"{len(self.train.y)} training samples (per client {sizes.min()} to {sizes.max()}, "
             f"median {int(np.median(sizes))}), {len(self.test.y)} test samples"
         )
