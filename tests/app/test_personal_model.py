@@ -120,6 +120,71 @@ def test_two_clients_of_one_file_are_not_pooled(place, tmp_path):
     assert "has rows of h10" in text
 
 
+def test_names_that_differ_in_odd_letters_alone_have_models_of_their_own(place, kept, tmp_path):
+    """A second client does not lose the first one's model; the same client's newer model takes its old place."""
+    folder, _ = kept
+    run = shutil.copytree(place / "run", tmp_path / "run")
+    found = {}
+    for name in ("K/ln", "K:ln", "K/ln"):
+        table = tmp_path / "new.csv"
+        table.write_text((folder / "new.csv").read_text().replace("h9,", f"{name},"))
+        said = json.loads(invoke("personalize", run, "--data", table, "--folds", "0", "--json"))
+        assert found.setdefault(name, said["model"]) == said["model"]
+    assert found == {"K/ln": str(run / "personal" / "K-ln"), "K:ln": str(run / "personal" / "K-ln-2")}
+    assert [mj.load_model(model).origin["client"] for model in found.values()] == ["K/ln", "K:ln"]
+
+
+def test_a_client_that_trained_is_told_apart_from_a_newcomer(place, kept, tmp_path):
+    """The shared model has seen its rows: scores on them say nothing about new ones."""
+    folder, said = kept
+    assert said["took_part"] is False
+    trained = next(line["name"] for line in read(place / "run" / "clients.csv") if line["unseen"] == "0")
+    table = tmp_path / "known.csv"
+    table.write_text((folder / "new.csv").read_text().replace("h9,", f"{trained},"))
+    text = invoke("personalize", place / "run", "--data", table, "--save", tmp_path / "model")
+    assert f"the run trained on a client named {trained}" in " ".join(text.split())
+
+
+def test_what_cannot_be_meant_is_refused_with_what_could_be(place, kept, tmp_path):
+    folder, _ = kept
+    flags = ["personalize", place / "run", "--data", folder / "new.csv", "--out", tmp_path / "model"]
+    assert "--save FOLDER" in refused(*flags)
+    shutil.copytree(place / "run", tmp_path / "several" / "fedem")
+    for command in (["predict", "--data", folder / "new.csv"], ["export", "--out", tmp_path / "m.json"]):
+        said = refused(command[0], tmp_path / "several", *command[1:])
+        assert "it holds the runs" in said
+        assert "several/fedem" in said
+
+
+def test_rows_to_predict_need_not_say_whose_they_are(kept, tmp_path):
+    folder, said = kept
+    header, *lines = (folder / "later.csv").read_text().splitlines()
+    table = tmp_path / "nobody.csv"
+    for known in (0, 1):  # nobody's, and one row another client's
+        owners = ["h10"] * known + [""] * (len(lines) - known)
+        rows = [owner + line[line.index(",") :] for owner, line in zip(owners, lines, strict=True)]
+        table.write_text("\n".join([header, *rows]))
+        text = invoke("predict", said["model"], "--data", table, "--out", tmp_path / "p.csv")
+        assert ("has rows of h10" in text) == bool(known)
+        assert len(read(tmp_path / "p.csv")) == len(lines)
+
+
+def test_labels_of_rows_to_predict_are_not_read(kept, tmp_path):
+    """A table whose labels are not known yet, or are none that training knew, is predicted all the same."""
+    folder, said = kept
+    tables = []
+    for label in ("", "recovered"):
+        tables.append(tmp_path / f"later{label}.csv")
+        header, *lines = (folder / "later.csv").read_text().splitlines()
+        tables[-1].write_text("\n".join([f"{header},outcome", *(f"{line},{label}" for line in lines)]))
+    model = mj.load_model(said["model"])
+    expected = model.predict(folder / "later.csv").tolist()
+    for table in tables:
+        invoke("predict", said["model"], "--data", table, "--out", tmp_path / "p.csv")
+        assert [row["prediction"] for row in read(tmp_path / "p.csv")] == expected
+        assert model.predict(table).tolist() == expected
+
+
 def test_a_model_is_not_written_over_something_else(place, kept, tmp_path):
     folder, _ = kept
     run = shutil.copytree(place / "run", tmp_path / "run")

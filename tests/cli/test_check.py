@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 
@@ -51,7 +52,26 @@ def test_problems_come_with_fixes_and_status_2(table):
     assert "ready to train" not in text
     text = invoke(table, *OPTIONS, "--missing", "refuse", code=2)
     assert "column 'dose' has 40 missing values" in text
-    assert "there is no file" in invoke(table.parent / "absent.csv", *OPTIONS, code=2)
+    text = invoke(table.parent / "absent.csv", *OPTIONS, code=2)
+    assert "absent.csv was not read\nproblem: there is no file" in text
+
+
+def test_rows_that_are_not_divided_are_not_counted(table):
+    """Where one client is too small for a split, no client's number of training rows is known."""
+    tiny = table.with_name("tiny.csv")
+    tiny.write_text("hospital,dose,outcome\n" + "big,1,bad\nbig,2,good\n" * 20 + "tiny,1,bad\n")
+    text = invoke(tiny, *OPTIONS, code=2)
+    assert re.search(r"^big +40 +bad 20, good 20", text, re.MULTILINE), text
+    assert re.search(r"^big +40 +24 +bad 20, good 20", invoke(tiny, *OPTIONS, "--min-samples", 3), re.MULTILINE)
+
+
+def test_a_misspelt_setting_about_a_table_is_the_complaint(table, tmp_path):
+    """And not that the table lacks what the setting would have said."""
+    file = tmp_path / "study.toml"
+    file.write_text(f'algorithm = "fedavg"\ndata = "{table}"\nclient_colum = "hospital"\n')
+    result = CliRunner().invoke(app, ["run", "--config", str(file)])
+    assert result.exit_code == 2
+    assert "there is no setting 'client_colum'; did you mean 'client_column'?" in " ".join(result.output.split())
 
 
 def test_json_is_the_report(table):

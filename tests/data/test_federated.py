@@ -12,6 +12,15 @@ def example(n=60, clients=4, **options):
     return FederatedData.from_arrays(rng.normal(size=(n, 3)), np.arange(n) % 2, np.arange(n) % clients, **options)
 
 
+def test_the_line_about_data_says_what_is_learned():
+    """Labels that are all 0 stand for none, as in tables without a label column."""
+    assert ": 4 clients (0 unseen), 3 features, 2 classes, " in example().describe()
+    x = np.zeros((9, 3), np.float32)
+    for y, words in ((np.arange(9) / 2, "regression"), (np.zeros(9, np.float32), "no labels")):
+        data = FederatedData.from_arrays(x, y, np.zeros(9, int), task="regression")
+        assert f": 1 client (0 unseen), 3 features, {words}, " in data.describe()
+
+
 def test_split_uses_every_sample_of_every_client_once():
     owner = np.random.default_rng(0).integers(5, size=200)
     parts = split_rows(owner, np.arange(5), (0.5, 0.25, 0.25), seed=3)

@@ -59,7 +59,7 @@ def load_model(folder: str | Path, algorithm: Algorithm | None = None) -> Person
     ``algorithm`` is needed for a model whose method was made in Python rather than by name.
     """
     folder = Path(folder)
-    if (folder / "config.toml").exists() or not tree_exists(folder):
+    if (folder / "config.toml").exists() or not tree_exists(folder) or any(folder.glob("*/config.toml")):
         trained, _ = load_deployment(folder)
         return shared_model(trained)
     manifest = folder / MANIFEST

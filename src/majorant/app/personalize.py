@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import itertools
 import os
 import shlex
 from pathlib import Path
@@ -10,12 +12,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from majorant.app._samples import read_npz
-from majorant.app._text import csv_text
-from majorant.app.files import atomic_write_text
+from majorant.app._text import cell, csv_text
+from majorant.app.files import DamagedFile, atomic_write_text
 from majorant.app.folders import check_file, slug
 from majorant.app.names import nearest
 from majorant.app.personal_model import check_model_folder, load_model, save_model
 from majorant.app.saved_model import load_deployment
+from majorant.app.trees import load_meta
 from majorant.app.worth import FOLDS, worth
 
 if TYPE_CHECKING:
@@ -56,7 +59,7 @@ def personalize_from_files(
     x, y, clients = read_samples(data, encoding, labelled=True, client=client)
     assert y is not None
     name = client or (clients[0] if clients else data.name.partition(".")[0])
-    place = save or folder / "personal" / slug(name)
+    place = save or own_place(folder / "personal", name)
     check_place(place, folder)
     asked = None if predict is None else read_samples(predict, encoding, labelled=False).x
     model = deployment.personalize(x, y)
@@ -68,6 +71,7 @@ def personalize_from_files(
     result: dict[str, Any] = {
         "client": name,
         "samples": len(x),
+        "took_part": took_part(folder, name) if clients else None,
         "mixture_weights": None if weights is None else [round(float(w), 4) for w in weights],
         "fit": fit_in_words(model, x, y) if len(x) else None,
         "out_of_sample": worth(deployment, x, y, folds) if folds else None,
@@ -78,6 +82,15 @@ def personalize_from_files(
         write_predictions(model, asked, target)
         result["predictions"] = str(target)
     return result
+
+
+def took_part(folder: Path, name: str) -> bool | None:
+    """Whether a run trained on a client of this name; None where the run does not say who trained."""
+    path = folder / "clients.csv"
+    if not path.is_file():
+        return None
+    lines = csv.DictReader(path.read_text(encoding="utf-8").splitlines())
+    return any(line.get("name") == cell(name) and line.get("unseen") == "0" for line in lines)
 
 
 def predict_from_files(folder: Path, data: Path, out: Path | None) -> dict[str, Any]:
@@ -99,6 +112,20 @@ def fit_in_words(model: PersonalModel, x: np.ndarray, y: np.ndarray) -> str:
     if model.classes:
         return f"accuracy {np.mean(model.predict(x) == y):.3f} on these samples"
     return f"RMSE {np.sqrt(np.mean((model.predict(x) - y) ** 2)):.4g} on these samples"
+
+
+def own_place(personal: Path, name: str) -> Path:
+    """Where a client's model goes: names that differ in odd letters alone have different folders."""
+    numbered = (slug(name) if n == 1 else f"{slug(name)}-{n}" for n in itertools.count(1))
+    return next(place for place in map(personal.joinpath, numbered) if client_of(place) in (None, name))
+
+
+def client_of(place: Path) -> str | None:
+    """The client whose model is in a folder; None where there is no such model."""
+    try:
+        return load_meta(place).get("client")
+    except (DamagedFile, OSError):
+        return None
 
 
 def check_place(place: Path, folder: Path) -> None:
@@ -134,7 +161,7 @@ def read_samples(path: Path, encoding: Encoding | None, *, labelled: bool, clien
         raise ValueError("this run was not trained on a table: give new samples as an .npz file with arrays x and y")
     from majorant.data.tabular.problems import tell
     from majorant.data.tabular.reading import read_source
-    from majorant.data.tabular.table import encode_rows, names_in
+    from majorant.data.tabular.table import encode_rows, names_in, names_there
 
     table = read_source(path)
     encoded = encode_rows(table, encoding, require_labels=labelled)
@@ -144,10 +171,10 @@ def read_samples(path: Path, encoding: Encoding | None, *, labelled: bool, clien
         if client is not None:
             raise ValueError(f"{path} does not say whose its rows are: leave --client out")
         return Samples(encoded.x, encoded.y)
+    if not labelled:  # whose they are need not be known
+        return Samples(encoded.x, encoded.y, names_there(table, column))
     owners = names_in(table, column, "client")[encoded.rows]
     clients = tuple(dict.fromkeys(owners.tolist()))
-    if not labelled:
-        return Samples(encoded.x, encoded.y, clients)
     if client is None and len(clients) > 1:
         shown = ", ".join(clients[:5]) + (f", … ({len(clients)})" if len(clients) > 5 else "")
         raise ValueError(

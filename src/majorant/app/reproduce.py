@@ -68,7 +68,7 @@ def experiment_named(name: str) -> Experiment:
     if not known:
         raise ValueError("no experiments are installed: pip install majorant-reproductions, or ./reproductions")
     if name not in known:
-        raise ValueError(f"there is no experiment {name!r}{nearest(name, known)}; there are {', '.join(known)}")
+        raise ValueError(f"there is no experiment {name!r}{nearest(name, known)} Known: {', '.join(known)}")
     return known[name]
 
 

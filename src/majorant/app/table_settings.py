@@ -6,6 +6,7 @@ import contextlib
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -157,10 +158,13 @@ def check_table(flags: Mapping[str, Any], config: Path | None, methods: Sequence
     about, labelled = None, True
     with contextlib.suppress(OSError, ValueError, RecursionError):  # complaints about settings come later, all together
         values = tomllib.loads(config.read_text(encoding="utf-8")) if config is not None else {}
+        known = TableSettings.model_fields
+        if any(name not in known and get_close_matches(name, known, 1, 0.8) for name in values):
+            return  # a setting about tables is misspelt: that is the complaint to make
         given = {name: value for name, value in (values | dict(flags)).items() if value is not None}
         named = [method for method in methods if method] or [str(given.get("algorithm", ""))]
         labelled = not all(needs_no_labels(method) for method in named)
-        about = TableSettings.model_validate({k: v for k, v in given.items() if k in TableSettings.model_fields})
+        about = TableSettings.model_validate({k: v for k, v in given.items() if k in known})
     if about is not None and about.is_table:
         from majorant.data.tabular import check_header
 

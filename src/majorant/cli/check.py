@@ -16,7 +16,7 @@ from majorant.app.config import validated
 from majorant.app.named_tables import notes_on
 from majorant.app.names import UnknownName, listed, nearest
 from majorant.app.table_settings import TableSettings
-from majorant.app.wording import digits
+from majorant.app.wording import count, digits
 from majorant.cli.options import Json, with_settings
 from majorant.cli.terminal import console, print_json, say
 
@@ -65,14 +65,17 @@ def check_name(about: TableSettings) -> None:
 
 def show(report: TableReport) -> None:
     """The report for a person."""
-    say(f"{report.where}: {report.rows} rows, {len(report.clients)} clients, {outcome(report)}", wrap=False)
-    if report.columns:
+    if not report.columns:
+        say(f"{report.where} was not read", wrap=False)
+    else:
+        sizes = f"{count(report.rows, 'row')}, {count(len(report.clients), 'client')}"
+        say(f"{report.where}: {sizes}, {outcome(report)}", wrap=False)
         rows = [[c.name, c.kind, str(c.missing or ""), str(c.features or ""), c.decision] for c in report.columns]
         console.print(grid(["column", "kind", "missing", "features", "how it is used"], rows, (2, 3)))
     if report.clients:
         console.print(grid(["client", "rows", "train", "labels", ""], client_rows(report), (1, 2)))
         if len(report.clients) > MANY:
-            say(f"… and {len(report.clients) - MANY} more clients, {sizes(report)}", wrap=False)
+            say(f"… and {len(report.clients) - MANY} more clients, {spread(report)}", wrap=False)
     for note in report.notes:
         say(f"note: {note}", wrap=False)
     for problem in report.problems:
@@ -99,7 +102,7 @@ def counts(classes: dict[str, int]) -> str:
     return ", ".join(f"{name} {classes[name]}" for name in shown) + more
 
 
-def sizes(report: TableReport) -> str:
+def spread(report: TableReport) -> str:
     """The range of all clients' sizes."""
     rows = sorted(client.rows for client in report.clients)
     return f"of {rows[0]} to {rows[-1]} rows, median {rows[len(rows) // 2]}"
@@ -108,10 +111,12 @@ def sizes(report: TableReport) -> str:
 def client_rows(report: TableReport) -> list[list[str]]:
     """The first clients as cells."""
     found = []
+    divided = any(client.train for client in report.clients)
     for client in report.clients[:MANY]:
         there = {name: count for name, count in client.classes.items() if count}
         labels = " ± ".join(digits(number, 4) for number in client.targets.values()) or counts(there)
-        found.append([client.name, str(client.rows), str(client.train), labels, "unseen" if client.unseen else ""])
+        train = str(client.train) if divided else ""
+        found.append([client.name, str(client.rows), train, labels, "unseen" if client.unseen else ""])
     return found
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from majorant.app.table_settings import check_later_table
+from majorant.app.wording import count
 from majorant.cli.options import Json
 from majorant.cli.terminal import print_json, say, warn
 
@@ -40,15 +41,22 @@ def personalize(
     """Fit a model for a client that did not take part in training, from its own samples alone, and score it."""
     if folds == 1:
         raise ValueError("--folds takes 0 (no scores), or at least 2 parts: one to predict, the others to fit")
+    if out is not None and predict is None:
+        raise ValueError("--out is for the predictions of --predict FILE; the folder of the model is --save FOLDER")
     check_later_table(folder, data, labelled=True)
     if predict is not None:
         check_later_table(folder, predict, labelled=False)
     from majorant.app.personalize import personalize_from_files
 
     result = personalize_from_files(folder, data, predict, out, client=client, save=save, folds=folds)
+    if result["took_part"]:
+        warn(
+            f"the run trained on a client named {result['client']}: if these are its rows, the shared model has seen"
+            " them, and scores are not out of sample"
+        )
     if as_json:
         return print_json(result)
-    say(f"a personal model for {result['client']} from {result['samples']} samples of {data}", wrap=False)
+    say(f"a personal model for {result['client']} from {count(result['samples'], 'sample')} of {data}", wrap=False)
     for name in ("mixture_weights", "fit"):
         if result.get(name) is not None:
             say(f"  {name.replace('_', ' ')}: {result[name]}", wrap=False)

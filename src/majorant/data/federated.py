@@ -206,10 +206,11 @@ class FederatedData:
     def describe(self) -> str:
         """One line about the data."""
         sizes = self.train.sizes
-        labels = f"{len(self.classes)} classes" if self.classes else "regression"
+        labels = f"{len(self.classes)} classes" if self.classes else "regression" if self.train.y.any() else "no labels"
+        who = f"{self.clients} client{'s' * (self.clients != 1)}"
         shape = "×".join(map(str, self.spec.features))
         return (
-            f"{self.name}: {self.clients} clients ({int(self.unseen.sum())} unseen), {shape} features, {labels}, "
+            f"{self.name}: {who} ({int(self.unseen.sum())} unseen), {shape} features, {labels}, "
             f"{len(self.train.y)} training samples (per client {sizes.min()} to {sizes.max()}, "
             f"median {int(np.median(sizes))}), {len(self.test.y)} test samples"
         )
@@ -262,11 +263,12 @@ def warn_thin_clients(data: FederatedData, *, few: int = 5) -> None:
     """Warns, once and with counts, about clients with few training samples or a single class."""
     sizes = data.train.sizes
     small = int((sizes < few).sum())
-    notes = [f"{small} have fewer than {few} training samples"] if small else []
+    have = lambda count: f"{count} {'has' if count == 1 else 'have'}"
+    notes = [f"{have(small)} fewer than {few} training samples"] if small else []
     if data.classes:
         owner = np.repeat(np.arange(data.clients), sizes)
         pairs = np.unique(owner * len(data.classes) + data.train.y)
         single = int((np.bincount(pairs // len(data.classes), minlength=data.clients) == 1).sum())
-        notes += [f"{single} have a single class"] if single else []
+        notes += [f"{have(single)} a single class"] if single else []
     if notes:
         warnings.warn(f"of {data.clients} clients, {' and '.join(notes)}; they train all the same", stacklevel=3)

@@ -66,7 +66,6 @@ class Attack(NamedTuple):
     forge: Callable[[Key, Seen], Tree] | None = None
     flips_labels: bool = False
     delay: int = 0  # rounds by which messages are old
-    omniscient: bool = False  # whether it needs the honest uploads
     seed: int = 0
     strict: bool = False  # whether more hostile clients than the rule bears are refused, and not warned of
 
@@ -103,14 +102,12 @@ class Hostile(NamedTuple):
         }
 
 
-def forging(
-    name: str, share: float, forge: Callable[[Key, Seen], Tree] | None, options: dict[str, Any], **more: Any
-) -> Attack:
+def forging(name: str, share: float, forge: Callable[[Key, Seen], Tree] | None, *, seed: int, **options: Any) -> Attack:
     """An attack with checked options."""
     if not 0 < share < 1:
         raise ValueError(f"the share of hostile clients must be in (0, 1), got {share}")
-    check_whole("seed", options.get("seed", 0), least=0)
-    return Attack(f"{name}:{share:g}", share, forge, **options, **more)
+    check_whole("seed", seed, least=0)
+    return Attack(f"{name}:{share:g}", share, forge, seed=seed, **options)
 
 
 @functools.cache
@@ -118,7 +115,7 @@ def sign_flip(share: float = 0.2, *, scale: float = 1.0, seed: int = 0, strict: 
     """Displacements in the opposite direction."""
     check_range("scale", scale, above=0)
     turned = lambda key, seen: jax.tree.map(lambda a: -scale * a, seen.moved)
-    return forging("sign-flip", share, turned, {"seed": seed, "strict": strict})
+    return forging("sign-flip", share, turned, seed=seed, strict=strict)
 
 
 @functools.cache
@@ -126,7 +123,7 @@ def scaling(share: float = 0.2, *, scale: float = 10.0, seed: int = 0, strict: b
     """Displacements that are too long."""
     check_range("scale", scale, above=0)
     longer = lambda key, seen: jax.tree.map(lambda a: scale * a, seen.moved)
-    return forging("scaling", share, longer, {"seed": seed, "strict": strict})
+    return forging("scaling", share, longer, seed=seed, strict=strict)
 
 
 @functools.cache
@@ -142,13 +139,13 @@ def noise(share: float = 0.2, *, scale: float = 10.0, seed: int = 0, strict: boo
         add = lambda i, a: a + size.astype(a.dtype).reshape(spread(a)) * draw(i, a)
         return jax.tree.unflatten(structure, [add(i, a) for i, a in enumerate(leaves)])
 
-    return forging("noise", share, forge, {"seed": seed, "strict": strict})
+    return forging("noise", share, forge, seed=seed, strict=strict)
 
 
 @functools.cache
 def label_flip(share: float = 0.2, *, seed: int = 0, strict: bool = False) -> Attack:
     """Honest training on labels that are turned around."""
-    return forging("label-flip", share, None, {"seed": seed, "strict": strict}, flips_labels=True)
+    return forging("label-flip", share, None, seed=seed, strict=strict, flips_labels=True)
 
 
 @functools.cache
@@ -160,14 +157,14 @@ def model_replacement(share: float = 0.2, *, seed: int = 0, strict: bool = False
         boost = (hostile + seen.honest.sum()) / jnp.maximum(hostile, 1)
         return jax.tree.map(lambda a: boost.astype(a.dtype) * a, seen.moved)
 
-    return forging("model-replacement", share, forge, {"seed": seed, "strict": strict}, flips_labels=True)
+    return forging("model-replacement", share, forge, seed=seed, strict=strict, flips_labels=True)
 
 
 @functools.cache
 def not_a_number(share: float = 0.2, *, seed: int = 0, strict: bool = False) -> Attack:
     """NaN in every coordinate."""
     nan = lambda key, seen: jax.tree.map(lambda a: jnp.full_like(a, jnp.nan), seen.moved)
-    return forging("not-a-number", share, nan, {"seed": seed, "strict": strict})
+    return forging("not-a-number", share, nan, seed=seed, strict=strict)
 
 
 @functools.cache
@@ -175,14 +172,14 @@ def huge(share: float = 0.2, *, size: float = 1e15, seed: int = 0, strict: bool 
     """Numbers of a size that no model has; those above about 1e19 are rejected as not finite ones are."""
     check_range("size", size, above=0)
     away = lambda key, seen: jax.tree.map(lambda a: jnp.where(a > 0, -size, size).astype(a.dtype), seen.moved)
-    return forging("huge", share, away, {"seed": seed, "strict": strict})
+    return forging("huge", share, away, seed=seed, strict=strict)
 
 
 @functools.cache
 def stale(share: float = 0.2, *, delay: int = 5, seed: int = 0, strict: bool = False) -> Attack:
     """Stragglers: what they would have sent some rounds ago, and before that the point at the start."""
     check_whole("delay", delay)
-    return forging("stale", share, None, {"seed": seed, "strict": strict}, delay=int(delay))
+    return forging("stale", share, None, seed=seed, strict=strict, delay=int(delay))
 
 
 @functools.cache
@@ -203,7 +200,7 @@ def alie(share: float = 0.2, *, z: float | None = None, seed: int = 0, strict: b
         target = jax.tree.map(lambda m, s: m - far.astype(m.dtype) * s, mean, spread_out)
         return for_all(target, seen.moved)
 
-    return forging("alie", share, forge, {"seed": seed, "strict": strict}, omniscient=True)
+    return forging("alie", share, forge, seed=seed, strict=strict)
 
 
 @functools.cache
@@ -215,7 +212,7 @@ def inner_product(share: float = 0.2, *, scale: float = 1.0, seed: int = 0, stri
         mean = weighted(seen.moved, seen.honest / jnp.maximum(seen.honest.sum(), 1))
         return for_all(jax.tree.map(lambda m: -scale * m, mean), seen.moved)
 
-    return forging("inner-product", share, forge, {"seed": seed, "strict": strict}, omniscient=True)
+    return forging("inner-product", share, forge, seed=seed, strict=strict)
 
 
 def for_all(one: Tree, moved: Tree) -> Tree:

@@ -18,7 +18,6 @@ from majorant.core import Tree, blockwise
 from majorant.core.compilation import jit
 from majorant.data.federated import FederatedData
 from majorant.models.base import Model
-from majorant.tradeoffs.front import Front
 from majorant.tradeoffs.judge import Point
 
 
@@ -56,20 +55,6 @@ def held_out(
         return losses.mean(), (said == y).mean()
 
     return [Held(*(float(value) for value in measure(point.params, x, y))) for point in points]
-
-
-def best_validated(front: Front, data: FederatedData) -> int | None:
-    """The place in a front of the model that is best on validation samples; None where there are no such samples.
-
-    >>> import majorant as mj
-    >>> data = mj.data.synthetic_mixture(clients=5, dimension=4, seed=0)
-    >>> local = mj.local_sgd(1.0, steps=1, batch_size=None)
-    >>> model, small = mj.models.linear(data), mj.criteria.squared_norm()
-    >>> front = mj.pareto_front(model, data, small, weights=[0, 0.5, 0.99], scale="none", rounds=50, local=local)
-    >>> best_validated(front, data) in (0, 1)
-    True
-    """
-    return best_of(held_out(front.model, data, front.points))
 
 
 def best_of(scores: Sequence[Held]) -> int | None:

@@ -20,6 +20,7 @@ from majorant.app.report.chart import Axis, picture
 from majorant.app.report.clients import columns, gather
 from majorant.app.report.comparison import load_comparison, runs_in
 from majorant.app.report.components import Components, components_of, slopes_at
+from majorant.app.report.conclusion import plain_sentences
 from majorant.app.report.curves import curve_figure
 from majorant.app.report.gains import NAMED, gains_figure
 from majorant.app.report.labels import told_apart
@@ -264,6 +265,11 @@ def test_runs_of_other_metrics_are_not_mixed_in() -> None:
     records = fake_records(clients=6)
     page = Page(html.page([records[0], as_regression(records[1])]))
     assert "FedAvg" not in table_of(page)
+    better = [as_regression(records[1]), *records[:1]]
+    for others in ([records[0], better[0]], better):  # the sentences are about runs that are scored alike
+        best, *_, left = plain_sentences(others)
+        assert best.startswith(f"{others[0].label} has a test {others[0].metric.replace('rmse', 'RMSE')} of")
+        assert left.startswith("Scored otherwise, and compared with nothing here: " + others[1].label)
     assert not any(tip.startswith("FedAvg") for tip in page.data["charts"]["rounds"]["tips"])
 
 
@@ -274,6 +280,8 @@ def test_a_picture_is_a_png_of_its_values() -> None:
 
 
 def test_comparisons_are_found_with_their_runs(tmp_path) -> None:
+    tmp_path = tmp_path / "study"
+    tmp_path.mkdir()
     records = fake_records(clients=5)
     comparison = compared(records)
     content = json.loads(comparison.model_dump_json())
@@ -284,6 +292,7 @@ def test_comparisons_are_found_with_their_runs(tmp_path) -> None:
     assert load_comparison(tmp_path) == comparison
     assert runs_in(tmp_path) == [(tmp_path / "FedEM", "FedEM"), (tmp_path / "Local", "Local")]
     assert runs_in(tmp_path / "Local") == [(tmp_path / "Local", None)]
+    assert runs_in(tmp_path.parent) == [(tmp_path / "FedEM", None), (tmp_path / "Local", None)]
     assert load_comparison(tmp_path / "Local") is None
     content["verdict"]["worth_it"] = "perhaps"
     (tmp_path / "summary.json").write_text(strict_json(content))

@@ -70,7 +70,7 @@ def test_times_may_have_no_gaps(tmp_path):
     rows = [ROWS[0].replace("2024", ""), *ROWS[1:]]
     rows[0] = ",".join(["a", "", *rows[0].split(",")[2:]])
     path = lines(tmp_path / "t.csv", "site,day,pupil,fold,dose,row", rows)
-    with pytest.raises(TableError, match="time column 'day' has 1 empty values, the first in row 1"):
+    with pytest.raises(TableError, match="time column 'day' has 1 empty value, the first in row 1"):
         from_table(path, **OPTIONS, time_column="day")
 
 
@@ -79,5 +79,5 @@ def test_clients_that_lose_all_rows_are_told(tmp_path):
     path = lines(tmp_path / "t.csv", "site,dose,row", rows)
     with pytest.warns(TableNotice) as notices:
         data, _ = from_table(path, **OPTIONS, missing="drop")
-    assert "1 clients with no rows left are left out ('b')" in str(notices[1].message)
+    assert "left out: 1 client with no rows left ('b')" in str(notices[1].message)
     assert data.names == ("a",)

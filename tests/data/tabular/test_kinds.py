@@ -60,6 +60,29 @@ def test_numbers_with_enough_texts_between_them_are_categories(tmp_path):
     assert encoding["x"].categories == ("0", "1", "2", "3+")
 
 
+@pytest.mark.parametrize("cells", [["20,000", "950", "1,250,000"], ["1.234,5", "20.000,25"]])
+def test_numbers_with_separators_of_thousands_are_refused(tmp_path, cells):
+    """As categories they would lose their order; who means categories says so."""
+    path = table(tmp_path, [f'"{cell}"' for cell in cells], 60)
+    with pytest.raises(
+        TableError, match=f"'x' has numbers with separators of thousands, such as '{cells[0]}' in row 1"
+    ):
+        from_table(path, **OPTIONS)
+    _, encoding = from_table(path, **OPTIONS, categorical="x")
+    assert encoding["x"].categories == tuple(sorted(cells))
+
+
+def test_text_that_looks_like_dates_is_told_where_types_are_stated():
+    days = pa.array([f"{1 + i % 28:02d}.{1 + i % 12:02d}.2024" for i in range(60)])
+    frame = pa.table({"site": ["a", "b"] * 30, "x": days, "sick": [0, 0, 1, 1] * 15})
+    with pytest.warns(TableNotice) as notices:
+        from_table(frame.append_column("y", pa.array(range(60), pa.float64())), **OPTIONS)
+    said = "'x' is text that looks like dates: say how they are written in dates: x=%d.%m.%Y"
+    assert any(said in str(notice.message) for notice in notices)
+    _, encoding = from_table(frame, **OPTIONS, dates={"x": "%d.%m.%Y"})
+    assert encoding["x"].kind == "date"
+
+
 def test_columns_that_are_said_to_be_categories(tmp_path):
     path = table(tmp_path, ["1", "2", "3"], 60)
     assert from_table(path, **OPTIONS)[1].features == ("x",)

@@ -111,6 +111,23 @@ def test_marks_of_missing_values_in_quotes_are_values(tmp_path):
     assert encoding["country"].categories == ("CH", "NA")
 
 
+def test_points_beside_decimal_commas_are_told(tmp_path):
+    """Who writes 1,5 may mean twenty thousand by 20.000."""
+    rows = [f"{i % 2};{i}.000;{i},5;{i % 3 % 2}" for i in range(60)]
+    path = lines(tmp_path / "t.csv", "who;price;dose;sick", rows)
+    with pytest.warns(TableNotice) as notices:
+        from_table(path, client_column="who", label_column="sick")
+    told = [str(notice.message) for notice in notices]
+    assert (
+        [note for note in told if "points in" in note] == [note for note in told if "points in 'price'" in note] != []
+    )
+
+
+def test_a_folder_is_no_table(tmp_path):
+    with pytest.raises(TableError, match=r"it is a folder: name the files in it, as in '.*/\*\.csv'"):
+        read_source(tmp_path)
+
+
 def test_decimal_commas(tmp_path):
     rows = [f"{'ab'[i % 2]};{i},5;{i % 5 // 2}" for i in range(40)]
     path = lines(tmp_path / "t.csv", "hospital;dose;sick", rows)

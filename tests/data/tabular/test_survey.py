@@ -46,7 +46,7 @@ def spoiled(name, values):
             "client column 'hospital' has 2 empty values in 120 rows, the first in row 2",
         ),
         (spoiled("hospital", [None] * 120), {}, "client column 'hospital' has 120 empty values"),
-        (spoiled("hospital", [None, 1] + [2] * 118), {}, "client column 'hospital' has 1 empty values"),
+        (spoiled("hospital", [None, 1] + [2] * 118), {}, "client column 'hospital' has 1 empty value in"),
         (spoiled("outcome", [None, "bad"] * 60), {}, "label column 'outcome' has 60 empty values in 120 rows"),
         (spoiled("outcome", ["bad"] * 120), {}, "label column 'outcome' has one value only"),
         (spoiled("outcome", [f"o{i}" for i in range(120)]), {}, "'outcome' has 120 different texts in 120 rows"),
@@ -98,10 +98,12 @@ def test_rows_with_missing_values_are_dropped_where_asked(tmp_path):
     with pytest.warns(TableNotice, match=f"{gaps.sum()} of 120 rows have missing"):
         _, y = encode_table(path, encoding)
     assert (y == np.flatnonzero(~gaps) + 0.5).all()
-    del raw["row"]
-    path = write(tmp_path / "unlabelled.csv", raw)  # a row that is to be predicted cannot be left out
-    with pytest.raises(TableError, match=rf"{gaps.sum()} rows have missing values, the first row \d+ \('age', 'sex'\)"):
-        encode_table(path, encoding, require_labels=False)
+    unlabelled = write(tmp_path / "unlabelled.csv", {name: cells for name, cells in raw.items() if name != "row"})
+    for asked in (path, unlabelled):  # a row that is to be predicted cannot be left out, whether it has a label or not
+        with pytest.raises(
+            TableError, match=rf"{gaps.sum()} rows have missing values, the first row \d+ \('age', 'sex'\)"
+        ):
+            encode_table(asked, encoding, require_labels=False)
 
 
 def test_gaps_that_training_did_not_have(tmp_path):
@@ -123,7 +125,7 @@ def test_gaps_that_training_did_not_have(tmp_path):
 def test_small_clients_are_left_out_where_asked(tmp_path):
     raw = visits() | {"hospital": ["tiny"] * 2 + ["small"] * 9 + ["big", "large"] * 54 + ["big"]}
     path = write(tmp_path / "t.csv", raw)
-    with pytest.warns(TableNotice, match=r"2 clients with fewer than 10 rows are left out \('small', 'tiny'\)"):
+    with pytest.warns(TableNotice, match=r"left out: 2 clients with fewer than 10 rows \('small', 'tiny'\)"):
         data, _ = from_table(path, **REGRESSION, min_samples=10)
     assert data.names == ("big", "large")
     rows = sorted(y for part in PARTS for y in getattr(data, part).y)
@@ -135,9 +137,32 @@ def test_small_clients_are_left_out_where_asked(tmp_path):
 def test_many_whole_numbers_as_labels_are_told(tmp_path):
     rows = [f"{c},{i % 7},{i}" for c in "ab" for i in range(30)]
     path = lines(tmp_path / "t.csv", "client,x,count", rows)
-    with pytest.warns(TableNotice, match="'count' has 30 whole numbers, taken as classes: if they are quantities, say"):
-        from_table(path, client_column="client", label_column="count")
+    with pytest.warns(
+        TableNotice, match="'count' has 30 different numbers in 60 rows, taken as classes: if they are quantities, say"
+    ):
+        from_table(path, client_column="client", label_column="count", split=(1, 0, 0))
     assert from_table(path, client_column="client", label_column="count", task="regression")[0].classes == ()
+
+
+def test_numbers_that_hardly_recur_are_told_even_if_classes_are_asked_for(tmp_path):
+    raw = spoiled("outcome", [i / 2 for i in range(120)])
+    with pytest.warns(TableNotice, match="'outcome' has 120 different numbers in 120 rows, taken as classes"):
+        from_table(write(tmp_path / "t.csv", raw), **CLASSES, task="classification", split=(1, 0, 0))
+
+
+def test_a_table_without_features_says_where_they_went(tmp_path):
+    path = lines(tmp_path / "t.csv", "client,n,age,sick", [f"{'ab'[i % 2]},{i},{i % 9},{i % 3 % 2}" for i in range(40)])
+    left = "no column is left to predict from; 'age': dropped, as asked; 'n': it numbers the rows"
+    with pytest.raises(TableError, match=left):
+        from_table(path, client_column="client", label_column="sick", drop="age")
+
+
+def test_a_class_without_training_rows_is_told(tmp_path):
+    parts = ["train", "train", "validation", "test"]
+    rows = [f"{'ab'[i % 2]},{i % 7},{parts[i // 2 % 4]},{'rare' if i // 2 % 4 == 3 else i % 3 % 2}" for i in range(80)]
+    path = lines(tmp_path / "t.csv", "client,x,part,outcome", rows)
+    with pytest.warns(TableNotice, match="no training row has the label 'rare': no model can learn it"):
+        from_table(path, client_column="client", label_column="outcome", split_column="part")
 
 
 def test_labels_keep_their_type(tmp_path):

@@ -103,7 +103,7 @@ def test_encoding_a_later_file_with_labels_that_training_did_not_know(file, tmp_
         encode_table(path, encoding)
     assert "'smoker' held true and false at training, and now has 'never' in row 1" in str(e.value)
     path = write(tmp_path / "gap.csv", raw | {"outcome": ["bad"] * 7 + [None]})
-    with pytest.raises(TableError, match="'outcome' has 1 empty values, the first in row 8"):
+    with pytest.raises(TableError, match="'outcome' has 1 empty value, the first in row 8"):
         encode_table(path, encoding)
 
 

@@ -10,7 +10,7 @@ import base64
 import math
 import struct
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -234,5 +234,4 @@ def thousandths(places: Iterable[float]) -> list[float]:
     return [round(float(place), 1) for place in places]
 
 
-Show = Callable[[float], str]
 Points = dict[str, Any]  # x and y in thousandths (no x: evenly apart), and clients or tips

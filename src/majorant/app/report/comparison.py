@@ -103,7 +103,7 @@ def load_comparison(folder: Path) -> Comparison | None:
 
 
 def runs_in(folder: Path) -> list[tuple[Path, str | None]]:
-    """The run folders of a comparison with their labels, or those in any other folder, or the folder itself."""
+    """The run folders of a comparison with labels, or those in any other folder and comparisons in it, or itself."""
     comparison = load_comparison(folder)
     if comparison is not None:
         places = {label: folder / (method.folder or slug(label)) for label, method in comparison.methods.items()}
@@ -115,4 +115,4 @@ def runs_in(folder: Path) -> list[tuple[Path, str | None]]:
     elif (folder / "summary.json").exists() or not folder.is_dir():
         return [(folder, None)]
     inside = (path.parent for path in sorted(folder.glob("*/summary.json")) if not path.parent.is_symlink())
-    return [(run, None) for run in inside] or [(folder, None)]
+    return [(run, None) for place in inside for run, _ in runs_in(place)] or [(folder, None)]

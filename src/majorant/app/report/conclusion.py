@@ -77,6 +77,8 @@ def names(verdict: Verdict) -> str:
 def plain_sentences(records: Sequence[RunRecord]) -> list[str]:
     """What can be said of runs that nobody compared: numbers, and no judgement."""
     scale = metric(records[0].metric)
+    others = [f"{r.label} ({metric(r.metric).words})" for r in records if r.metric != records[0].metric]
+    records = [r for r in records if r.metric == records[0].metric]
     scored = [r for r in records if math.isfinite(r.score("test", "mean"))]
     if not scored:
         return []
@@ -98,4 +100,6 @@ def plain_sentences(records: Sequence[RunRecord]) -> list[str]:
     diverged = [r.label for r in records if not math.isfinite(r.score("test", "mean")) and r.summary]
     if diverged and len(records) > 1:
         words.append(f"Without a finite score: {', '.join(diverged)}.")
+    if others:
+        words.append(f"Scored otherwise, and compared with nothing here: {', '.join(others)}.")
     return words

@@ -16,7 +16,7 @@ from majorant.data.tabular.dates import date_numbers
 from majorant.data.tabular.encoding import CategoryColumn, ColumnRecord, DateColumn, Encoding, LabelRecord, NumberColumn
 from majorant.data.tabular.fitting import SQUARES
 from majorant.data.tabular.kinds import Column, Refused, as_text, boolean, category, dates, of_type
-from majorant.data.tabular.problems import Problem, TableError, some
+from majorant.data.tabular.problems import FILL, Problem, TableError, counted, some
 from majorant.data.tabular.reading import Source, is_text
 
 LARGEST = float(np.finfo(np.float32).max)
@@ -140,8 +140,8 @@ def labels_of(record: LabelRecord, column: Column, source: Source) -> np.ndarray
     """Labels as people know them: values of classes, or targets in original units; unknown classes are refused."""
     gaps = np.flatnonzero(column.absent)
     if len(gaps):
-        what = f"label column {record.name!r} has {len(gaps)} empty values, the first in {source.row(int(gaps[0]))}"
-        raise TableError(source.where, [Problem(what, "fill them in, or drop these rows")])
+        gap = f"{counted(len(gaps), 'empty value')}, the first in {source.row(int(gaps[0]))}"
+        raise TableError(source.where, [Problem(f"label column {record.name!r} has {gap}", FILL)])
     if not record.classes:
         return column.values
     values = label_texts(column)

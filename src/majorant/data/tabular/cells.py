@@ -14,6 +14,7 @@ NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 WHOLE = r"^[+-]?\d+$"
 CODE = r"^[+-]?0\d"  # nobody writes a quantity as 007
 COMMA = r"^[+-]?\d+,\d+$"
+THOUSANDS = r"^[+-]?\d{1,3}([.,]\d{3})+([.,]\d+)?$"
 SOFT_MARKS = (  # of a missing value, where all other cells of a column are numbers or dates; in any case
     "?",
     "-",
@@ -35,7 +36,6 @@ SOFT_MARKS = (  # of a missing value, where all other cells of a column are numb
     "not reported",
     "undefined",
 )
-BOOLEANS = {"true": True, "false": False}
 
 
 class Parsed(NamedTuple):

@@ -10,6 +10,7 @@ import numpy as np
 from majorant.data.extras import require
 from majorant.data.tabular import cells
 from majorant.data.tabular.csv_files import PURPOSE
+from majorant.data.tabular.dates import find_formats
 from majorant.data.tabular.kinds import Column
 from majorant.data.tabular.options import TableOptions
 from majorant.data.tabular.reading import Source
@@ -74,7 +75,30 @@ def column_notes(column: Column, source: Source) -> list[str]:
                 f"{column.name!r} is text that looks like numbers, taken as categories:"
                 " convert it if they are quantities"
             )
-    return notes
+    return notes + date_notes(column, source)
+
+
+def date_notes(column: Column, source: Source) -> list[str]:
+    """That a column whose type is text looks like dates, and how to say that it holds some."""
+    if column.kind != "category" or source.textual or column.name in source.categorical:
+        return []
+    formats = find_formats(require("pyarrow", "tabular", PURPOSE).array(column.levels))
+    likely = " or ".join(f"{column.name}={format}" for format in formats)
+    return [f"{column.name!r} is text that looks like dates: say how they are written in dates: {likely}"] * bool(
+        formats
+    )
+
+
+def decimal_notes(columns: Sequence[Column]) -> list[str]:
+    """Points in numbers of a table whose other numbers have decimal commas may separate thousands."""
+    if not any(column.comma for column in columns):
+        return []
+    pointed = [c.name for c in columns if c.kind == "number" and not c.whole and not c.comma]
+    return [
+        f"the points in {name!r} were read as decimal points, although other columns have decimal commas: if they"
+        " separate thousands, write the numbers without"
+        for name in pointed
+    ]
 
 
 def missing_note(columns: Sequence[Column], options: TableOptions) -> list[str]:

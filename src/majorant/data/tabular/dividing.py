@@ -8,7 +8,7 @@ import numpy as np
 
 from majorant.data.checks import PARTS, check_split
 from majorant.data.splitting import Parts, draw_unseen, split_as_told, split_groups, split_in_order, split_rows
-from majorant.data.tabular.problems import some
+from majorant.data.tabular.problems import FILL, counted, some
 
 if TYPE_CHECKING:
     from majorant.data.tabular.survey import Survey
@@ -37,7 +37,7 @@ def leave_out_rows(found: Survey) -> None:
     if not kept.all():
         lost = [name for name, keep in zip(found.names, kept, strict=True) if not keep]
         few = f"fewer than {options.min_samples} rows" if options.min_samples > 1 else "no rows left"
-        found.notes.append(f"{len(lost)} clients with {few} are left out ({some(lost)})")
+        found.notes.append(f"left out: {counted(len(lost), 'client')} with {few} ({some(lost)})")
         found.names = tuple(name for name, keep in zip(found.names, kept, strict=True) if keep)
         owner = np.where(kept[owner] & (owner >= 0), (np.cumsum(kept) - 1)[owner], -1)
     found.owner = owner
@@ -116,8 +116,8 @@ def time_values(found: Survey) -> np.ndarray | None:
         return None
     gaps = np.flatnonzero(column.absent)
     if len(gaps):
-        what = f"time column {name!r} has {len(gaps)} empty values, the first in {found.source.row(int(gaps[0]))}"
-        found.trouble(what, "fill them in, or drop these rows")
+        what = f"{counted(len(gaps), 'empty value')}, the first in {found.source.row(int(gaps[0]))}"
+        found.trouble(f"time column {name!r} has {what}", FILL)
         return None
     return column.values
 

@@ -35,6 +35,7 @@ class Column:
     format: str = ""  # how a date is written
     marks: tuple[str, ...] = ()  # texts that were taken for missing values here and nowhere else
     whole: bool = False  # whether numbers are written without decimals
+    comma: bool = False  # whether they have decimals after a comma
     notes: tuple[str, ...] = ()
 
     @property
@@ -114,12 +115,26 @@ def of_texts(source: Source, name: str, texts: Any) -> Column:
             return replace(category(name, texts), notes=(note,))
         if is_mostly(parsed, count, texts):
             found = numbers(source, name, texts, parsed, comma)
-            return replace(found, whole=not comma and bool((cells.matches(texts, cells.WHOLE) | found.absent).all()))
+            whole = not comma and bool((cells.matches(texts, cells.WHOLE) | found.absent).all())
+            return replace(found, whole=whole, comma=comma)
+    refuse_thousands(source, name, texts, parsed)
     formats = find_formats(texts)
     if len(formats) > 1:
         likely = " or ".join(f"{name}={format}" for format in formats)
         raise Refused(f"the dates in {name!r} may begin with the day or the month", f"say which in dates: {likely}")
     return dates(source, name, texts, formats[0]) if formats else category(name, texts)
+
+
+def refuse_thousands(source: Source, name: str, texts: Any, parsed: cells.Parsed) -> None:
+    """Refuses numbers such as 20,000 or 1.234,5: taken as categories they would lose their order."""
+    grouped = parsed.odd & cells.matches(texts, cells.THOUSANDS)
+    if grouped.sum() > (1 - FEW) * parsed.odd.sum():
+        first = int(np.flatnonzero(grouped)[0])
+        raise Refused(
+            f"column {name!r} has numbers with separators of thousands, such as {texts[first].as_py()!r} in"
+            f" {source.row(first)}",
+            "write them without, or name the column in categorical if these are categories",
+        )
 
 
 def is_mostly(parsed: cells.Parsed, count: int, texts: Any) -> bool:

@@ -18,6 +18,9 @@ class Problem(NamedTuple):
         return f"{self.what}: {self.fix}"
 
 
+FILL = "fill them in, or delete these rows from the table"
+
+
 class TableError(ValueError):
     """A table that cannot be used; ``problems`` holds every reason.
 
@@ -55,6 +58,15 @@ def unknown_column(name: str, known: Sequence[str]) -> Problem:
     near = difflib.get_close_matches(name, known, 1, 0.5)
     hint = f"did you mean {near[0]!r}?" if near else f"it has {some(known, 20)}"
     return Problem(f"it has no column {name!r}", hint)
+
+
+def counted(number: int, what: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "row"), counted(3, "row")
+    ('1 row', '3 rows')
+    """
+    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def some(values: Iterable[object], most: int = 5) -> str:

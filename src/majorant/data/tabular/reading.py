@@ -84,6 +84,8 @@ def paths_of(source: Any) -> list[Path]:
         kinds = "a path, a list of paths, or a data frame (pandas, polars, Arrow)"
         raise ValueError(f"a table is {kinds}, got {type(source).__name__}")
     wrong = [path for path in paths if not path.name.lower().endswith(SUFFIXES)]
+    if wrong and wrong[0].is_dir():
+        raise TableError(str(wrong[0]), [Problem("it is a folder", f"name the files in it, as in '{wrong[0]}/*.csv'")])
     if wrong:
         raise TableError(str(wrong[0]), [Problem(f"it is none of {', '.join(SUFFIXES)}", "convert it to one of these")])
     return paths

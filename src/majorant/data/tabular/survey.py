@@ -10,11 +10,11 @@ import numpy as np
 
 from majorant.data.labels import encode_labels
 from majorant.data.splitting import Parts
-from majorant.data.tabular.choosing import column_notes, left_out, missing_note
+from majorant.data.tabular.choosing import column_notes, date_notes, decimal_notes, left_out, missing_note
 from majorant.data.tabular.dividing import divide, leave_out_rows
 from majorant.data.tabular.kinds import Column, Refused, as_text, category, column_of
 from majorant.data.tabular.options import TableOptions, listed, unknown_columns
-from majorant.data.tabular.problems import Problem
+from majorant.data.tabular.problems import FILL, Problem, counted
 from majorant.data.tabular.reading import Source
 
 MANY_CLASSES = 20  # whole numbers as labels are probably quantities where there are more of them
@@ -69,8 +69,8 @@ class Survey:
         """Whether values are missing where none may be."""
         gaps = np.flatnonzero(column.absent)
         if len(gaps):
-            what = f"{role} column {column.name!r} has {len(gaps)} empty values in {len(column.values)} rows"
-            self.trouble(f"{what}, the first in {self.source.row(int(gaps[0]))}", "fill them in, or drop these rows")
+            what = f"{role} column {column.name!r} has {counted(len(gaps), 'empty value')} in {len(column.values)} rows"
+            self.trouble(f"{what}, the first in {self.source.row(int(gaps[0]))}", FILL)
         return bool(len(gaps))
 
     @property
@@ -146,12 +146,15 @@ def look_at_features(found: Survey) -> None:
         if reason is not None:
             found.left_out[name] = reason
             found.notes.append(f"{name!r} is left out ({reason}): name it in drop, or in categorical to keep it")
+            found.notes += date_notes(column, source)
         else:
             found.columns.append(column)
             found.notes += column_notes(column, source)
     if not found.columns and not found.problems:
-        found.trouble("no column is left to predict from", "name fewer columns in drop")
+        why = "".join(f"; {name!r}: {reason}" for name, reason in list(found.left_out.items())[:8])
+        found.trouble(f"no column is left to predict from{why}", "give more columns, or name fewer in drop")
     found.notes += missing_note(found.columns, options)
+    found.notes += decimal_notes(found.columns)
 
 
 def look_at_label(found: Survey, *, whole: bool = True) -> None:
@@ -196,8 +199,8 @@ def check_classes(found: Survey, column: Column, *, whole: bool = True) -> None:
         found.trouble(f"label column {name!r} has one value only", "there is nothing to predict: choose another column")
     elif column.kind == "category" and count > MANY_CLASSES and 2 * count > rows:
         found.trouble(f"label column {name!r} has {count} different texts in {rows} rows", "classes must recur")
-    elif column.kind == "number" and found.options.task == "auto" and count > MANY_CLASSES:
+    elif column.kind == "number" and count > MANY_CLASSES and (found.options.task == "auto" or 2 * count > rows):
         found.notes.append(
-            f"label column {name!r} has {count} whole numbers, taken as classes: if they are quantities,"
-            " say task='regression'"
+            f"label column {name!r} has {count} different numbers in {rows} rows, taken as classes: if they are"
+            " quantities, say task='regression'"
         )

@@ -14,7 +14,7 @@ from majorant.data.lazy import Lazy
 from majorant.data.tabular.applying import features_of, labels_of, read_as, unknown_levels
 from majorant.data.tabular.encoding import CategoryColumn, Encoding, LabelRecord
 from majorant.data.tabular.fitting import fit_column, mean_and_scale
-from majorant.data.tabular.kinds import Column
+from majorant.data.tabular.kinds import Column, column_of
 from majorant.data.tabular.options import TableOptions
 from majorant.data.tabular.problems import Problem, TableError, some, tell, unknown_column
 from majorant.data.tabular.reading import Source, paths_of, read_file, read_source
@@ -94,6 +94,11 @@ def prepare(source: Source, options: TableOptions) -> tuple[Survey, Encoding | N
     rows = found.learning_rows
     owner = found.owner[rows]
     columns = tuple(fit_column(c.take(rows), owner, options.max_categories) for c in found.columns)
+    if found.classes:
+        learned = np.bincount(found.codes[rows], minlength=len(found.classes)) > 0
+        lost = [value for value, known in zip(found.classes, learned.tolist(), strict=True) if not known]
+        if lost:
+            found.notes.append(f"no training row has the label {some(lost)}: no model can learn it")
     for record, column in zip(columns, found.columns, strict=True):
         if isinstance(record, CategoryColumn) and record.other:
             found.notes.append(
@@ -170,8 +175,8 @@ def encode_table(
 
     The table needs the same feature columns, in any order; each is read as what it was at training. A client column and
     further ones are ignored. Labels come as people know them, and as ``run.personalize`` takes them: values of classes,
-    or targets in original units. With ``require_labels=False`` the table may lack the label column, and the labels are
-    None then.
+    or targets in original units. With ``require_labels=False`` the label column is not read, and may be
+    absent, empty or wrong: the labels are None.
 
     A category that training did not know counts as one of the rare ones where these were pooled, and is 0 in all
     features of its column otherwise. A missing value is treated as at training: "drop" leaves labelled rows out.
@@ -193,8 +198,7 @@ class Encoded(NamedTuple):
 
 def encode_rows(table: Source, encoding: Encoding, *, require_labels: bool) -> Encoded:
     """`encode_table`, of a table that is read."""
-    labels = [encoding.label] if encoding.label and (require_labels or encoding.label.name in table.names) else []
-    labelled = bool(labels)
+    labels = [encoding.label] if encoding.label and require_labels else []
     needed = [column.name for column in (*encoding.columns, *labels)]
     problems = [unknown_column(name, table.names) for name in needed if name not in table.names]
     if problems:
@@ -202,15 +206,15 @@ def encode_rows(table: Source, encoding: Encoding, *, require_labels: bool) -> E
     if table.table.num_rows == 0:  # a client may join before it has samples
         none = label_values(np.zeros(0, np.int32 if encoding.classes else np.float64), encoding.classes)
         x = np.zeros((0, len(encoding.features)), np.float32)
-        return Encoded(x, none if labelled or require_labels else None, np.zeros(0, np.int64), [])
+        return Encoded(x, none if require_labels else None, np.zeros(0, np.int64), [])
     columns: list[Column] = []
     for record in (*encoding.columns, *labels):
         column = read_as(table, record, encoding.missing_values)
         (problems if isinstance(column, Problem) else columns).append(column)  # type: ignore[arg-type]
     if problems:
         raise TableError(table.where, problems)
-    label = columns.pop() if labelled else None
-    rows = complete_rows(table, encoding, columns, labelled)
+    label = columns.pop() if labels else None
+    rows = complete_rows(table, encoding, columns, require_labels)
     notes = [*table.notes, *later_notes(encoding, columns)]
     if len(rows) < table.table.num_rows:
         left = table.table.num_rows - len(rows)
@@ -257,3 +261,11 @@ def names_in(table: Source, name: str, role: str) -> np.ndarray:
     if column is None:
         raise TableError(table.where, found.problems or [unknown_column(name, table.names)])
     return np.array(column.levels, object)[column.values]
+
+
+def names_there(table: Source, name: str) -> tuple[str, ...]:
+    """The different texts of a column that may have gaps, in their order."""
+    column = column_of(table, name, categorical=True)
+    if isinstance(column, Problem) or not column.levels:
+        return ()
+    return tuple(dict.fromkeys(column.levels[code] for code in column.values if code >= 0))
