@@ -44,7 +44,7 @@ def test_a_run_by_name_is_the_run_on_the_file(place):
     later = place / "later.csv"  # the rows of one school, as if it joined
     rows = gzip.decompress(file.read_bytes()).decode().splitlines()
     later.write_text("\n".join([rows[0], *(row for row in rows[1:] if row.startswith("1,"))]) + "\n")
-    assert "RMSE" in invoke("personalize", place / "named", "--data", later, "--out", place / "model")
+    assert "RMSE" in invoke("personalize", place / "named", "--data", later, "--save", place / "model")
     invoke("run", "--resume", place / "named", "--rounds", 3)
 
 

@@ -126,13 +126,15 @@ def test_local_training_sends_nothing_and_is_one_solver_per_client(alone, fedavg
 
 
 def test_a_newcomer_to_local_training_trains_for_as_many_rounds_as_the_others():
-    algorithm = mj.local(MODEL, local=FULL)
+    """And at their rates: the first five rounds come before the rate falls, the sixth after it."""
+    solver = mj.local_sgd(0.2, epochs=2, batch_size=None, schedule=mj.schedules.multi_step())
+    algorithm = mj.local(MODEL, local=solver)
     view = algorithm.server.broadcast(algorithm.server.init(jax.random.key(0)), jax.random.key(0))
     data, key = client(zoo.UNSEEN), jax.random.key(4)
-    theta = algorithm.client.init(view, data, key).theta
-    for _ in range(5):
-        theta, _, _ = FULL.solve(MODEL, Task(view, data, key), theta, ())
-    found = algorithm.join(view._replace(round=5, rounds=10), data, key)
+    theta, now = algorithm.client.init(view, data, key).theta, view._replace(round=6, rounds=10)
+    for k in range(6):
+        theta, _, _ = solver.solve(MODEL, Task(now._replace(round=k), data, key), theta, ())
+    found = algorithm.join(now, data, key)
     assert_close(found.theta, theta)
     assert_close(algorithm.join(view, data, key).theta, algorithm.client.init(view, data, key).theta)
 
@@ -177,6 +179,19 @@ def test_pfedme_as_printed_descends_the_moreau_envelope():
         + 1.0 * sum(((t - v) ** 2).sum() for t, v in zip(*map(jax.tree.leaves, (state.theta, w)), strict=True))
     )
     assert float(envelope(upload.value)) < float(envelope(w))
+
+
+def test_the_second_step_of_pfedme_as_printed_starts_where_the_first_ended():
+    """w₁ = w₀ − ημ (w₀ − θ₁), and θ₂ solves the problem around w₁, not around what the server sent."""
+    solver = mj.local_sgd(0.3, steps=2, batch_size=None)
+    algorithm = mj.pfedme(MODEL, mu=2.0, local=solver, variant="paper", inner_steps=200, outer_lr=0.25)
+    _, view = start_of(algorithm)
+    upload, state = algorithm.client.update(
+        view, algorithm.client.init(view, client(), None), client(), jax.random.key(0)
+    )
+    first = jax.tree.map(lambda w, t: 2 * w - t, upload.value, state.theta)  # ημ = 1/2: w₂ = (w₁ + θ₂) / 2
+    residual = jax.tree.map(lambda g, t, w: g + 2.0 * (t - w), slope(state.theta, client()), state.theta, first)
+    assert_close(residual, jax.tree.map(jnp.zeros_like, first), 1e-5)
 
 
 def test_the_server_of_pfedme_moves_by_beta():

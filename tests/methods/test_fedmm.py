@@ -104,6 +104,18 @@ def test_the_servers_variate_is_the_mean_of_the_clients_after_every_round():
     assert max(line["variates_apart"] for line in run.history) < 1e-5
 
 
+def test_the_log_measures_every_round_from_the_one_before():
+    (surrogate, data), points = sparse_regression(), {}
+    keep = lambda lines, snapshot: points.update({lines[0]["round"]: snapshot().server.value})
+    watched = mj.Evaluation(every=1, report=keep)
+    run = mj.simulate(mj.fedmm(surrogate, data, step=0.5), data, rounds=3, evaluation=watched)
+    moved = lambda a, b: sum(((x - y) ** 2).sum() for x, y in zip(*map(jax.tree.leaves, (a, b)), strict=True)) / 0.5**2
+    for line in run.history[-2:]:
+        here, before = points[line["round"]], points[line["round"] - 1]
+        assert line["surrogate_step"] == pytest.approx(moved(here.statistic, before.statistic), rel=1e-3)
+        assert line["parameter_step"] == pytest.approx(moved(here.params, before.params), rel=1e-3)
+
+
 def test_an_absent_client_is_a_compressor_that_sends_nothing():
     probability, seed = 0.4, 5
     surrogate, data = sparse_regression()
@@ -204,6 +216,15 @@ def test_samples_of_a_stream_and_of_a_data_set():
         mean = jax.tree.map(lambda *a: sum(a) / len(a), *statistics)
         params = surrogate.minimize(mean)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), several.params, params)
+
+
+def test_every_batch_of_a_data_set_is_drawn_anew():
+    """The statistic of Remark 1 has no parameters in it: the mean of many batches is near that of all samples."""
+    data, batches = positive_numbers(), 400
+    found = mj.methods.sa_ssmm(remark_1(), data, batch_size=1, iterations=batches)
+    each = np.array([mj.methods.sa_ssmm(remark_1(), [row]).statistic for row in data.train.x[:, None]]).ravel()
+    assert abs(float(np.ravel(found.statistic)[0]) - each.mean()) < 4 * each.std() / np.sqrt(batches)
+    assert np.abs(each - float(np.ravel(found.statistic)[0])).min() > 1e-6
 
 
 def test_wrong_input_is_refused():

@@ -19,6 +19,7 @@ from majorant.core import Terms, Uploads
 from majorant.data.federated import FederatedData
 from majorant.methods import lsgd
 from majorant.methods._two_blocks import Blocks, gradient
+from majorant.methods.lsgd import theoretical_rate
 from majorant.objectives import mixture, multi_task, weight_sharing
 from majorant.solvers import whole
 from two_block_problem import Problem, gap, hyper_of, play
@@ -62,6 +63,9 @@ def test_the_step_of_the_theorem_converges_up_to_a_noise_level_that_shrinks_with
     assert lr == pytest.approx(
         min(1 / (4 * max(c.smooth_w, c.smooth_beta)), 1 / (8 * math.sqrt(3 * math.e) * 4 * c.smooth_w))
     )
+    steeper = c._replace(smooth_w=4 * c.smooth_w)  # by chance, where a quarter of the clients stands for all
+    assert float(theoretical_rate(c, 5, 0.25)) == pytest.approx(float(theoretical_rate(steeper, 5)))
+    assert float(theoretical_rate(steeper, 5)) == pytest.approx(lr / 4)
     level = lambda lr: gap(p, play(algorithm, p, 3000, hyper={"lr": lr}))[1500:].mean()
     coarse, fine = level(lr), level(lr / 5)
     assert 1e-5 < fine < coarse / 2

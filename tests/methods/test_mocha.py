@@ -109,7 +109,13 @@ def test_learned_relations_find_the_two_groups():
     rng, direction = np.random.default_rng(0), np.array([1.0, -1.0, 0.5, 0.0])
     side = np.array([1, 1, -1, -1, 1])
     data = zoo.federated([zoo.sample(rng, 30, direction * s) for s in side])
-    run = mj.simulate(mj.mocha(data, clients=5, lambda_=LAMBDA, omega_every=5), data, rounds=30)
+    seen = {}
+    keep = lambda lines, snapshot: seen.update({lines[0]["round"]: np.asarray(snapshot().server.state.omega[0])})
+    algorithm = mj.mocha(data, clients=5, lambda_=LAMBDA, omega_every=5)
+    run = mj.simulate(algorithm, data, rounds=30, evaluation=mj.Evaluation(every=1, report=keep))
+    np.testing.assert_array_equal(seen[4], np.eye(5, dtype=np.float32) / 5)  # the fifth round is the first that learns
+    assert np.abs(seen[5] - seen[4]).max() > 0.01
+    np.testing.assert_array_equal(seen[9], seen[5])
     omega = run.server.state.omega
     off_diagonal = ~np.eye(5, dtype=bool)
     assert (np.sign(omega) == np.outer(side, side))[off_diagonal].all()

@@ -292,6 +292,9 @@ def test_the_upload_of_q_ffl():
         h = (2 * loss * gradient @ gradient + 20 * loss**2) / unit**2
         np.testing.assert_allclose(upload.value.h, h, rtol=1e-4)
         np.testing.assert_allclose(upload.value.loss, loss, rtol=1e-5)
+    three = Uploads(jax.tree.map(lambda a: 3 * a, upload.value), jnp.asarray(3.0))  # clients of one sample each
+    moved = algorithm.server.update(server._replace(state=jnp.asarray(unit)), view, three)
+    np.testing.assert_allclose(moved.state, loss, rtol=1e-5)  # the unit of the next round is the mean loss
     found = algorithm.diagnostics.conclude(server, algorithm.diagnostics.measure(view, (), data, jax.random.key(0)))
     assert found["objective"] == pytest.approx(loss**3 / 3, rel=1e-5)
     assert found["gradient_squared"] == pytest.approx(loss**4 * gradient @ gradient, rel=1e-4)
