@@ -64,8 +64,12 @@ def share_programs() -> None:
     """
     from jax._src import compilation_cache
 
-    compilation_cache.get_executable_and_time = lambda key, *how: (made.get(key), 0)
-    compilation_cache.put_executable_and_time = lambda key, name, program, *how: made.setdefault(key, program)
+    replaced = {
+        "get_executable_and_time": lambda key, *how: (made.get(key), 0),
+        "put_executable_and_time": lambda key, name, program, *how: made.setdefault(key, program),
+    }
+    if all(hasattr(compilation_cache, name) for name in replaced):  # another version of JAX has its own ways
+        vars(compilation_cache).update(replaced)
 
 
 def forget_programs() -> None:

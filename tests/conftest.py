@@ -49,8 +49,10 @@ programs.enable_compilation_cache()
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)  # single operations are most of what is compiled
 keep_contexts()
 share_programs()
-# Typer makes all commands out of their functions again, for every one that a test gives
-typer.testing._get_command = functools.cache(typer.testing._get_command)
+if hasattr(
+    typer.testing, "_get_command"
+):  # makes all commands out of their functions again, for each that a test gives
+    typer.testing._get_command = functools.cache(typer.testing._get_command)
 
 pytest_plugins = ["finished_run"]
 
