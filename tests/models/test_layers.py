@@ -63,6 +63,11 @@ def test_weights_start_uniform_within_the_bound(layer, fan_in):
     assert jnp.mean(layer["weight"]) == pytest.approx(0, abs=0.05 * bound)
 
 
+def test_weights_and_biases_are_drawn_apart():
+    layer = dense_init(jax.random.key(0), 1, 50)
+    assert not np.isin(layer["bias"], layer["weight"]).any()
+
+
 def test_dense_and_relu():
     layer = dense_init(jax.random.key(0), 3, 2)
     x = jax.random.normal(jax.random.key(1), (5, 3))

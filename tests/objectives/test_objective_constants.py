@@ -179,6 +179,13 @@ def test_alphas_of_unseen_clients_do_not_count():
     assert apfl2(data, alpha=ALPHAS).constants(data) == apfl2(data, alpha=changed).constants(data)
 
 
+def test_rows_that_fill_up_do_not_count_in_a_clients_constants():
+    x = np.random.default_rng(0).normal(size=(6, 2)).astype(np.float32)
+    filled = np.concatenate([x, 100 + x[:3]])
+    curvature = quickly(lambda x: client_curvature(ClientData(x, x[:, 0], 6, 0), least_squares, l2=0.1))
+    np.testing.assert_allclose(curvature(filled), curvature(x), rtol=1e-5)
+
+
 def test_a_client_without_samples_has_no_say_in_the_constants():
     """Its answer to the question for the largest numbers is smaller than anybody's, −μ' included."""
     x = np.arange(12, dtype=np.float32).reshape(4, 3)

@@ -48,6 +48,18 @@ def test_each_client_has_its_solvers_result(clients):
             assert all((a[:, place] == 0).all() for a in jax.tree.leaves(mixed.moments[other]))
 
 
+def test_a_function_is_called_for_its_own_clients_alone():
+    calls = []
+
+    def counted(params, x, y, weights):
+        calls.append(len(y))
+        return params
+
+    several = mj.solvers.local_by_client([mj.local_sgd(0.1), mj.solvers.local_function(counted)], {4: 1})
+    trained(several)
+    assert calls == [len(zoo.problem().train.client(4)[1])] * 3  # once in each of three rounds
+
+
 def test_hyperparameters_have_names_of_their_own():
     mixed = mj.solvers.local_by_client(solvers(), {4: 1})
     expected = {"lr": 0.1, "momentum": 0.5, "lr_1": 0.4, "momentum_1": 0.9, "l2_2": 0.1}

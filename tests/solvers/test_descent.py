@@ -7,7 +7,7 @@ import pytest
 
 import majorant as mj
 from compiling import quickly
-from majorant.solvers.descent import inexactness, newton
+from majorant.solvers.descent import inexactness, lbfgs, newton
 
 
 def test_newton_never_increases_the_objective_where_plain_newton_does():
@@ -40,3 +40,9 @@ def test_alpha_at_its_limits():
     assert inexactness(lambda x: 0.0 * x.sum(), at(1.0), at(3.0)) == 0
     wide = jnp.full(1500, 2.0)  # L-BFGS instead of Newton
     assert inexactness(lambda x: (x**4).sum(), wide, wide / 2) == pytest.approx(1 / 16, rel=1e-3)
+
+
+def test_what_a_failed_line_search_has_found_is_not_taken():
+    """A gradient with the wrong sign: every step along it is upwards, so that none is made."""
+    misled = lambda x: (2 * jax.lax.stop_gradient(x**2) - x**2).sum()
+    np.testing.assert_array_equal(lbfgs(misled, jnp.ones(2), 3, 5, 0.0), np.ones(2))

@@ -186,6 +186,17 @@ def test_momentum_and_weight_decay_follow_their_recursion(keep):
     np.testing.assert_allclose(solved(solver, data, rounds=3), theta, rtol=1e-4)
 
 
+@pytest.mark.parametrize("keep", [True, False])
+def test_moments_that_start_anew_are_not_given_back(keep):
+    """A client would keep them, and write them to disk."""
+    solver, data = mj.local_sgd(0.3, batch_size=None, momentum=0.9, keep_moments=keep), client(8)
+    model = mj.models.linear(mj.models.Spec((2,), classes=2))
+    params = model.init(jax.random.key(0))
+    task = Task(View((), as_hyper(solver.hyper), 0, 1), data, jax.random.key(0))
+    found = jax.eval_shape(lambda: solver.solve(model, task, params, solver.moments(params)))
+    assert jax.tree.structure(found.moments) == jax.tree.structure(params if keep else ())
+
+
 def test_any_optax_optimizer_is_a_local_solver():
     data = client(8)
     found = solved(mj.local_optax(optax.sgd(0.3, momentum=0.9), epochs=4, batch_size=None), data)
@@ -233,7 +244,8 @@ def test_schedules_scale_the_learning_rate_by_the_progress_of_the_run():
     for round, factor in ((0, 1), (49, 1), (50, 0.1), (74, 0.1), (75, 0.01), (99, 0.01)):
         np.testing.assert_allclose(step(mj.schedules.multi_step(), round), factor * full, rtol=1e-5)
     np.testing.assert_allclose(step(mj.schedules.cosine(), 50), 0.5 * full, rtol=1e-5)
-    np.testing.assert_allclose(step(mj.schedules.cosine(floor=0.2), 100), 0.2 * full, rtol=1e-5)
+    for round, factor in ((0, 1), (50, 0.6), (100, 0.2)):
+        np.testing.assert_allclose(step(mj.schedules.cosine(floor=0.2), round), factor * full, rtol=1e-5)
 
 
 @pytest.mark.parametrize(
