@@ -356,6 +356,18 @@ def test_poisson_losses_are_right_for_large_counts(count):
     assert -float(s["effect"]) == pytest.approx(mean, rel=1e-6)
 
 
+def test_iterations_of_regressions_rest_where_the_penalised_likelihood_does():
+    """The ridge counts in units of each component's noise, which is not 1 here."""
+    surrogate = regression_mixture(2, 1, ridge=0.3)
+    with jax.enable_x64(True):
+        x, y = jnp.asarray(X, float), 5 * jnp.asarray(Y, float)
+        params = mj.methods.mm(surrogate, (np.asarray(x), np.asarray(y)), iterations=3).params
+        slope = jax.grad(lambda params: surrogate.losses(params, x, y).mean() + surrogate.penalty(params))(params)
+    assert abs(float(params["variances"][0]) - 1) > 0.5
+    np.testing.assert_allclose(slope["coefficients"], 0, atol=1e-9)
+    np.testing.assert_allclose(slope["variances"], 0, atol=1e-9)
+
+
 def test_regressions_on_features_of_very_different_scales():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(200, 2)) * [1e4, 1.0]
