@@ -60,6 +60,9 @@ def test_what_to_choose_from():
             parse_grid([wrong])
     assert "grid goes with --tune" in refused("run", "fedavg", *DATA, "--grid", "lr=1")
     assert "no usual values to tune: give --grid" in refused("run", "local", *DATA, "--optimizer", "newton", "--tune")
+    option = refused("tune", "fedem:components=2", *DATA, "--grid", "em_steps=1,2")
+    assert "compare fedem:components=2,em_steps=1 fedem:components=2,em_steps=2" in option
+    assert "fedem has no hyperparameter 'size'; it has lr" in refused("tune", "fedem", *DATA, "--grid", "size=1")
 
 
 def problem_of(algorithm, **settings):

@@ -103,4 +103,6 @@ def test_labels_are_asked_of_methods_that_need_them(points, tmp_path):
     flags = ["--data", points, "--client-column", "site"]
     assert "give --label-column" in refused("run", "fedem", *flags)
     assert "k-means learn without labels, fedem with" in refused("compare", "k-means", "fedem", *flags)
+    mixed = refused("compare", "k-means:clusters=2", "gaussian-mixture", "k-means", *flags)
+    assert "k-means and gaussian-mixture minimise different objectives" in mixed
     assert "it has no column 'sit'" in refused("run", "k-means", "--data", points, "--client-column", "sit")

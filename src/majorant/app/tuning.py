@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
+from majorant.app import catalogue
 from majorant.app.build import Problem, parse_grid, split_is_told, splits_of
 from majorant.app.config import RunConfig
 from majorant.app.records import Record, Whole, checked
@@ -42,9 +43,14 @@ def grid_of(config: RunConfig, problem: Problem) -> dict[str, list[float]]:
     import jax
 
     given = parse_grid(config.grid)
+    known = jax.eval_shape(problem.algorithm.server.init, jax.random.key(0)).hyper
+    for name, values in given.items():
+        if name not in known and catalogue.algorithms.takes(config.algorithm, name):
+            of = config.algorithm + ("," if ":" in config.algorithm else ":")
+            each = " ".join(f"{of}{name}={value:g}" for value in values)
+            raise ValueError(f"{name!r} is an option of {config.algorithm} and no hyperparameter: compare {each}")
     if given:
         return given
-    known = jax.eval_shape(problem.algorithm.server.init, jax.random.key(0)).hyper
     found = {name: values for name, values in USUAL.items() if name in known}
     if not found:
         names = ", ".join(sorted(known)) or "none"

@@ -235,11 +235,14 @@ def compare(
 
 
 def check_comparable(algorithms: list[str]) -> None:
-    """Methods with and without labels have no score in common."""
+    """Methods with and without labels have no score in common, nor have two kinds of those without."""
     without = [name for name in algorithms if needs_no_labels(name)]
     if without and len(without) < len(algorithms):
         others = [name for name in algorithms if name not in without]
         raise ValueError(f"{', '.join(without)} learn without labels, {', '.join(others)} with: compare them apart")
+    kinds = dict.fromkeys(name.partition(":")[0] for name in without)
+    if len(kinds) > 1:
+        raise ValueError(f"{' and '.join(kinds)} minimise different objectives, which have no unit in common: run each")
 
 
 def resolve(settings: dict[str, Any], config: Path | None, resume: Path | None) -> RunConfig:

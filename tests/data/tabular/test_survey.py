@@ -106,6 +106,35 @@ def test_rows_with_missing_values_are_dropped_where_asked(tmp_path):
             encode_table(asked, encoding, require_labels=False)
 
 
+@pytest.mark.parametrize("options", [REGRESSION, CLASSES], ids=["regression", "classes"])
+def test_rows_without_labels_are_dropped_where_asked(tmp_path, options):
+    raw, label = visits(), options["label_column"]
+    empty = np.arange(120) % 7 == 2
+    raw[label] = [None if gap else value for gap, value in zip(empty, raw[label].tolist(), strict=True)]
+    path = write(tmp_path / "t.csv", raw)
+    with pytest.raises(TableError, match=f"label column '{label}' has {empty.sum()} empty values"):
+        from_table(path, **options)
+    with pytest.warns(TableNotice, match=f"{empty.sum()} of 120 rows have missing values and are left out"):
+        data, encoding = from_table(path, **options, missing="drop")
+    whole = {name: np.asarray(values)[~empty].tolist() for name, values in raw.items()}
+    other, expected = from_table(write(tmp_path / "whole.csv", whole), **options, missing="drop")
+    assert encoding == expected
+    for part in PARTS:
+        np.testing.assert_array_equal(getattr(data, part).x, getattr(other, part).x)
+        np.testing.assert_array_equal(getattr(data, part).y, getattr(other, part).y)
+    with pytest.warns(TableNotice, match=f"{empty.sum()} of 120 rows have missing"):
+        x, y = encode_table(path, encoding)
+    assert y.tolist() == whole[label]
+    assert len(x) == len(y)
+    assert len(encode_table(path, encoding, require_labels=False)[0]) == 120  # these can be predicted
+
+
+def test_a_label_column_without_values_is_refused(tmp_path):
+    path = write(tmp_path / "t.csv", visits() | {"outcome": pa.nulls(120, pa.string())})
+    with pytest.raises(TableError, match="label column 'outcome'"):
+        from_table(path, **CLASSES, missing="drop")
+
+
 def test_gaps_that_training_did_not_have(tmp_path):
     path = write(tmp_path / "t.csv", visits())
     _, encoding = from_table(path, **CLASSES)

@@ -21,17 +21,19 @@ PART_NAMES = {  # what a column may call the parts of a split
 
 
 def leave_out_rows(found: Survey) -> None:
-    """Rows with missing values where that is asked for, then clients with too few rows."""
+    """Rows with missing values or labels where that is asked for, then clients with too few rows."""
     options, owner = found.options, found.owner
     assert owner is not None
     gaps = {column.name: int(column.absent.sum()) for column in found.columns if column.absent.any()}
     if gaps and options.missing == "refuse":
         for name, count in gaps.items():
             found.trouble(f"column {name!r} has {count} missing values", "fill them in, drop it, or impute them")
-    if gaps and options.missing == "drop":
-        whole = ~np.any([column.absent for column in found.columns], axis=0)
-        owner = np.where(whole, owner, -1)
-        found.notes.append(f"{int((~whole).sum())} of {len(whole)} rows have missing values and are left out")
+    if options.missing == "drop":
+        absent = [column.absent for column in found.columns]
+        broken = np.any([*absent, *([] if found.unlabelled is None else [found.unlabelled])], axis=0)
+        owner = np.where(broken, -1, owner)
+        if broken.any():
+            found.notes.append(f"{int(broken.sum())} of {len(broken)} rows have missing values and are left out")
     sizes = np.bincount(owner[owner >= 0], minlength=len(found.names))
     kept = sizes >= max(options.min_samples, 1)
     if not kept.all():

@@ -11,7 +11,7 @@ from majorant.data.tabular.problems import Problem, unknown_column
 
 MISSING_CHOICES = {
     "impute": "a missing number becomes the training mean, a missing category a category of its own",
-    "drop": "rows with a missing value are left out",
+    "drop": "rows with a missing value or label are left out",
     "refuse": "a missing value is an error",
 }
 DAY_AND_MONTH = "%d/%m/%Y"

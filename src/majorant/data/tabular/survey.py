@@ -32,6 +32,7 @@ class Survey:
     label: Column | None = None
     codes: np.ndarray | None = None  # (rows,) of the labels, or targets
     classes: tuple[Any, ...] = ()
+    unlabelled: np.ndarray | None = None  # (rows,) where the label is missing, if such rows are to be left out
     names: tuple[str, ...] = ()  # of the clients
     owner: np.ndarray | None = None  # (rows,) the client of every row, −1 for rows that are left out
     parts: Parts = field(default_factory=list)  # numbers of rows
@@ -169,8 +170,12 @@ def look_at_label(found: Survey, *, whole: bool = True) -> None:
     column = found.read_column(name, asked)
     if column is not None and column.kind == "date":
         column = found.read_column(name, True)  # days as classes, which the checks below refuse where they are many
-    if column is None or found.has_gaps(column, "label"):
+    if column is not None and found.options.missing == "drop" and not column.absent.all():
+        found.unlabelled = column.absent
+    elif column is None or found.has_gaps(column, "label"):
         return
+    labelled = np.flatnonzero(~column.absent)
+    column = column.take(labelled)
     if task == "regression" and column.kind != "number":
         found.trouble(f"label column {name!r} has values such as {column.levels[0]!r}", "regression needs numbers")
         return
@@ -179,9 +184,11 @@ def look_at_label(found: Survey, *, whole: bool = True) -> None:
         found.trouble(what, "they are classes if you name it in categorical")
         return
     found.label, found.notes = column, [*found.notes, *column.notes]
-    found.codes, found.classes = encode_labels(values_of(column), task)
+    codes, found.classes = encode_labels(values_of(column), task)
     if column.kind == "number" and not found.classes:
-        found.codes = column.values  # in double precision: their scale is yet to be found
+        codes = column.values  # in double precision: their scale is yet to be found
+    found.codes = np.zeros(found.source.table.num_rows, codes.dtype)
+    found.codes[labelled] = codes
     check_classes(found, column, whole=whole)
 
 

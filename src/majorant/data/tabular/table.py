@@ -214,7 +214,8 @@ def encode_rows(table: Source, encoding: Encoding, *, require_labels: bool) -> E
     if problems:
         raise TableError(table.where, problems)
     label = columns.pop() if labels else None
-    rows = complete_rows(table, encoding, columns, require_labels)
+    needed_cells = [*columns, label] if label is not None and encoding.missing == "drop" else columns
+    rows = complete_rows(table, encoding, needed_cells, require_labels)
     notes = [*table.notes, *later_notes(encoding, columns)]
     if len(rows) < table.table.num_rows:
         left = table.table.num_rows - len(rows)
