@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 import sys
 
+from majorant.math.room import cores
+
 MOST = 8  # more have not been measured
 
 
@@ -18,5 +20,4 @@ def divide_processor() -> None:
     told = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
     if told or any(argument.startswith("--coordinator") for argument in sys.argv):
         return
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    os.environ.setdefault("JAX_NUM_CPU_DEVICES", str(min(cores, MOST)))
+    os.environ.setdefault("JAX_NUM_CPU_DEVICES", str(min(cores(), MOST)))

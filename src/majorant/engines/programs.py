@@ -26,6 +26,7 @@ from majorant.core.collectives import CLIENTS, Axis
 from majorant.core.compilation import compiled, staged
 from majorant.core.lanes import in_lanes
 from majorant.engines import kept
+from majorant.math.room import cores
 
 
 class Layout(NamedTuple):
@@ -103,8 +104,21 @@ class Program:
         return self.returned[known]  # traced once for this and for compiling
 
 
+def in_parts(cores: int) -> dict[str, Any]:
+    """In how many parts LLVM is given a program, where that is not left to XLA.
+
+    XLA's own 32 keep many cores busy with one program. Whole, programs are a sixth less work, and those of a run keep
+    two cores busy beside each other.
+
+    >>> in_parts(2), in_parts(16)
+    ({'xla_cpu_parallel_codegen_split_count': 1}, {})
+    """
+    return {"xla_cpu_parallel_codegen_split_count": 1} if cores <= FEW_CORES else {}
+
+
+FEW_CORES = 2  # more have not been measured
 # Half the compile time for programs that run as fast: the work is in matrix products, which these do not touch.
-QUICK_COMPILATION = {"xla_backend_optimization_level": 2, "xla_cpu_use_fusion_emitters": False}
+QUICK_COMPILATION = {"xla_backend_optimization_level": 2, "xla_cpu_use_fusion_emitters": False, **in_parts(cores())}
 
 
 def signature(args: Any) -> Any:

@@ -1,4 +1,5 @@
-"""How much memory there is, and refusals of what cannot fit: from an estimate, before anything is allocated."""
+"""How much memory and how many cores there are, and refusals of what cannot fit: from an estimate, before anything is
+allocated."""
 
 from __future__ import annotations
 
@@ -19,6 +20,11 @@ def machine_memory() -> int:
     if limit.exists() and limit.read_text().strip().isdigit():
         memory = min(memory, int(limit.read_text()))
     return memory
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def refuse_too_large(what: str, needed: float, fix: str) -> None:
