@@ -85,7 +85,7 @@ LOOKED_AT: dict[str, tuple[str, ...]] = {
     "tests/engines/test_predictions.py::test_scores_follow_from_predictions": ("fedem",),
     "tests/engines/test_replicas.py::test_replicas_are_the_separate_runs": ("fedem",),
     "tests/surrogates/test_checks.py::test_planted_faults_are_named": (
-        "doubled",
+        "g drops far away",
         "always uniform",
         "KL in the other order",
         "zero",

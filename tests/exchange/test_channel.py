@@ -34,7 +34,7 @@ UNBIASED = {
     "natural": natural(),
     "random": random_k(0.2),
     "sometimes": sometimes(0.4, quantized(8)),
-    "chain": chain(random_k(0.5), quantized(4)),
+    "chain": chain(random_k(0.5), quantized(4, block=4)),
 }
 DRAWS = 20_000
 

@@ -9,7 +9,7 @@ import pytest
 
 import majorant as mj
 import zoo
-from majorant.core import tree_bytes
+from majorant.core import View, tree_bytes
 from majorant.engines.memory import largest_value, rounds_that_count
 from majorant.exchange.federation import federation
 from majorant.exchange.participation import Participation, bernoulli
@@ -39,7 +39,7 @@ def close(tree, other, tolerance=1e-5):
      "apfl:adaptive", "lsgd"],
 )  # fmt: skip
 def test_equal_weights_are_the_server(name):
-    """Clients of different sizes, several local steps, momentum, an unseen client: W = 11ᵀ/n is the star."""
+    """Clients of different sizes, several local steps, momentum: W = 11ᵀ/n is the star."""
     star, ours = run(zoo.algorithm(name)), run(*peers(name, mj.topology.complete()))
     for node in range(NODES):
         close(jax.tree.map(lambda v, node=node: v[:, node], ours.snapshot.server.value), star.snapshot.server.value)
@@ -168,6 +168,19 @@ def test_a_joining_client_starts_from_its_contacts():
     x, y = zoo.training().train.client(zoo.UNSEEN)
     mean = jax.tree.map(lambda v: v[0].mean(axis=0), result.snapshot.server.value)
     close(result.personalize((x, y)).model, mean)
+
+
+def test_views_are_those_of_a_clients_own_node_and_of_a_newcomers_contacts():
+    """The client in the third slot does not train: the fourth slot is the third node."""
+    algorithm, exchange = peers("fedavg", mj.topology.ring(), contacts=2)
+    trains = np.delete(np.arange(NODES + 1), 2)
+    bound, views = exchange.bind(algorithm, trains), View(jnp.eye(NODES), {}, 0, 1, jnp.arange(NODES))
+    for node, slot in enumerate(trains):
+        own = bound.seen(algorithm, views, slot)
+        assert own.value.argmax() == own.shared == node
+    joining = bound.newcomer(algorithm, views, jax.random.key(0))
+    assert sorted(joining.value.tolist()) == [0, 0, 0, 0.5, 0.5]
+    assert joining.value[joining.shared] == 0.5
 
 
 @pytest.mark.parametrize("name", ["ring", "torus", "exponential", "matching", "one_peer_exponential"])

@@ -10,9 +10,14 @@ from majorant_reproductions.fedmm.equivalence import remark_1
 from scipy.optimize import minimize
 
 import majorant as mj
+from compiling import quickly
+from majorant.core import ClientData
 from majorant.math.projections import in_metric, positive_semidefinite, simplex
 from majorant.math.symmetric import pack, unpack
+from majorant.solvers import whole
 from majorant.surrogates import regularizers
+from majorant.surrogates.linear.record import statistic_and_loss
+from small_surrogates import sparse_regression
 
 NUMBERS = np.random.default_rng(0).gamma(2.0, 1.0, (12, 1))
 
@@ -43,6 +48,22 @@ def test_a_right_one_passes_and_shapes_are_looked_at_first():
         mj.surrogates.check_surrogate(remark_1()._replace(psi=None), NUMBERS)
     with pytest.raises(ValueError, match="minimize of the surrogate gives"):
         mj.surrogates.check_surrogate(remark_1()._replace(minimize=lambda s: jnp.stack([s, s])), NUMBERS)
+
+
+@pytest.mark.parametrize("size", [301, 280], ids=["full", "padded"])
+def test_a_mean_over_blocks_is_the_one_over_all_samples(size, monkeypatch):
+    """Two blocks of 151 rows, of which the last one repeats the 301st."""
+    monkeypatch.setattr("majorant.surrogates.linear.record.BLOCK_VALUES", 1)
+    surrogate, rng = sparse_regression().surrogate, np.random.default_rng(3)
+    x, y = rng.normal(size=(301, 3)), rng.integers(0, 2, 301)
+    data = ClientData(jnp.asarray(x, jnp.float32), jnp.asarray(y), jnp.asarray(size), jnp.asarray(0))
+    params = surrogate.init(jax.random.key(0))
+    by_blocks, loss = quickly(lambda p, d: statistic_and_loss(surrogate, p, d))(params, data)
+    at_once, all_losses = quickly(lambda p, d: (surrogate.statistic(p, whole(d)), surrogate.losses(p, d.x, d.y)))(
+        params, data
+    )
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), by_blocks, at_once)
+    assert float(loss) == pytest.approx(float(all_losses[:size].mean()), rel=1e-5)
 
 
 POINT = np.array([[1.5, -0.3, 0.05], [0.2, 0.1, -2.0]])

@@ -26,6 +26,7 @@ from majorant.tradeoffs.judge import WORST, Judge, Point, Setting
 from majorant.tradeoffs.scaling import as_is, scaled_to_loss
 
 DATA = zoo.training()
+ALL = zoo.problem()  # with a client that does not train
 MODEL = mj.models.linear(DATA)
 ONE_STEP = mj.local_sgd(1.0, steps=1, batch_size=None)
 TWO = [criteria.l1(), criteria.squared_norm()]
@@ -237,12 +238,12 @@ def test_preferences_reach_the_middle_of_a_concave_front_which_weighted_sums_do_
 
 def test_the_certificate_of_a_min_max_point_needs_every_agents_gradient():
     """Gradients of agents and criterion by hand, with agents whose samples fill blocks unevenly."""
-    judge = Judge(MODEL, front_module.coordinate(criteria.squared_norm()), DATA, judged_by=WORST)
+    judge = Judge(MODEL, front_module.coordinate(criteria.squared_norm()), ALL, judged_by=WORST)
     params = MODEL.init(jax.random.key(3))
-    agents = np.flatnonzero(~DATA.unseen)
+    agents = np.flatnonzero(~ALL.unseen)
     mean_loss = quickly(jax.value_and_grad(lambda p, x, y: MODEL.losses(p, x, y).mean()))
-    losses, gradients = zip(*(mean_loss(params, *DATA.train.client(i)) for i in agents), strict=True)
-    point = judge.point(Setting(0.5, (1.0,), np.ones(len(DATA.unseen) + 1)), params)
+    losses, gradients = zip(*(mean_loss(params, *ALL.train.client(i)) for i in agents), strict=True)
+    point = judge.point(Setting(0.5, (1.0,), np.ones(len(ALL.unseen) + 1)), params)
     stacked = jax.tree.map(lambda *rows: np.stack(rows), *gradients, params)
     assert point.certificate == pytest.approx(tradeoffs.certificate(stacked), rel=1e-4)
     assert point.worst_loss == pytest.approx(max(map(float, losses)), rel=1e-5)
@@ -251,12 +252,12 @@ def test_the_certificate_of_a_min_max_point_needs_every_agents_gradient():
 
 def test_the_certificate_at_a_kink_is_a_proximal_step_on_what_the_model_was_trained_for():
     """Losses by samples for λ = 0.3 and, by Chebyshev scalarization, pulls of 6 clients (one unseen) and of S."""
-    params, agents, sizes = MODEL.init(jax.random.key(3)), np.flatnonzero(~DATA.unseen), DATA.train.sizes
-    judge = Judge(MODEL, front_module.coordinate(criteria.l1(0.5), step="implicit"), DATA, "samples")
+    params, agents, sizes = MODEL.init(jax.random.key(3)), np.flatnonzero(~ALL.unseen), ALL.train.sizes
+    judge = Judge(MODEL, front_module.coordinate(criteria.l1(0.5), step="implicit"), ALL, "samples")
     pulls = np.array([0.4, 0.2, 0.0, 0.6, 0.1, 0.3, 0.8])
     by_samples = sizes[agents] / sizes[agents].sum()
     mean_loss = quickly(jax.value_and_grad(lambda p, x, y: MODEL.losses(p, x, y).mean()))
-    losses, slopes = zip(*(mean_loss(params, *DATA.train.client(i)) for i in agents), strict=True)
+    losses, slopes = zip(*(mean_loss(params, *ALL.train.client(i)) for i in agents), strict=True)
     flat = lambda tree: np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)])
     theta, slopes = flat(params), np.array([flat(slope) for slope in slopes])
     weighed = {None: (0.7 * by_samples, 0.3), "pulls": (pulls[agents] / pulls.sum(), pulls[-1] / pulls.sum())}
@@ -299,8 +300,8 @@ def test_what_is_deployed_and_held_out():
         assert params == value
         np.testing.assert_array_equal(setting.pulls, np.full(7, 2.0))
     params = MODEL.init(jax.random.key(0))
-    (held,) = held_out(MODEL, DATA, [small_front()[0]._replace(params=params)], part="test")
-    x, y = (np.concatenate(each) for each in zip(*map(DATA.test.client, np.flatnonzero(~DATA.unseen)), strict=True))
+    (held,) = held_out(MODEL, ALL, [small_front()[0]._replace(params=params)], part="test")
+    x, y = (np.concatenate(each) for each in zip(*map(ALL.test.client, np.flatnonzero(~ALL.unseen)), strict=True))
     assert held.loss == pytest.approx(float(MODEL.losses(params, x, y).mean()), rel=1e-5)
     assert held.accuracy == pytest.approx(float((MODEL.predict(params, x).argmax(axis=1) == y).mean()))
 

@@ -24,8 +24,8 @@ def duality_gap(objectives: Callable[[Tree], jax.Array], theta: Tree, rho: Any) 
 
     >>> import jax.numpy as jnp
     >>> both = lambda t: jnp.stack([t[0] ** 2, (t[0] - 1) ** 2])
-    >>> round(duality_gap(both, jnp.array([0.5]), [0.5, 0.5]), 6), duality_gap(both, jnp.array([0.5]), [1.0, 0.0])
-    (0.0, 0.25)
+    >>> round(duality_gap(both, jnp.array([0.5]), [0.5, 0.5]), 6), duality_gap(both, jnp.array([0.0]), [1.0, 0.0])
+    (0.0, 1.0)
     """
     rho = np.asarray(rho, float)
     if not (rho >= -1e-6).all() or abs(rho.sum() - 1) > 1e-4:
