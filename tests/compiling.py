@@ -180,7 +180,7 @@ class Likeness:
             return kind, value.shape, value.dtype, value.tobytes()
         if isinstance(value, jax.Array) and not jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
             return jax.Array, value.weak_type, self.of(np.asarray(value))
-        if kind is jax.tree_util.PyTreeDef:
+        if kind in (jax.tree_util.PyTreeDef, jax.ShapeDtypeStruct):
             return kind, value
         if kind.__name__ in ("PjitFunction", "_lru_cache_wrapper"):
             return kind, self.of(value.__wrapped__)

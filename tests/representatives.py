@@ -74,6 +74,7 @@ LOOKED_AT: dict[str, tuple[str, ...]] = {
         "zero",
         "half a step",
         "g tilted",
+        "g dips far away",
         "L too small by a tenth",
     ),
     "tests/surrogates/test_checks.py::test_shipped_surrogates_pass": ("em", "jaakkola", "proximal"),
@@ -154,6 +155,7 @@ ON_PAGES = {
             "fedavg",
             "fedavg_plus",
             "fedbn",
+            "fedem",
             "fedmgda_plus",
             "fedper",
             "fedprox",
@@ -165,12 +167,16 @@ ON_PAGES = {
 }
 TESTED_ALIKE = {  # by the tests of their packages
     "src/majorant/models/convex.py::majorant.models.convex.dense_icnn",
+    "src/majorant/solvers/private_sgd.py::majorant.solvers.private_sgd.local_private_sgd",
     "src/majorant/surrogates/checks.py::majorant.surrogates.checks.check_surrogate",
     "src/majorant/surrogates/em.py::majorant.surrogates.em.em_surrogate",
     "src/majorant/surrogates/logistic_bounds.py::majorant.surrogates.logistic_bounds.logistic_bound",
+    "src/majorant/surrogates/linear/gradient.py::majorant.surrogates.linear.gradient.proximal_gradient",
+    "src/majorant/surrogates/quadratic.py::majorant.surrogates.quadratic.quadratic_surrogate",
     "src/majorant/surrogates/proximal.py::majorant.surrogates.proximal.proximal_surrogate",
     "src/majorant/tradeoffs/centralized.py::majorant.tradeoffs.centralized.agreement",
     "src/majorant/tradeoffs/front.py::majorant.tradeoffs.front.pareto_front",
+    "src/majorant/tradeoffs/weighted_sum.py::majorant.tradeoffs.weighted_sum.weighted_sum",
 }
 EXAMPLES = TESTED_ALIKE | {
     f"{folder}/{name}.py::{folder.removeprefix('src/').replace('/', '.')}.{name}.{name}"
