@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import csv
+import functools
 import json
+import subprocess
+import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from typer.testing import CliRunner
@@ -25,6 +30,53 @@ def invoke(*arguments: object, code: int = 0) -> str:
 def refused(*arguments: object) -> str:
     """The complaint, on one line, of a command that must fail politely."""
     return " ".join(invoke(*arguments, code=2).split())
+
+
+FORKING = """
+import json, os, sys, tempfile
+from majorant.cli.main import main
+for line in sys.stdin:
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        child = os.fork()
+        if not child:
+            os.dup2(out.fileno(), 1), os.dup2(err.fileno(), 2)
+            sys.argv = ["majorant", *json.loads(line)]
+            try:
+                main()
+            finally:
+                print("jax is loaded" if "jax" in sys.modules else "without jax")
+            sys.exit(0)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        out.seek(0), err.seek(0)
+        print(json.dumps([code, out.read(), err.read()]), flush=True)
+"""
+
+
+class Ended(NamedTuple):
+    """What a command in a process of its own ended with."""
+
+    code: int
+    out: str  # the last line tells whether JAX was loaded
+    err: str
+
+
+def apart(*arguments: object) -> Ended:
+    """A command in a process that has loaded nothing but the command line: copies of one, which is started once."""
+    process = forking()
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(json.dumps([str(a) for a in arguments]) + "\n")
+    process.stdin.flush()
+    return Ended(*json.loads(process.stdout.readline()))
+
+
+@functools.cache
+def forking() -> subprocess.Popen:
+    process = subprocess.Popen(
+        [sys.executable, "-c", FORKING], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    atexit.register(process.communicate)
+    return process
 
 
 def alter(path: Path, *dropped: str, **changes: object) -> None:

@@ -6,7 +6,11 @@ not import JAX, which takes its flags when it is imported.
 
 from __future__ import annotations
 
+import functools
+import os
+import sys
 import threading
+import types
 from typing import Any
 
 QUICK = {
@@ -75,3 +79,118 @@ def share_programs() -> None:
 def forget_programs() -> None:
     """Those that nobody else remembers give their memory back."""
     made.clear()
+    alike.clear()
+
+
+alike: dict[Any, Any] = {}  # federations, by what they are made of
+LIBRARIES = ("majorant.", "optax.", "jax.")
+
+
+def share_federations() -> None:
+    """A federation that a test makes again is the first one, whose programs have been traced, until `forget_programs`.
+
+    Algorithms are records of functions: those of two calls of `fedavg` with equal options are equal line by line, and
+    in all that they refer to, but for Python they are as different as any two functions.
+    """
+    from majorant.exchange import federation as make
+
+    @functools.wraps(make)
+    def federation(*args: Any, **options: Any) -> Any:
+        made = make(*args, **options)
+        return made if changed else alike.setdefault(likeness(made), made)
+
+    for name, module in list(sys.modules.items()):
+        if name.startswith("majorant.") and vars(module).get("federation") is make:
+            module.federation = federation
+    notice_changes()
+
+
+changed: set[int] = set()  # what holds changes to modules, by pytest's `monkeypatch`, that have not been undone
+
+
+def notice_changes() -> None:
+    """While a test has changed the library, what it traces is its own: what others traced would hide the change."""
+    import pytest
+
+    def noticing(change: Any) -> Any:
+        @functools.wraps(change)
+        def noticed(self: Any, target: Any, *args: Any, **options: Any) -> None:
+            if target is not os.environ:
+                changed.add(id(self))
+            return change(self, target, *args, **options)
+
+        return noticed
+
+    def undo(self: Any, original: Any = pytest.MonkeyPatch.undo) -> None:
+        changed.discard(id(self))
+        original(self)
+
+    for name in ("setattr", "delattr", "setitem", "delitem"):
+        setattr(pytest.MonkeyPatch, name, noticing(getattr(pytest.MonkeyPatch, name)))
+    pytest.MonkeyPatch.undo = undo  # type: ignore[method-assign]
+
+
+def likeness(value: Any) -> Any:
+    """Equal for values that do the same: functions of libraries by their code and all that they refer to.
+
+    What is not known to be a part of a record, such as a function of a test, is like nothing but itself.
+    """
+    return Likeness().of(value)
+
+
+class Itself:
+    """An object that is compared by what it is."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Itself) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+class Likeness:
+    """Of one value: functions may refer to each other in circles."""
+
+    def __init__(self) -> None:
+        self.functions: dict[int, int] = {}
+
+    def of(self, value: Any) -> Any:
+        import jax
+        import numpy as np
+
+        kind = type(value)
+        if value is None or kind in (bool, int, str, bytes, type):
+            return kind, value
+        if kind in (float, complex):
+            return kind, repr(value)
+        if isinstance(value, tuple | list):
+            return kind, *map(self.of, value)
+        if kind is dict:
+            return kind, *((self.of(key), self.of(each)) for key, each in value.items())
+        if kind is functools.partial:
+            return kind, self.of(value.func), self.of(value.args), self.of(value.keywords)
+        if kind is types.FunctionType and f"{value.__module__}.".startswith(LIBRARIES):
+            return self.of_function(value)
+        if kind is types.MethodType:
+            return kind, self.of(value.__func__), self.of(value.__self__)
+        if kind is np.ndarray and value.dtype != object:
+            return kind, value.shape, value.dtype, value.tobytes()
+        if isinstance(value, jax.Array) and not jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
+            return jax.Array, value.weak_type, self.of(np.asarray(value))
+        if kind in (jax.tree_util.PyTreeDef, jax.ShapeDtypeStruct):
+            return kind, value
+        if kind.__name__ in ("PjitFunction", "_lru_cache_wrapper"):
+            return kind, self.of(value.__wrapped__)
+        return Itself(value)
+
+    def of_function(self, function: types.FunctionType) -> Any:
+        known = self.functions.get(id(function))
+        if known is not None:
+            return types.FunctionType, known
+        self.functions[id(function)] = len(self.functions)
+        cells = function.__closure__ or ()
+        inside = [types.CellType if cell == types.CellType() else self.of(cell.cell_contents) for cell in cells]
+        return function.__code__, self.of(function.__defaults__), self.of(function.__kwdefaults__), *inside

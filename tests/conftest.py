@@ -13,6 +13,8 @@ Every program that XLA compiles for a CPU takes memory, and some of a process's 
 nearly all of which die without help: the garbage collector looks less often, and at what JAX remembers only when JAX
 has forgotten it.
 
+Two tests that make the same federation share it, and what has been traced of it, unless a test changes the library.
+
 Properties that are tested on many instances are tested on some of them (`representatives`), unless all are asked for.
 """
 
@@ -25,7 +27,7 @@ import os
 import sys
 from pathlib import Path
 
-from compiling import QUICK, forget_context, forget_programs, keep_contexts, share_programs
+from compiling import QUICK, changed, forget_context, forget_programs, keep_contexts, share_federations, share_programs
 
 FLAGS = " ".join(f"--{name}={str(value).lower()}" for name, value in QUICK.items())
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}".strip()
@@ -49,6 +51,7 @@ programs.enable_compilation_cache()
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)  # single operations are most of what is compiled
 keep_contexts()
 share_programs()
+share_federations()
 if hasattr(
     typer.testing, "_get_command"
 ):  # makes all commands out of their functions again, for each that a test gives
@@ -98,6 +101,7 @@ def leave_some_out(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
+    changed.clear()  # by pytest itself
     gc.collect()
     gc.freeze()
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import shlex
 import tomllib
 from pathlib import Path
-from typing import NamedTuple, get_args, get_type_hints
+from typing import Any, NamedTuple, get_args, get_type_hints
 
 import numpy as np
 import pytest
@@ -71,11 +72,19 @@ def with_python() -> list[Path]:
     return [page for page in PAGES if any(block.runs for block in blocks(page, "python"))]
 
 
+@pytest.fixture
+def one_bucket():
+    """Of clients, whatever their sizes: less to compile."""
+    before, population.LEAST_SAVED = population.LEAST_SAVED, 1 << 60
+    yield
+    population.LEAST_SAVED = before
+
+
+@pytest.mark.usefixtures("one_bucket")
 @pytest.mark.parametrize("page", with_python(), ids=lambda page: str(page.relative_to(ROOT)))
 def test_python_blocks_run(page, tmp_path, monkeypatch):
     """All blocks of a page in one namespace, in an empty folder that has the files the pages speak of."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(population, "LEAST_SAVED", 1 << 60)  # one bucket: less to compile
     write_tables()
     namespace = {"__name__": "page", "owner": np.arange(40) % 2}
     for block in blocks(page, "python"):
@@ -148,8 +157,14 @@ def test_commands_exist(page):
         check_command(words[1:])
 
 
+@functools.cache
+def whole_command() -> Any:
+    """Made of the functions of all commands: not once for each line."""
+    return typer.main.get_command(app)
+
+
 def check_command(words: list[str]) -> None:
-    group = typer.main.get_command(app)
+    group = whole_command()
     if words[0].startswith("-"):
         assert words[0] in ("--help", "-h", "--version", "--install-completion"), words
         return
@@ -260,7 +275,7 @@ def test_the_bibliography_has_every_paper_once():
 
 
 def test_every_setting_and_flag_is_documented():
-    group = typer.main.get_command(app)
+    group = whole_command()
     flags = [flag for command in group.commands.values() for p in command.params for flag in p.opts if flag[:2] == "--"]
     undocumented(ROOT / "docs" / "command-line.md", [*RunConfig.model_fields, *LocalConfig.model_fields, *flags])
 

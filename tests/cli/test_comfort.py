@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 from typer.testing import CliRunner
 
+from commands import apart
 from majorant.cli.main import app
 
 
@@ -41,10 +39,6 @@ def test_a_wrong_name_is_answered_before_jax_is_loaded(place, tmp_path, command,
     """Loading it is what takes seconds."""
     places = {"table": place / "visits.csv", "run": place / "run", "links": tmp_path / "links.csv"}
     places["links"].write_text("from,to\n1,2\n")
-    program = (
-        "import sys\nfrom majorant.cli.main import main\ntry:\n    main()\nfinally:\n    print('jax' in sys.modules)"
-    )
-    arguments = [sys.executable, "-c", program, *(word.format(**places) for word in command)]
-    done = subprocess.run(arguments, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (2, "False\n")
-    assert words in done.stderr
+    done = apart(*(word.format(**places) for word in command))
+    assert (done.code, done.out) == (2, "without jax\n")
+    assert words in done.err

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tomllib
 from typing import Annotated
 
@@ -12,7 +10,7 @@ import typer
 from pydantic import Field
 from typer.testing import CliRunner
 
-from commands import invoke, refused
+from commands import apart, invoke, refused
 from majorant.app._flags import PANELS, Flag
 from majorant.app.config import LocalConfig, RunConfig
 from majorant.app.front_config import NOT_FOR_FRONTS, FrontConfig
@@ -146,12 +144,7 @@ def test_settings_of_fronts_keep_their_own_defaults() -> None:
 
 @pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["pareto", "--help"], ["runs", "--help"]])
 def test_help_does_not_load_jax(arguments: list[str]) -> None:
-    program = (
-        "import sys; from majorant.cli.main import app\n"
-        "try: app(sys.argv[1:])\n"
-        "except SystemExit as end: assert not end.code\n"
-        "sys.exit('jax' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr.decode()
-    assert b"Usage" in done.stdout
+    done = apart(*arguments)
+    assert done.code == 0, done.err
+    assert done.out.splitlines()[-1] == "without jax"
+    assert "Usage" in done.out

@@ -27,8 +27,7 @@ from mesh_driving import assert_same, free_port, results
 @pytest.fixture(scope="module")
 def devices(request, tmp_path_factory):
     """What runs on eight devices in one process end with: those that the tests of this session look at."""
-    here = [test for test in request.session.items if test.path == request.path and hasattr(test, "callspec")]
-    asked = {test.callspec.params.get(name) for test in here for name in ("way", "reference")}
+    asked = looked_at(request)
     runs = [
         *("gossip:ring/one", "gossip:ring/mesh", "gossip:ring/streamed", "gossip:ring/resumed_1"),
         *("gossip:ring/resumed_2", "mocha/one", "fedem/many_one", "fedem/many"),
@@ -38,9 +37,18 @@ def devices(request, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def processes(tmp_path_factory):
+def processes(request, tmp_path_factory):
     """The same in two processes with two devices each, neither of which has the other's samples."""
-    return results(tmp_path_factory.mktemp("mesh") / "two.npz", 2, ["gossip:ring/mesh", "mocha/streamed"], processes=2)
+    asked = looked_at(request, of="processes")
+    wanted = [run for run in ("gossip:ring/mesh", "mocha/streamed") if run in asked]
+    return results(tmp_path_factory.mktemp("mesh") / "two.npz", 2, wanted, processes=2)
+
+
+def looked_at(request: pytest.FixtureRequest, of: str = "devices") -> set[str | None]:
+    """The runs that tests of this session compare, out of a fixture."""
+    here = [test for test in request.session.items if test.path == request.path and hasattr(test, "callspec")]
+    those = [test.callspec.params for test in here if of in test.fixturenames]
+    return {params.get(name) for params in those for name in ("way", "reference")}
 
 
 @pytest.mark.parametrize(
