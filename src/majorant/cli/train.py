@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from majorant._syntax import parse_raw
 from majorant.app.catalogue import needs_no_labels
 from majorant.app.config import RunConfig, load_config, make_config, to_toml, validated
 from majorant.app.table_settings import check_table
@@ -240,7 +241,7 @@ def check_comparable(algorithms: list[str]) -> None:
     if without and len(without) < len(algorithms):
         others = [name for name in algorithms if name not in without]
         raise ValueError(f"{', '.join(without)} learn without labels, {', '.join(others)} with: compare them apart")
-    kinds = dict.fromkeys(name.partition(":")[0] for name in without)
+    kinds = dict.fromkeys(parse_raw(name)[0] for name in without)
     if len(kinds) > 1:
         raise ValueError(f"{' and '.join(kinds)} minimise different objectives, which have no unit in common: run each")
 

@@ -18,6 +18,7 @@ from majorant.data.tabular.problems import FILL, Problem, counted
 from majorant.data.tabular.reading import Source
 
 MANY_CLASSES = 20  # whole numbers as labels are probably quantities where there are more of them
+LEAVE_OUT = "fill them in, or leave these rows out with missing='drop'"
 EXACT = 2**53  # whole numbers beyond it cannot be told apart as floats
 
 
@@ -66,12 +67,12 @@ class Survey:
             return None
         return None if self.has_gaps(column, role) else column
 
-    def has_gaps(self, column: Column, role: str) -> bool:
-        """Whether values are missing where none may be."""
+    def has_gaps(self, column: Column, role: str, fix: str = FILL) -> bool:
+        """Whether values are missing where none may be; ``fix`` says what would help."""
         gaps = np.flatnonzero(column.absent)
         if len(gaps):
             what = f"{role} column {column.name!r} has {counted(len(gaps), 'empty value')} in {len(column.values)} rows"
-            self.trouble(f"{what}, the first in {self.source.row(int(gaps[0]))}", FILL)
+            self.trouble(f"{what}, the first in {self.source.row(int(gaps[0]))}", fix)
         return bool(len(gaps))
 
     @property
@@ -172,7 +173,7 @@ def look_at_label(found: Survey, *, whole: bool = True) -> None:
         column = found.read_column(name, True)  # days as classes, which the checks below refuse where they are many
     if column is not None and found.options.missing == "drop" and not column.absent.all():
         found.unlabelled = column.absent
-    elif column is None or found.has_gaps(column, "label"):
+    elif column is None or found.has_gaps(column, "label", FILL if column.absent.all() else LEAVE_OUT):
         return
     labelled = np.flatnonzero(~column.absent)
     column = column.take(labelled)
