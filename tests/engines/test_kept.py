@@ -163,5 +163,7 @@ def test_a_run_is_told_from_others_by_settings_and_samples_and_by_our_own_names_
     assert len(found) == 4
     assert None not in found
     assert made_from(others[0], problem) is made_from(config, problem._replace(settings=None)) is None
+    of_a_file = config.model_copy(update={"model": "efficientnet-lite0:weights=a.safetensors"})
+    assert made_from(of_a_file, problem._replace(settings=of_a_file)) is None  # the file may change
     monkeypatch.setitem(catalogue.algorithms._entries, "my-own", (functools.partial(mj.fedavg), ""))
     assert made_from(config, problem) is None

@@ -39,7 +39,7 @@ from majorant.engines.simulator import carried_out, planned
 from majorant.engines.snapshots import Snapshot
 
 CHECKPOINT_SECONDS = 5.0  # a checkpoint at most this often, and one at the end
-WITHOUT_FILES = ("auto", "linear", "softmax", "mlp", "cnn", "lstm")  # models that no file is read for
+OF_A_FILE = "weights"  # the option of models that begin with what a file holds
 Told = Callable[[list[dict[str, Any]]], None]
 
 
@@ -164,10 +164,10 @@ def resources_of(config: RunConfig, problem: Problem) -> Resources:
 def made_from(config: RunConfig, problem: Problem) -> str | None:
     """A digest of all that a run's programs are made from, beside the library; None where something else may be.
 
-    Those are problems made by hand, models that read files, and what a process has registered itself. Tried on CPUs
-    alone.
+    Those are problems made by hand, models that read a file, and what a process has registered itself. Tried on
+    CPUs alone.
     """
-    if problem.settings != config or parse_raw(config.model)[0] not in WITHOUT_FILES:
+    if problem.settings != config or OF_A_FILE in parse_raw(config.model)[1]:
         return None
     if not all(registry.ours() for kind, registry in catalogue.KINDS.items() if kind != "data"):
         return None
