@@ -221,15 +221,15 @@ PAIRS: dict[str, Callable[[], Pair]] = {
 }
 
 
-def main() -> None:
+def main(pairs: dict[str, Callable[[], Pair]] = PAIRS, about: str | None = __doc__) -> None:
     """A line per pair."""
-    asked = argparse.ArgumentParser(description=__doc__)
+    asked = argparse.ArgumentParser(description=about)
     asked.add_argument("--json", type=Path, help="where to write the numbers")
-    asked.add_argument("--only", nargs="+", choices=PAIRS, default=list(PAIRS))
+    asked.add_argument("--only", nargs="+", choices=pairs, default=list(pairs))
     given = asked.parse_args()
     rows: dict[str, Any] = {}
     for name in given.only:
-        pair = PAIRS[name]()
+        pair = pairs[name]()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # iterations are fixed: nothing converges
             with threadpool_limits(1):  # threads that wait for each other's small products count as busy

@@ -332,6 +332,12 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--every-position", action="store_true", help="of Shakespeare's windows: a loss at each of them"
     )
+    parser.add_argument(
+        "--class-weights",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="Shakespeare's frequent characters count less, as in the released code",
+    )
     parser.add_argument("--tuned", action=argparse.BooleanOptionalAction, default=True, help="FedAvg+ beside FedAvg")
     parser.add_argument("--every", type=int)
     parser.add_argument("--seed", type=int, default=0)

@@ -8,7 +8,7 @@ from jax.test_util import check_grads
 from sklearn.metrics import log_loss, mean_squared_error
 
 from compiling import quickly
-from majorant.models import Loss, Spec, cross_entropy, logistic, loss_for, squared
+from majorant.models import Loss, Spec, class_weighted, cross_entropy, logistic, loss_for, squared
 
 rng = np.random.default_rng(0)
 
@@ -25,6 +25,29 @@ def test_classification_losses_are_scikit_learns(loss, width, classes):
         assert losses.shape == (50,)
         likelihood = probabilities[np.arange(50), np.asarray(y)]
         np.testing.assert_allclose(np.exp(-losses), likelihood, rtol=1e-10)
+
+
+@pytest.mark.parametrize(("loss", "width", "classes"), [(cross_entropy, 5, 5), (logistic, 1, 2)])
+def test_losses_weighted_by_class_are_scikit_learns_with_the_weights_of_samples(loss, width, classes):
+    weights = rng.uniform(0.1, 3.0, classes)
+    weighted = class_weighted(loss, weights)
+    with jax.enable_x64(True):
+        outputs, y = jnp.asarray(rng.normal(size=(50, width))), jnp.asarray(rng.integers(0, classes, 50))
+        own, predictions = weights[np.asarray(y)], np.asarray(loss.predict(outputs))
+        expected = log_loss(y, predictions, labels=range(classes), sample_weight=own)
+        assert weighted.per_sample(outputs, y).sum() == pytest.approx(own.sum() * expected, rel=1e-10)
+        np.testing.assert_array_equal(weighted.predict(outputs), predictions)
+    assert weighted.outputs(classes) == width
+    with pytest.raises(ValueError, match=f"for {classes} classes, but the problem has {classes + 1}"):
+        weighted.outputs(classes + 1)
+
+
+@pytest.mark.parametrize("weights", [[1.0], 2.0, [1.0, 0.0], [1.0, -1.0], [1.0, np.nan], [[1.0, 2.0]]])
+def test_weights_of_classes_that_cannot_be_are_refused(weights):
+    with pytest.raises(ValueError, match="positive number for each"):
+        class_weighted(cross_entropy, weights)
+    with pytest.raises(ValueError, match="no classes"):
+        class_weighted(squared, weights)
 
 
 def test_squared_is_half_the_squared_error():

@@ -218,8 +218,14 @@ def test_a_loss_at_every_position_is_the_mean_of_those_of_all_beginnings():
     predictions = [quickly(of.predict)(params, codes) for of in (every, model)]
     np.testing.assert_allclose(*predictions, rtol=1e-5)
     np.testing.assert_allclose(losses(mixed_precision(every)), losses(every), rtol=1e-2)
+    weights = np.arange(1.0, 7.0)
+    weighted = lstm(Spec((5,), classes=6), hidden=5, embedding=3, every_position=True, class_weights=weights)
+    np.testing.assert_allclose(losses(weighted), np.mean(weights[text[:, 1:]].T * of_each, axis=0), rtol=1e-5)
+    np.testing.assert_array_equal(quickly(weighted.predict)(params, codes), predictions[0])
     with pytest.raises(ValueError, match="9 codes, 6 classes"):
         lstm(Spec((5,), classes=6), vocabulary=9, every_position=True)
+    with pytest.raises(ValueError, match="weights for 2 classes, but the problem has 6"):
+        lstm(Spec((5,), classes=6), class_weights=[1.0, 2.0])
 
 
 def made_file(shapes, classes):

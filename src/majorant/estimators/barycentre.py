@@ -28,6 +28,7 @@ from majorant.core.compilation import jit
 from majorant.surrogates.linear.gaussian_map import map_matrix
 
 ROUNDS, TOLERANCE = 200, 1e-9
+answers = jit(jax.vmap(map_matrix, in_axes=(None, 0)))  # A_i, on the clients, from C and the C_i
 
 
 class Barycentre(NamedTuple):
@@ -52,11 +53,10 @@ def gaussian_barycentre(means: np.ndarray, covariances: np.ndarray, weights: np.
     shares = np.asarray(weights, float) / np.sum(weights)
     with jax.enable_x64(True):
         own = jnp.asarray(covariances, jnp.float64)
-        answers = jit(lambda at: jax.vmap(map_matrix, in_axes=(None, 0))(at, own))  # A_i, on the clients
         at = np.tensordot(shares, np.asarray(own), axes=1)
         done, moved = 0, np.inf
         while done < ROUNDS and moved > TOLERANCE * np.abs(at).max():
-            mean_map = np.tensordot(shares, np.asarray(answers(at)), axes=1)
+            mean_map = np.tensordot(shares, np.asarray(answers(at, own)), axes=1)
             at, before = mean_map @ at @ mean_map, at
             done, moved = done + 1, np.abs(at - before).max()
     return Barycentre(shares @ means, at, done)

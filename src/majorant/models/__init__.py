@@ -12,7 +12,7 @@ from majorant.models.flax_adapter import from_flax
 from majorant.models.functions import check_shapes, from_functions
 from majorant.models.inverted_residuals import efficientnet_lite0, mobilenet_v2
 from majorant.models.layers import conv_init, dense, dense_init, max_pool, relu
-from majorant.models.losses import cross_entropy, logistic, loss_for, squared
+from majorant.models.losses import class_weighted, cross_entropy, logistic, loss_for, squared
 from majorant.models.lstm import lstm
 from majorant.models.nnx_adapter import from_nnx
 from majorant.models.packed import packed
@@ -32,6 +32,7 @@ __all__ = [
     "as_float",
     "augmented",
     "check_shapes",
+    "class_weighted",
     "cnn",
     "conv2d",
     "conv_init",

@@ -19,8 +19,11 @@ Array([2.], dtype=float32)
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from majorant.models.base import HasSpec, Loss, Spec, spec_of
 
@@ -99,3 +102,34 @@ def loss_for(problem: HasSpec | Spec, loss: str | Loss | None = None) -> Loss:
         kind = "a regression problem" if classes == 0 else f"a problem with {classes} classes"
         raise ValueError(f"the {name} loss does not fit {kind}: use {' or '.join(fitting)}")
     return LOSSES[name]
+
+
+def class_weighted(loss: Loss, weights: Any) -> Loss:
+    """A classification loss times the weight of the sample's class: w_y · loss(z, y), with ``weights`` (classes,).
+
+    Where one class has most of the samples, a model learns first to say nothing else; with weights that fall as classes
+    become frequent it does not. Predictions are those of the loss, so accuracies count every sample alike. Weights that
+    are not 1 on average act like another learning rate. ``exp(-loss)`` is no likelihood any more: a mixture's E-step
+    takes the weighted losses as they are.
+
+    >>> loss = class_weighted(cross_entropy, [1.0, 3.0])
+    >>> loss.per_sample(jnp.zeros((2, 2)), jnp.array([0, 1])).round(4)  # log 2, 3 log 2
+    Array([0.6931, 2.0794], dtype=float32)
+    """
+    given = np.asarray(weights, np.float64)
+    if loss is squared:
+        raise ValueError("class_weighted is for classification: the squared loss has no classes")
+    if given.ndim != 1 or len(given) < 2 or not (np.isfinite(given).all() and (given > 0).all()):
+        raise ValueError(f"class_weighted needs a positive number for each of at least 2 classes, not {weights!r}")
+
+    def outputs(classes: int) -> int:
+        if classes != len(given):
+            raise ValueError(f"class_weighted has weights for {len(given)} classes, but the problem has {classes}")
+        return loss.outputs(classes)
+
+    return Loss(
+        name=f"{loss.name} weighted by class",
+        per_sample=lambda z, y: jnp.asarray(given)[jnp.asarray(y, jnp.int32)] * loss.per_sample(z, y),
+        predict=loss.predict,
+        outputs=outputs,
+    )

@@ -16,6 +16,7 @@ Reference: the FedEM paper, App. I.1.4 (embedding 8, two layers of 256), after L
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -25,7 +26,7 @@ import numpy as np
 from majorant.math.checks import check_whole
 from majorant.models.base import HasSpec, Loss, Model, Spec, spec_of
 from majorant.models.layers import Layer, dense, dense_init
-from majorant.models.losses import cross_entropy, loss_for
+from majorant.models.losses import class_weighted, cross_entropy, loss_for
 
 Params = dict[str, Any]
 
@@ -38,12 +39,14 @@ def lstm(
     hidden: int = 256,
     layers: int = 2,
     every_position: bool = False,
+    class_weights: Sequence[float] | None = None,
 ) -> Model:
     """A stacked LSTM over sequences of codes ``(n, length)``, whole numbers from 0 to ``vocabulary`` − 1.
 
     Without ``vocabulary`` there are as many codes as classes: the next character is one of those that come before.
     ``every_position`` trains on the next character at each position of a sequence, not after the last one alone: a
-    sequence of 80 then teaches 80 characters.
+    sequence of 80 then teaches 80 characters. With ``class_weights``, one for each class, frequent characters may count
+    less (`class_weighted`): a language model else says little but "space" for its first rounds.
 
     >>> model = lstm(Spec((80,), classes=80))
     >>> sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(model.init, jax.random.key(0))))
@@ -53,6 +56,8 @@ def lstm(
     if len(spec.features) != 1:
         raise ValueError(f"lstm needs sequences of one length, samples of shape (length,), not {spec.features}")
     loss = loss_for(spec, cross_entropy.name)
+    if class_weights is not None:
+        loss = class_weighted(loss, class_weights)
     codes = spec.classes if vocabulary is None else vocabulary
     for name, value in {"vocabulary": codes, "embedding": embedding, "hidden": hidden, "layers": layers}.items():
         check_whole(name, value)
@@ -61,7 +66,7 @@ def lstm(
         raise ValueError(
             f"every_position needs codes that are classes, but there are {codes} codes, {spec.classes} classes"
         )
-    last = loss  # of the last position
+    last, width = loss, loss.outputs(spec.classes)  # of the last position
     if every_position:
         loss = with_positions(last, spec.features[0])
     widths = [embedding, *[hidden] * layers]
@@ -71,7 +76,7 @@ def lstm(
         return {
             "embedding": jax.random.normal(keys[0], (codes, embedding)),
             "layers": [cell_init(k, width, hidden) for k, width in zip(keys[2:], widths[:-1], strict=True)],
-            "dense": dense_init(keys[1], hidden, last.outputs(spec.classes)),
+            "dense": dense_init(keys[1], hidden, width),
         }
 
     def apply(params: Params, x: jax.Array) -> jax.Array:
