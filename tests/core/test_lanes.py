@@ -8,7 +8,7 @@ import pytest
 import majorant as mj
 from compiling import quickly
 from majorant.core import ClientData, blockwise, blockwise_parts, lanes
-from majorant.core.lanes import has_lanes, in_lanes, once, repeat
+from majorant.core.lanes import for_shapes, has_lanes, in_lanes, once, repeat
 from majorant.core.trees import ROWS_IN_LANES
 from majorant.engines import laying_out
 from majorant.engines.population import best_lanes
@@ -238,3 +238,24 @@ def test_many_newcomers_of_a_few_clients_have_lanes(monkeypatch):
     layout = planned(algorithm, data, 1, resources=mj.Resources(side_by_side=2)).layout
     assert max(layout.unseen_chunks) > 2
     assert layout.lanes == 2
+
+
+def test_loops_for_shapes_have_the_shapes_alone_and_leave_nothing_to_others():
+    """A function that was traced for its shapes is traced anew for its values."""
+    counted = []
+
+    def step(i, carry):
+        counted.append(i)
+        return carry[0] + i, jnp.outer(carry[0], carry[1]) @ carry[1]
+
+    carry = jnp.arange(2.0), jnp.ones(2)
+    function = jax.jit(lambda count, carry: repeat(count, step, once(count > 0, lambda c: step(0, c), carry)))
+    with for_shapes():
+        found = jax.eval_shape(function, jnp.int32(3), carry)
+    assert not counted
+    values = function(jnp.int32(3), carry)
+    assert counted
+    assert jax.tree.map(lambda a: (a.shape, a.dtype), found) == jax.tree.map(lambda a: (a.shape, a.dtype), values)
+    np.testing.assert_array_equal(values[0], [3, 4])
+    with in_lanes(2):
+        np.testing.assert_array_equal(function(jnp.int32(3), carry)[0], [3, 4])

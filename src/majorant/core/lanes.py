@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import jax
@@ -21,22 +20,31 @@ Tree = Any
 Leaves = list[jax.Array]
 Step = Callable[[Tree, jax.Array, Tree], Tree]  # (constants, number of the step, carry) -> carry
 
-_lanes: ContextVar[int | None] = ContextVar("lanes", default=None)
+SHAPES = "shapes"
+# How loops are traced: in so many lanes, for `SHAPES` alone, or None. What JAX remembers of functions goes by it, too.
+_loops = jax.make_user_context(None)
 
 
 @contextlib.contextmanager
 def in_lanes(lanes: int | None) -> Iterator[None]:
     """Loops that are traced inside have so many lanes; None: as many as there are clients side by side."""
-    token = _lanes.set(lanes)
-    try:
+    with _loops(lanes):
         yield
-    finally:
-        _lanes.reset(token)
+
+
+@contextlib.contextmanager
+def for_shapes() -> Iterator[None]:
+    """Loops that are traced inside give back what they start with, which has the shapes of their results.
+
+    What a step computes, such as a network's gradient, is most of what a client's part of a round is traced for.
+    """
+    with _loops(SHAPES):
+        yield
 
 
 def has_lanes() -> bool:
     """Whether clients run in lanes."""
-    return _lanes.get() is not None
+    return _loops.value not in (None, SHAPES)
 
 
 def repeat(count: jax.Array, step: Callable[[jax.Array, Tree], Tree], carry: Tree) -> Tree:
@@ -45,7 +53,9 @@ def repeat(count: jax.Array, step: Callable[[jax.Array, Tree], Tree], carry: Tre
     >>> repeat(jnp.int32(3), lambda i, x: x + i, jnp.int32(10))
     Array(13, dtype=int32)
     """
-    lanes = _lanes.get()
+    lanes = _loops.value
+    if lanes == SHAPES:
+        return jax.tree.map(jnp.asarray, carry)
     if lanes is None:
         return _loop(lambda _, i, carry: step(i, carry), count, (), carry)
     leaves, structure = jax.tree.flatten(carry)
@@ -64,7 +74,7 @@ def once(condition: jax.Array, step: Callable[[Tree], Tree], carry: Tree) -> Tre
     >>> once(jnp.asarray(True), lambda x: x + 1, jnp.int32(10))
     Array(11, dtype=int32)
     """
-    if has_lanes():
+    if _loops.value is not None:
         return repeat(condition.astype(jnp.int32), lambda _, carry: step(carry), carry)
     return jax.tree.map(lambda new, old: jnp.where(condition, new, old), step(carry), carry)
 

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from majorant.core import BLOCK_VALUES, Algorithm, ClientData, Upload, Uploads, View, tree_bytes
+from majorant.core.lanes import for_shapes
 from majorant.data.federated import FederatedData
 from majorant.engines.population import USUAL_BATCH, Bucket
 from majorant.exchange.federation import Federation
@@ -243,7 +244,7 @@ def bill_of(federation: Federation, one: ClientData) -> Bill:
 
 
 def message_shapes(federation: Federation, one: ClientData) -> tuple[Upload, View, Any]:
-    """The shapes of what a client uploads, is sent and keeps. Tracing a round brings out a method's complaints, too."""
+    """The shapes of what a client uploads, is sent and keeps. Tracing brings out a method's complaints, too."""
     return traced_message(federation, shapes_of(one), jnp.result_type(float))
 
 
@@ -262,7 +263,8 @@ def traced_message(federation: Federation, one: ClientData, precision: Any) -> t
         held, _ = set_up.start_client(federation, view, key, data)
         return rounds.as_sent(federation, algorithm.client.update(seen, held.state, data, key)[0]), seen, held
 
-    return jax.eval_shape(message, one, jax.random.key(0))
+    with for_shapes():
+        return jax.eval_shape(message, one, jax.random.key(0))
 
 
 def tiny_client(data: FederatedData) -> ClientData:

@@ -56,7 +56,7 @@ def gaussian_barycentre(means: np.ndarray, covariances: np.ndarray, weights: np.
         at = np.tensordot(shares, np.asarray(own), axes=1)
         done, moved = 0, np.inf
         while done < ROUNDS and moved > TOLERANCE * np.abs(at).max():
-            mean_map = np.tensordot(shares, np.asarray(answers(at, own)), axes=1)
+            mean_map = np.tensordot(shares, np.asarray(answers(jnp.asarray(at), own)), axes=1)
             at, before = mean_map @ at @ mean_map, at
             done, moved = done + 1, np.abs(at - before).max()
     return Barycentre(shares @ means, at, done)

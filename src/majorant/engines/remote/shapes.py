@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from majorant.core import ClientData, Tree, Upload, View
+from majorant.core.lanes import for_shapes
 from majorant.engines.memory import shapes_of
 from majorant.engines.remote.wire import Leaf, leaves_of
 from majorant.engines.rounds import Held, client_part, sent_view
@@ -102,7 +103,8 @@ def traced(federation: Federation, one: ClientData, precision: Any) -> Messages:
         weights = () if mixture is None else mixture(algorithm.deploy(released, held.state, data, key))
         return (seen, released, whole), (leaving.upload, leaving.message, held, answer), weights
 
-    views, (upload, message, held, answer), weights = jax.eval_shape(everything, one, jax.random.key(0))
+    with for_shapes():
+        views, (upload, message, held, answer), weights = jax.eval_shape(everything, one, jax.random.key(0))
     numbers = numbers_of(upload.value)
     widths = federation.channel.widths(numbers) if federation.channel is not None and numbers else ()
     seen, released, whole = views
