@@ -161,6 +161,7 @@ def test_days_that_no_month_has_are_refused(tmp_path):
         ("patient_id", [str(7 * i) for i in range(60)], "an id: 60 different whole numbers in 60 rows"),
         ("patientID", [str(i // 2 + 100) for i in range(60)], "an id: 30 different whole numbers in 60 rows"),
         ("nr", [str(i + 1) for i in range(60)], "it numbers the rows"),
+        ("nr", [str(10**17 + i) for i in range(60)], "an id: whole numbers of more than 15 digits"),
         ("nothing", [""] * 60, "it has no values"),
     ],
 )
@@ -175,7 +176,8 @@ def test_ids_are_left_out_and_told(tmp_path, name, column, reason):
 
 def test_numbers_that_only_happen_to_be_different_stay(tmp_path):
     column = [str(i * i) for i in range(60)]
-    assert from_table(table(tmp_path, column), **OPTIONS)[1].features == ("x",)
+    with pytest.warns(TableNotice, match="'x' has 60 different whole numbers in 60 rows, and is a feature: drop it if"):
+        assert from_table(table(tmp_path, column), **OPTIONS)[1].features == ("x",)
 
 
 def test_rare_categories_are_pooled(tmp_path):
