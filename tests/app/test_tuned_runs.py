@@ -62,6 +62,8 @@ def test_what_to_choose_from():
     assert "no usual values to tune: give --grid" in refused("run", "local", *DATA, "--optimizer", "newton", "--tune")
     option = refused("tune", "fedem:components=2", *DATA, "--grid", "em_steps=1,2")
     assert "compare fedem:components=2,em_steps=1 fedem:components=2,em_steps=2" in option
+    option = refused("tune", "fedem:components=2", *DATA, "--grid", "components=1,3")
+    assert option.rstrip().endswith("compare fedem:components=1 fedem:components=3")
     assert "fedem has no hyperparameter 'size'; it has lr" in refused("tune", "fedem", *DATA, "--grid", "size=1")
 
 
