@@ -60,13 +60,18 @@ def test_numbers_with_enough_texts_between_them_are_categories(tmp_path):
     assert encoding["x"].categories == ("0", "1", "2", "3+")
 
 
-@pytest.mark.parametrize("cells", [["20,000", "950", "1,250,000"], ["1.234,5", "20.000,25"]])
-def test_numbers_with_separators_of_thousands_are_refused(tmp_path, cells):
+@pytest.mark.parametrize(
+    ("cells", "what"),
+    [
+        (["20,000", "950", "1,250,000"], "separators of thousands"),
+        (["1.234,5", "20.000,25"], "separators of thousands"),
+        (["0,126", "3", "-12,5"], "decimal commas, in a file with commas between cells"),
+    ],
+)
+def test_numbers_with_commas_between_commas_are_refused(tmp_path, cells, what):
     """As categories they would lose their order; who means categories says so."""
     path = table(tmp_path, [f'"{cell}"' for cell in cells], 60)
-    with pytest.raises(
-        TableError, match=f"'x' has numbers with separators of thousands, such as '{cells[0]}' in row 1"
-    ):
+    with pytest.raises(TableError, match=f"'x' has numbers with {what}, such as '{cells[0]}' in row 1"):
         from_table(path, **OPTIONS)
     _, encoding = from_table(path, **OPTIONS, categorical="x")
     assert encoding["x"].categories == tuple(sorted(cells))
