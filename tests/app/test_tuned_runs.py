@@ -11,7 +11,7 @@ import majorant as mj
 from commands import invoke, refused
 from majorant.app.build import build, parse_grid, safe_rate
 from majorant.app.config import LocalConfig, make_config
-from majorant.app.execute import run_in_folder
+from majorant.app.execute import rate_of, run_in_folder
 from majorant.app.tuning import grid_of
 from majorant.solvers.smoothness import stable_step
 
@@ -90,6 +90,8 @@ def test_default_steps_are_safe_for_the_steepest_client():
     lr = float(problem.algorithm.server.init(jax.random.key(0)).hyper["lr"])
     assert lr == pytest.approx(1.9 * stable_step(data.train, 1.0, 128), rel=1e-5)
     both = mj.simulate(problem.algorithm, data, rounds=30, grid={"lr": [lr, 0.1]})
+    assert rate_of(both[0], config) == {"lr": pytest.approx(lr, rel=1e-5)}  # which summary.json has
+    assert rate_of(both[0], make_config({"algorithm": "local:lr=0.2"})) == {}
     safe, usual = (run.scores[0].values["train_score"] for run in (both[0], both[1]))
     assert np.isfinite(safe).all()
     assert (safe < 3 * data.train.y.std()).all()
