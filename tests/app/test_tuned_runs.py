@@ -11,7 +11,7 @@ import majorant as mj
 from commands import invoke, refused
 from majorant.app.build import build, parse_grid, safe_rate
 from majorant.app.config import LocalConfig, make_config
-from majorant.app.execute import run_in_folder
+from majorant.app.execute import rate_of, run_in_folder
 from majorant.app.tuning import grid_of
 from majorant.solvers.smoothness import stable_step
 
@@ -62,6 +62,8 @@ def test_what_to_choose_from():
     assert "no usual values to tune: give --grid" in refused("run", "local", *DATA, "--optimizer", "newton", "--tune")
     option = refused("tune", "fedem:components=2", *DATA, "--grid", "em_steps=1,2")
     assert "compare fedem:components=2,em_steps=1 fedem:components=2,em_steps=2" in option
+    option = refused("tune", "fedem:components=2", *DATA, "--grid", "components=1,3")
+    assert option.rstrip().endswith("compare fedem:components=1 fedem:components=3")
     assert "fedem has no hyperparameter 'size'; it has lr" in refused("tune", "fedem", *DATA, "--grid", "size=1")
 
 
@@ -88,6 +90,8 @@ def test_default_steps_are_safe_for_the_steepest_client():
     lr = float(problem.algorithm.server.init(jax.random.key(0)).hyper["lr"])
     assert lr == pytest.approx(1.9 * stable_step(data.train, 1.0, 128), rel=1e-5)
     both = mj.simulate(problem.algorithm, data, rounds=30, grid={"lr": [lr, 0.1]})
+    assert rate_of(both[0], config) == {"lr": pytest.approx(lr, rel=1e-5)}  # which summary.json has
+    assert rate_of(both[0], make_config({"algorithm": "local:lr=0.2"})) == {}
     safe, usual = (run.scores[0].values["train_score"] for run in (both[0], both[1]))
     assert np.isfinite(safe).all()
     assert (safe < 3 * data.train.y.std()).all()

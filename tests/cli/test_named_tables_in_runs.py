@@ -33,7 +33,10 @@ def place(monkeypatch, tmp_path):
 def test_a_run_by_name_is_the_run_on_the_file(place):
     file = place / "tables" / "exam.csv.gz"
     flags = ("--client-column", "school", "--label-column", "normexam", "--drop", "student", "--task", "regression")
-    invoke("run", "fedavg", "--data", "exam", *QUICK, "--seeds", 2, "--out", place / "named")
+    told = invoke(
+        "run", "fedavg", "--data", "exam", *QUICK, "--seeds", 2, "--group-column", "sex", "--out", place / "named"
+    )
+    assert "group_column is for compare: a run has no scores by groups" in " ".join(told.split())
     invoke("run", "fedavg", "--data", file, *flags, *QUICK, "--seeds", 2, "--out", place / "file")
     named, own = (json.loads((place / run / "summary.json").read_text()) for run in ("named", "file"))
     assert named["test_rmse"] == own["test_rmse"]

@@ -12,6 +12,7 @@ from sklearn.linear_model import LogisticRegression
 import majorant as mj
 from majorant.data import FederatedData, from_table
 from majorant.data.federated import Ragged
+from majorant.data.tabular import TableNotice
 
 RNG = np.random.default_rng(0)
 CLIENTS, ROWS = 6, 40
@@ -75,7 +76,8 @@ def test_constant_columns_repeated_rows_and_noisy_labels_change_nothing(tmp_path
     """The minimum, where labels are too noisy to be separated, is that of scikit-learn on the samples."""
     noisy = np.where(RNG.random(len(Y)) < 0.2, 1 - Y, Y)
     x = np.repeat(np.c_[X, np.full(len(X), 7e8)], 3, axis=0)
-    data = table(tmp_path / "noisy.csv", x, np.repeat(noisy, 3), np.repeat(OWNER, 3))
+    with pytest.warns(TableNotice, match="480 of 720 rows are copies of others"):
+        data = table(tmp_path / "noisy.csv", x, np.repeat(noisy, 3), np.repeat(OWNER, 3))
     _, _, found = descended(data, 300)
     wide = np.asarray(data.train.x, np.float64)
     assert (wide[:, 3] == 0).all()

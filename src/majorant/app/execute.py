@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
 from majorant.app import catalogue
 from majorant.app._checkpoint import Checkpoint, check_settings, lines_of, started_with
@@ -184,5 +185,13 @@ def write_results(run: Run, config: RunConfig, problem: Problem, folder: Path) -
     atomic_write_text(folder / "clients.csv", csv_text([list(columns), *map(list, rows)]))
     deployment = run.deployment
     save_tree(folder / "model", deployment.server, model_meta(config, problem.data, problem.encoding, deployment.seed))
-    summary = run.summary() | licence_of(config.data)
+    summary = run.summary() | licence_of(config.data) | rate_of(run, config)
     write_signed(folder / "summary.json", summary, ("metrics.jsonl", "clients.csv"))
+
+
+def rate_of(run: Run, config: RunConfig) -> dict[str, float]:
+    """The learning rate, where the settings left it to the data or to theory."""
+    rate = run.server.hyper.get("lr")
+    if rate is None or config.local.lr is not None or config.tune:
+        return {}
+    return {"lr": float(f"{np.ravel(rate)[0]:.6g}")}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
+from majorant._syntax import format_name, parse, parse_value
 from majorant.app import catalogue
 from majorant.app.build import Problem, parse_grid, split_is_told, splits_of
 from majorant.app.config import RunConfig
@@ -46,8 +47,8 @@ def grid_of(config: RunConfig, problem: Problem) -> dict[str, list[float]]:
     known = jax.eval_shape(problem.algorithm.server.init, jax.random.key(0)).hyper
     for name, values in given.items():
         if name not in known and catalogue.algorithms.takes(config.algorithm, name):
-            of = config.algorithm + ("," if ":" in config.algorithm else ":")
-            each = " ".join(f"{of}{name}={value:g}" for value in values)
+            method, options = parse(config.algorithm)
+            each = " ".join(format_name(method, options | {name: parse_value(f"{value:g}")}) for value in values)
             raise ValueError(f"{name!r} is an option of {config.algorithm} and no hyperparameter: compare {each}")
     if given:
         return given

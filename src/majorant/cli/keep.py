@@ -69,6 +69,8 @@ def personalize(
 
 def worth_in_words(found: dict[str, Any]) -> list[str]:
     """The scores out of sample, and the gain over training alone."""
+    from majorant.metrics.intervals import LEAST_ROWS
+
     percent = found["metric"] == "accuracy"
     shown = lambda value: f"{100 * value:.1f} %" if percent else f"{value:.4g}"
     metric, unit = ("accuracy", " points") if percent else ("RMSE", "")
@@ -85,8 +87,9 @@ def worth_in_words(found: dict[str, Any]) -> list[str]:
     factor = 100 if percent else 1
     gain, error = factor * found["gain"], factor * found["standard_error"]
     digits = ".1f" if percent else ".3g"
-    clear = "" if abs(gain) > 2 * error else ", which may be chance"
-    return [*lines, f"  gain over training alone: {gain:{digits}}{unit} ± {error:{digits}} (standard error){clear}"]
+    clear = gain == 0 or (abs(gain) > 2 * error and found["samples"] >= LEAST_ROWS)
+    doubt = "" if clear else ", which may be chance"
+    return [*lines, f"  gain over training alone: {gain:{digits}}{unit} ± {error:{digits}} (standard error){doubt}"]
 
 
 def predict(

@@ -61,6 +61,8 @@ def run(
     check_names(wanted)
     if dry_run:
         return print(to_toml(wanted))
+    if wanted.group_column is not None:
+        warn("group_column is for compare: a run has no scores by groups")
     from majorant.app.execute import run_in_folder
     from majorant.app.folders import check_folder, new_folder, point_last_at
     from majorant.app.signed import read_signed

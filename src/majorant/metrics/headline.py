@@ -47,7 +47,7 @@ def choose_headline(y: np.ndarray, classes: int) -> Headline:
     share = np.bincount(y, minlength=classes).max() / max(1, len(y))
     if share <= SKEWED:
         return Headline("accuracy", "no class has more than four fifths of the rows")
-    why = f"one class has {100 * share:.0f} % of the rows, so accuracy says little"
+    why = f"one class has {100 * share:.0f} % of the training rows, so accuracy says little"
     return Headline("auc" if classes == 2 else "balanced_accuracy", why)
 
 

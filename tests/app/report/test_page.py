@@ -141,6 +141,25 @@ def test_few_clients_have_rows_and_many_have_points() -> None:
     assert len(points["y"]) == NAMED + 1
 
 
+def test_gains_that_are_drawn_where_they_lie_are_not_called_beyond_the_axis() -> None:
+    records = fake_records(clients=NAMED)
+    scores = records[0].clients["test_accuracy"]
+    scores[:] = records[-1].clients["test_accuracy"] + np.linspace(0, 0.01, NAMED)
+    for gain, beyond in ((0.04, False), (0.9, True)):  # others gain at most 0.01
+        scores[7] = records[-1].clients["test_accuracy"][7] + gain
+        drawn, _ = gains_figure(gather(records, compared(records, noise=0.1)))
+        assert ('class="dot beyond"' in drawn) == beyond
+        assert ("drawn at its end: client-7." in drawn) == beyond
+
+
+def test_a_drawing_brings_no_style_for_the_whole_page() -> None:
+    file = (
+        '<?xml version="1.0"?><svg width="9"><defs><style type="text/css">*{stroke-linecap: butt}</style></defs></svg>'
+    )
+    assert "style" not in html.inline_svg(file, "rates")
+    assert "style" in figures.render(figures.convergence(fake_records()), "svg").decode()  # Matplotlib writes one
+
+
 def test_clients_without_a_gain_are_named() -> None:
     records = fake_records(clients=8)
     records[-1].clients["test_accuracy"][2] = np.nan

@@ -60,13 +60,18 @@ def test_numbers_with_enough_texts_between_them_are_categories(tmp_path):
     assert encoding["x"].categories == ("0", "1", "2", "3+")
 
 
-@pytest.mark.parametrize("cells", [["20,000", "950", "1,250,000"], ["1.234,5", "20.000,25"]])
-def test_numbers_with_separators_of_thousands_are_refused(tmp_path, cells):
+@pytest.mark.parametrize(
+    ("cells", "what"),
+    [
+        (["20,000", "950", "1,250,000"], "separators of thousands"),
+        (["1.234,5", "20.000,25"], "separators of thousands"),
+        (["0,126", "3", "-12,5"], "decimal commas, in a file with commas between cells"),
+    ],
+)
+def test_numbers_with_commas_between_commas_are_refused(tmp_path, cells, what):
     """As categories they would lose their order; who means categories says so."""
     path = table(tmp_path, [f'"{cell}"' for cell in cells], 60)
-    with pytest.raises(
-        TableError, match=f"'x' has numbers with separators of thousands, such as '{cells[0]}' in row 1"
-    ):
+    with pytest.raises(TableError, match=f"'x' has numbers with {what}, such as '{cells[0]}' in row 1"):
         from_table(path, **OPTIONS)
     _, encoding = from_table(path, **OPTIONS, categorical="x")
     assert encoding["x"].categories == tuple(sorted(cells))
@@ -161,6 +166,7 @@ def test_days_that_no_month_has_are_refused(tmp_path):
         ("patient_id", [str(7 * i) for i in range(60)], "an id: 60 different whole numbers in 60 rows"),
         ("patientID", [str(i // 2 + 100) for i in range(60)], "an id: 30 different whole numbers in 60 rows"),
         ("nr", [str(i + 1) for i in range(60)], "it numbers the rows"),
+        ("nr", [str(10**17 + i) for i in range(60)], "an id: whole numbers of more than 15 digits"),
         ("nothing", [""] * 60, "it has no values"),
     ],
 )
@@ -175,7 +181,8 @@ def test_ids_are_left_out_and_told(tmp_path, name, column, reason):
 
 def test_numbers_that_only_happen_to_be_different_stay(tmp_path):
     column = [str(i * i) for i in range(60)]
-    assert from_table(table(tmp_path, column), **OPTIONS)[1].features == ("x",)
+    with pytest.warns(TableNotice, match="'x' has 60 different whole numbers in 60 rows, and is a feature: drop it if"):
+        assert from_table(table(tmp_path, column), **OPTIONS)[1].features == ("x",)
 
 
 def test_rare_categories_are_pooled(tmp_path):

@@ -87,7 +87,7 @@ def caption(records: Sequence[RunRecord], against: str, beyond: list[int], axis:
     if beyond:
         names = ", ".join(records[i].label for i in beyond)
         end = axis.low if scale.higher_is_better else axis.high
-        words += f" The axis ends at {scale.show(end)}, so that the others can be told apart; beyond it: {names}."
+        words += f" The axis ends at {scale.show(end)}, so that curves can be told apart; somewhere beyond it: {names}."
     return words
 
 

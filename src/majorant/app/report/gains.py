@@ -41,7 +41,8 @@ def gain_limits(rows: list[ClientRow]) -> Limits:
     gains = value_limits(np.array([row.gain for row in rows]), keep=(0.0,))
     wide = value_limits(np.array(ends), keep=(gains.low, gains.high)) if ends else gains
     room = 1.5 * (gains.high - gains.low) or math.inf  # intervals may be much wider than the gains: they can be cut
-    return Limits(max(wide.low, gains.low - room), min(wide.high, gains.high + room), gains.beyond)
+    low, high = max(wide.low, gains.low - room), min(wide.high, gains.high + room)
+    return Limits(low, high, [i for i, row in enumerate(rows) if not low <= row.gain <= high])
 
 
 def kind_of(row: ClientRow) -> str:

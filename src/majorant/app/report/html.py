@@ -120,8 +120,8 @@ def other_figures(records: Sequence[RunRecord]) -> str:
 
 
 def inline_svg(svg: str, name: str) -> str:
-    """An SVG file as part of a page: no prologue, ids of its own, and inks that follow the page's theme."""
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+    """An SVG file as part of a page: no prologue, no style for the whole page, ids of its own, the theme's inks."""
+    svg = re.sub(r"<(metadata|style)\b.*?</\1>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
     svg = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', svg)
     svg = re.sub(r'(url\(#|href="#)', rf"\1{name}-", svg)
     for colour, variable in INKS.items():

@@ -6,6 +6,7 @@
 `kinds`                   what a column holds
 `options`, `choosing`     what can be said about a table, and which columns become features
 `survey`, `dividing`      the table as a whole: roles, clients, labels, split, with every problem it has
+`doubts`                  what is probably a mistake, and used as it is
 `encoding`                the record of what was decided
 `fitting`, `applying`     the record from training rows; features and labels by it
 `table`, `inspection`     `from_table`, `encode_table`, `inspect_table`

@@ -16,6 +16,7 @@ from majorant.data.tabular.options import TableOptions
 from majorant.data.tabular.reading import Source
 
 LEAST_IDS = 20  # fewer different values may be different by chance
+EXACT = 2**53  # whole numbers beyond it cannot be told apart as floats
 WILD = 1e6  # an outlier is so many times farther away than the middle half of the values is wide
 
 
@@ -26,6 +27,8 @@ def left_out(column: Column, owner: np.ndarray | None, options: TableOptions, as
     if asked or not (column.kind == "category" or column.whole):
         return None
     known = ~column.absent
+    if column.whole and np.abs(column.values[known]).max() >= EXACT:
+        return "an id: whole numbers of more than 15 digits"
     different, which = np.unique(column.values[known], return_inverse=True)
     rows, values, distinct = len(which), column.values[known], len(different)
     if distinct < LEAST_IDS:

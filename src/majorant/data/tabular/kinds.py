@@ -22,6 +22,10 @@ from majorant.data.tabular.problems import Problem
 from majorant.data.tabular.reading import Source, is_text
 
 FEW = 0.1  # a smaller share of cells that are no numbers is a mistake in a column of numbers
+WITH_COMMAS = {  # numbers by how they are written: what they have, and what would help
+    cells.THOUSANDS: ("separators of thousands", "write them without"),
+    cells.COMMA: ("decimal commas, in a file with commas between cells", "write points, or ';' between cells"),
+}
 
 
 @dataclass(frozen=True)
@@ -117,7 +121,7 @@ def of_texts(source: Source, name: str, texts: Any) -> Column:
             found = numbers(source, name, texts, parsed, comma)
             whole = not comma and bool((cells.matches(texts, cells.WHOLE) | found.absent).all())
             return replace(found, whole=whole, comma=comma)
-    refuse_thousands(source, name, texts, parsed)
+    refuse_commas(source, name, texts, parsed)
     formats = find_formats(texts)
     if len(formats) > 1:
         likely = " or ".join(f"{name}={format}" for format in formats)
@@ -125,16 +129,16 @@ def of_texts(source: Source, name: str, texts: Any) -> Column:
     return dates(source, name, texts, formats[0]) if formats else category(name, texts)
 
 
-def refuse_thousands(source: Source, name: str, texts: Any, parsed: cells.Parsed) -> None:
-    """Refuses numbers such as 20,000 or 1.234,5: taken as categories they would lose their order."""
-    grouped = parsed.odd & cells.matches(texts, cells.THOUSANDS)
-    if grouped.sum() > (1 - FEW) * parsed.odd.sum():
-        first = int(np.flatnonzero(grouped)[0])
-        raise Refused(
-            f"column {name!r} has numbers with separators of thousands, such as {texts[first].as_py()!r} in"
-            f" {source.row(first)}",
-            "write them without, or name the column in categorical if these are categories",
-        )
+def refuse_commas(source: Source, name: str, texts: Any, parsed: cells.Parsed) -> None:
+    """Refuses numbers such as 20,000 or 1.234,5, and 0,5 between commas: taken as categories they lose their order."""
+    for pattern, (what, fix) in WITH_COMMAS.items():
+        found = parsed.odd & cells.matches(texts, pattern)
+        if found.sum() > (1 - FEW) * parsed.odd.sum():
+            first = int(np.flatnonzero(found)[0])
+            raise Refused(
+                f"column {name!r} has numbers with {what}, such as {texts[first].as_py()!r} in {source.row(first)}",
+                f"{fix}, or name the column in categorical if these are categories",
+            )
 
 
 def is_mostly(parsed: cells.Parsed, count: int, texts: Any) -> bool:

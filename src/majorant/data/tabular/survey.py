@@ -10,8 +10,9 @@ import numpy as np
 
 from majorant.data.labels import encode_labels
 from majorant.data.splitting import Parts
-from majorant.data.tabular.choosing import column_notes, date_notes, decimal_notes, left_out, missing_note
+from majorant.data.tabular.choosing import EXACT, column_notes, date_notes, decimal_notes, left_out, missing_note
 from majorant.data.tabular.dividing import divide, leave_out_rows
+from majorant.data.tabular.doubts import alike, copied, names_rows, stands_for_missing, tells_label
 from majorant.data.tabular.kinds import Column, Refused, as_text, category, column_of
 from majorant.data.tabular.options import TableOptions, listed, unknown_columns
 from majorant.data.tabular.problems import FILL, Problem, counted
@@ -19,7 +20,6 @@ from majorant.data.tabular.reading import Source
 
 MANY_CLASSES = 20  # whole numbers as labels are probably quantities where there are more of them
 LEAVE_OUT = "fill them in, or leave these rows out with missing='drop'"
-EXACT = 2**53  # whole numbers beyond it cannot be told apart as floats
 
 
 @dataclass
@@ -94,6 +94,7 @@ def look_at(source: Source, options: TableOptions, *, whole: bool = True) -> Sur
     look_at_clients(found)
     look_at_features(found)
     look_at_label(found, whole=whole)
+    add_doubts(found)
     if found.owner is not None:
         leave_out_rows(found)
         if (found.owner >= 0).any():
@@ -191,6 +192,20 @@ def look_at_label(found: Survey, *, whole: bool = True) -> None:
     found.codes = np.zeros(found.source.table.num_rows, codes.dtype)
     found.codes[labelled] = codes
     check_classes(found, column, whole=whole)
+
+
+def add_doubts(found: Survey) -> None:
+    """Notes of what looks like a mistake."""
+    if found.options.client_column is not None:
+        found.notes += alike(found.options.client_column, found.names, "clients")
+    if found.label is not None and found.classes:
+        found.notes += alike(found.label.name, found.label.levels, "classes")
+    for column in found.columns:
+        found.notes += [*alike(column.name, column.levels, "categories"), *stands_for_missing(column)]
+        found.notes += names_rows(column)
+        if found.label is not None and found.codes is not None and found.unlabelled is None:
+            found.notes += tells_label(column, found.codes, len(found.classes))
+    found.notes += copied(found.columns, found.owner, found.codes)
 
 
 def values_of(column: Column) -> np.ndarray:

@@ -1,0 +1,109 @@
+"""What looks like a mistake in a table that can be used all the same: its owner is told, and nothing is changed."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+
+import numpy as np
+
+from majorant.data.tabular.kinds import Column
+
+LOOKED_AT = 10_000  # rows, before all of them are
+FEW = 5  # values, of which none is far from the others
+MANY = 50  # whole numbers that are different by chance
+
+
+def alike(name: str, levels: Sequence[str], what: str) -> list[str]:
+    """That some names differ in case, spaces or the encoding of accents alone, and so may be meant to be one.
+
+    >>> alike("site", ["Ulm", "Bonn", "ulm"], "clients")
+    ["'Ulm' and 'ulm' in 'site' are different clients, although only case, spaces or accents' codes differ"]
+    """
+    seen: dict[str, str] = {}
+    plain = lambda level: " ".join(unicodedata.normalize("NFKC", level).casefold().split())
+    pairs = [(first, level) for level in levels if (first := seen.setdefault(plain(level), level)) != level]
+    more = f" and {len(pairs) - 1} more such pairs" if len(pairs) > 1 else ""
+    return [
+        f"{one!r} and {other!r}{more} in {name!r} are different {what}, although only case, spaces or accents' codes"
+        " differ"
+        for one, other in pairs[:1]
+    ]
+
+
+def stands_for_missing(column: Column) -> list[str]:
+    """That the largest or least number is made of nines, as -999 is, or a date far from all others, more than once."""
+    values = column.values[~column.absent] if column.kind in ("number", "date") else np.zeros(0)
+    for end in (values.min(), values.max()) if len(values) else ():
+        times = int((values == end).sum())
+        others = values[values != end] if times > 1 else values[:0]
+        with np.errstate(over="ignore"):
+            near = len(others) == 0 or np.abs(others - end).min() <= np.ptp(others)
+        if near or len(np.unique(others)) < FEW:
+            continue
+        if column.kind == "date" or (abs(end) >= 99 and set(f"{abs(end):.0f}") == {"9"}):
+            shown = f"{end:g}" if column.kind == "number" else np.datetime64(int(end), "s").astype("datetime64[D]")
+            return [
+                f"{column.name!r} has {times} times {shown}, far from all others: if it marks a"
+                " missing value, name it in missing_values"
+            ]
+    return []
+
+
+def names_rows(column: Column) -> list[str]:
+    """That whole numbers are almost all different, as those of patients are."""
+    known = column.values[~column.absent] if column.whole else np.zeros(0)
+    all_different = lambda some: len(np.unique(some)) > 0.9 * max(len(some), MANY)
+    if not (all_different(known[:LOOKED_AT]) and all_different(known)):
+        return []
+    different = len(np.unique(known))
+    return [
+        f"{column.name!r} has {different} different whole numbers in {len(known)} rows, and is a feature: drop it if"
+        " it only names rows"
+    ]
+
+
+def tells_label(column: Column, codes: np.ndarray, classes: int) -> list[str]:
+    """That a column says what the label is, in every row."""
+    known = ~column.absent
+    x, y = column.values[known], codes[known]
+    if not classes:
+        told = column.kind == "number" and len(x) > 2 and copies_target(x, y)
+    else:
+        countable = column.kind in ("category", "boolean") or column.whole
+        told = countable and all(determines(x[:rows], y[:rows]) for rows in (LOOKED_AT, len(x)))
+    return [f"{column.name!r} alone says what the label is: drop it if it is known only when the label is"] * told
+
+
+def copies_target(x: np.ndarray, y: np.ndarray) -> bool:
+    """Whether one is the other in other units."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        x, y = (x - x.mean()) / (np.ptp(x) or 1), (y - y.mean()) / (np.ptp(y) or 1)
+        return bool(abs(x @ y) > (1 - 1e-9) * np.sqrt((x @ x) * (y @ y)) > 0)
+
+
+def determines(x: np.ndarray, y: np.ndarray) -> bool:
+    """Whether rows with the same value have the same label, where every value has ten rows on average."""
+    different, place = np.unique(x, return_inverse=True)
+    if not 1 < len(different) <= len(x) / 10 or len(np.unique(y)) < 2:
+        return False
+    label = np.zeros(len(different), y.dtype)
+    label[place] = y
+    return bool((label[place] == y).all())
+
+
+def copied(columns: Sequence[Column], owner: np.ndarray | None, codes: np.ndarray | None) -> list[str]:
+    """That rows recur, although some column has almost as many values as there are different rows."""
+    parts = [column.values for column in columns] + [part for part in (owner, codes) if part is not None]
+    rows = len(parts[0]) if parts else 0
+    digest = np.zeros(rows, np.uint64)
+    for part in parts:  # 64 bits mixed after every column
+        digest = (digest ^ part.astype(np.float64).view(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
+        digest ^= digest >> np.uint64(29)
+    digest.sort()
+    again = int((digest[1:] == digest[:-1]).sum())
+    if again < max(2, rows / 200) or not any(
+        len(np.unique(column.values)) > 0.9 * (rows - again) for column in columns
+    ):
+        return []
+    return [f"{again} of {rows} rows are copies of others: where one trains and the other tests, scores are too good"]
