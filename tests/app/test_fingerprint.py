@@ -7,10 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from majorant.app._fingerprint import data_digest, digest, settings_digest
+import majorant as mj
+from majorant.app._fingerprint import data_digest, digest, divided_digest, network_digest, settings_digest
 from majorant.app.config import make_config
 from majorant.data import FederatedData, from_table
 from majorant.data.labels import TargetScale
+from majorant.exchange.federation import federation
 
 
 def data(seed: int = 0) -> FederatedData:
@@ -30,8 +32,19 @@ def test_the_digest_covers_samples_names_classes_and_who_is_unseen() -> None:
         replace(one, unseen=np.arange(10) == 3),
         replace(one, train=one.train._replace(x=one.train.x.astype(np.float64))),
     ]
-    found = {data_digest(other, None) for other in others}
-    assert len(found | {same}) == len(others) + 1
+    for digest_of in (data_digest, divided_digest):
+        assert len({digest_of(each, None) for each in [one, *others]}) == len(others) + 1
+
+
+def test_the_digest_of_a_network_covers_the_weights_of_its_links() -> None:
+    """The same links with other weights are other gossip."""
+    links = np.roll(np.eye(4), 1, axis=1)
+    drawn = [mj.topology.from_matrix((1 - 2 * w) * np.eye(4) + w * (links + links.T)) for w in (0.25, 0.3)]
+    algorithm = mj.fedavg(mj.models.linear(data()))
+    digests = {
+        network_digest(federation(algorithm, training=np.arange(4), exchange=mj.gossip(topology))) for topology in drawn
+    }
+    assert len(digests) == 2
 
 
 def test_the_digest_covers_the_columns_of_a_table(tmp_path: Path) -> None:

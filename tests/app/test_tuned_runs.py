@@ -12,7 +12,7 @@ from commands import invoke, refused
 from majorant.app.build import build, parse_grid, safe_rate
 from majorant.app.config import LocalConfig, make_config
 from majorant.app.execute import rate_of, run_in_folder
-from majorant.app.tuning import grid_of
+from majorant.app.tuning import grid_of, tune_config
 from majorant.solvers.smoothness import stable_step
 
 DATA = ["--data", "synthetic:clients=4,dimension=3", "--rounds", "4"]
@@ -47,6 +47,14 @@ def test_a_resumed_run_is_not_tuned_again_and_keeps_its_best_round(tmp_path, mon
     (tmp_path / "run" / "tuning.json").write_text(json.dumps(record | {"best": {"lr": 0.3}}))
     with pytest.raises(ValueError, match=r"tuning\.json was altered"):
         run_in_folder(config, tmp_path / "run", resume=True)
+
+
+def test_tuning_trains_as_the_run_will(monkeypatch):
+    monkeypatch.setattr("majorant.engines.tuning.tune", lambda algorithm, data, **options: options)
+    asked = {"seed": 7, "seeds": 3, "rounds": 11, "halving": True, "folds": 4}
+    options = tune_config(*problem_of("fedprox", tune=True, participation="uniform:0.5", **asked))
+    assert asked.items() <= options.items()
+    assert options["participation"].name == "uniform:0.5"
 
 
 def test_what_to_choose_from():

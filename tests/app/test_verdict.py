@@ -1,5 +1,7 @@
 """The verdict on made-up predictions, where it is known what it must say."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -139,6 +141,20 @@ def test_gaps_between_groups():
     assert gaps["groups"]["m"] == {"rows": 100, "score": 0.0}
     right = (rows.predicted["fedavg"].argmax(axis=1) == rows.y)[::2].mean()
     assert gaps["gap"] == pytest.approx(right)
+    twice = comparison({"local": 0.7, "fedavg": 0.8}, [100, 100], splits=2)
+    twice.test[1] = replace(twice.test[1], rows=np.arange(200))  # the same rows, in both splits
+    groups = judged(twice, ("sex", sex))["methods"]["local"]["gaps"]["groups"]
+    assert [group["rows"] for group in groups.values()] == [100, 100]
+
+
+def test_the_worst_tenth_of_clients_has_the_largest_errors():
+    about = comparison({"local": 0.7, "fedavg": 0.8}, [20] * 10)
+    about = replace(about, headline=RMSE, classes=0, validation=[])
+    rows = about.test[0]
+    for name in rows.predicted:
+        rows.predicted[name] = 1.0 + rows.owner  # the error of client c is c + 1
+    about.test[0] = replace(rows, y=np.zeros(200))
+    assert judged(about)["methods"]["fedavg"]["bottom_decile"] == pytest.approx(10)
 
 
 def test_without_training_alone_there_is_no_gain():

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from commands import alter, invoke, refused
-from majorant.app.front_record import read_front
+from majorant.app.front_record import FrontRecord, PointRecord, choose_point, read_front
 from majorant.app.report.figures import render
 from majorant.app.report.pareto_figures import draw_front
 from majorant.app.report.pareto_page import columns
@@ -119,6 +119,16 @@ def test_picking_changes_the_model_that_is_deployed(front, tmp_path):
     assert json.loads(invoke("pareto", "pick", front, "--best-validation", "--json"))["point"] == record.best_validation
     np.savez(tmp_path / "new.npz", x=np.ones((2, 3), np.float32), y=np.array([0, 1]))
     assert json.loads(invoke("personalize", front, "--data", tmp_path / "new.npz", "--json"))["samples"] == 2
+
+
+def test_within_bounds_the_least_is_of_the_loss_that_points_are_judged_by():
+    point = lambda number, **about: PointRecord.model_construct(point=number, judged_by="worst loss", **about)
+    points = [
+        point(0, loss=0.1, worst_loss=0.9, norm=1.0, criteria={}, dominated=False),
+        point(1, loss=0.2, worst_loss=0.5, norm=1.0, criteria={}, dominated=False),
+    ]
+    record = FrontRecord.model_construct(points=points, criteria=[])
+    assert choose_point(record, max_norm=2.0) == (1, "norm ≤ 2")
 
 
 def leaves(deployment) -> list:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import jax
 import numpy as np
 import pytest
 from sklearn.cluster import KMeans
@@ -13,6 +14,7 @@ from sklearn.mixture import GaussianMixture
 import majorant as mj
 from commands import invoke, read, refused
 from made_tables import lines
+from majorant.app.unlabelled import gaussian_mixture
 from majorant.data import from_table
 
 CENTERS = np.array([[0.0, 0.0, 5.0], [6.0, 0.0, 0.0], [0.0, 7.0, 1.0]])
@@ -77,6 +79,15 @@ def test_a_dictionary_has_the_cost_of_scikit_learns_codes(points, tmp_path):
     codes = coder.transform(test)
     cost = 0.5 * ((test - codes @ atoms.T) ** 2).sum(axis=1) + 0.3 * np.abs(codes).sum(axis=1)
     assert summary["test_objective"]["mean"] == pytest.approx(cost.mean() + 0.01 * (atoms**2).sum(), abs=1e-4)
+
+
+def test_a_mixture_starts_from_the_rows_that_are_nearest_to_each_centre():
+    """Centres on a line, at very different distances from the origin."""
+    rows = np.repeat([[0.0], [5.0], [10.0]], 40, axis=0) + 0.5 * np.random.default_rng(0).normal(size=(120, 1))
+    data = mj.FederatedData.unlabelled(rows, np.arange(120) % 4)
+    start = gaussian_mixture(data, components=3).server.init(jax.random.key(0)).value.params
+    assert np.sort(np.ravel(start["means"])) == pytest.approx([0, 5, 10], abs=0.3)
+    assert np.ravel(start["covariances"]) == pytest.approx(0.25, abs=0.15)
 
 
 def test_factors_span_what_principal_components_span(points, tmp_path):

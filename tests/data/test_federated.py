@@ -47,8 +47,10 @@ def test_too_few_samples_names_the_client():
 def test_take_keeps_shared_truth_whole_even_when_there_are_as_many_components_as_clients():
     data = example(clients=3)
     truth = {"theta": np.eye(3), "pi": np.arange(9).reshape(3, 3)}
-    data = FederatedData(data.train, data.validation, data.test, data.unseen, data.names, data.classes, "x", truth)
+    away = np.array([False, False, True])
+    data = FederatedData(data.train, data.validation, data.test, away, data.names, data.classes, "x", truth)
     taken = data.take(np.array([2, 0]))
+    assert taken.unseen.tolist() == [True, False]
     assert taken.truth["theta"].shape == (3, 3)
     assert taken.truth["pi"].tolist() == [[6, 7, 8], [0, 1, 2]]
     assert (taken.train.client(0)[0] == data.train.client(2)[0]).all()

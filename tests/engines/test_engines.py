@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
 
@@ -19,6 +20,7 @@ from majorant.engines import population, programs
 from majorant.engines.evaluation import measure_clients
 from majorant.engines.population import bucket_edges, build_buckets, stack
 from majorant.engines.set_up import admit, finish_start, start_clients, start_server
+from majorant.engines.simulator import planned
 from majorant.engines.streamed import add
 from majorant.exchange.federation import federation
 from majorant.metrics.scores import across_clients, bottom_decile
@@ -53,6 +55,7 @@ def algorithm_and_participation():
 
 
 STREAMED = mj.Resources(memory_budget=1 << 12)
+EVALUATION = mj.Evaluation(every=2, diagnostics=True)
 
 
 def train(**options):
@@ -60,7 +63,7 @@ def train(**options):
     return mj.simulate(
         algorithm,
         problem(),
-        **over({"rounds": 6, "evaluation": mj.Evaluation(every=2), "seeds": 2, "participation": some}, options),
+        **over({"rounds": 6, "evaluation": EVALUATION, "seeds": 2, "participation": some}, options),
     )
 
 
@@ -90,6 +93,24 @@ def test_streamed_clients_give_the_same_numbers_in_any_place(reference, tmp_path
         assert_same(run.snapshot[:2], reference.snapshot[:2])
         for mine, theirs in zip(run.scores, reference.scores, strict=True):
             assert_same(mine.values, theirs.values)
+        measured = lambda run: [[line["gradient_squared"] for line in lines] for lines in run.histories]
+        np.testing.assert_allclose(measured(run), measured(reference), rtol=1e-4)
+
+
+def test_each_of_several_runs_says_what_it_has_sent_itself(reference):
+    run = copy.copy(reference)
+    run.communication = [{"bytes_up": 1}, {"bytes_up": 2}]
+    assert [run[i].summary()["communication"] for i in range(2)] == run.communication
+
+
+def test_private_states_take_memory_for_every_run():
+    """Models that clients keep: those of one run fit into memory, and those of two thousand do not."""
+    data = mj.data.synthetic_mixture(clients=10, dimension=100, seed=0)
+    algorithm = mj.local(mj.models.linear(data))
+    samples = sum(part.x.nbytes for part in (data.train, data.validation, data.test))
+    budget = {"resources": mj.Resources(memory_budget=3 * samples)}
+    engine = lambda seeds: planned(algorithm, data, 1, seeds=seeds, **budget).engine
+    assert [type(engine(seeds)).__name__ for seeds in (1, 2000)] == ["Resident", "Streamed"]
 
 
 def test_methods_that_compare_all_uploads_refuse_what_does_not_fit():
@@ -103,7 +124,7 @@ def test_methods_that_compare_all_uploads_refuse_what_does_not_fit():
 @pytest.mark.parametrize("folder", [False, True])
 def test_a_run_resumes_from_any_evaluation(reference, tmp_path, folder):
     taken = []
-    train(evaluation=mj.Evaluation(report=lambda lines, snapshot: taken.append(snapshot())))
+    train(evaluation=EVALUATION._replace(report=lambda lines, snapshot: taken.append(snapshot())))
     run = train(resume=taken[0], **({"resources": STREAMED._replace(state_folder=tmp_path)} if folder else {}))
     assert_same(run.snapshot[:2], reference.snapshot[:2], 1e-6 if folder else 0)
     strip = lambda history: [{k: v for k, v in line.items() if k != "seconds"} for line in history]
@@ -125,6 +146,11 @@ def test_a_deployed_model_scores_what_was_evaluated(reference):
         x, y = data.test.client(client)
         accuracy = np.mean(reference.model(client).predict(x) == y)
         assert accuracy == pytest.approx(reference.scores[0].values["test_score"][client], abs=1e-6)
+    x, y = data.train.client(0)
+    alone, padded = (reference.deployment.personalize(x, y, room=room).mixture_weights for room in (0, len(x) + 20))
+    np.testing.assert_allclose(padded, alone, atol=1e-5)
+    nobody = reference.personalize((x[:0], y[:0]))  # its program sees a row of padding
+    np.testing.assert_allclose(nobody.mixture_weights, 0.5)
 
 
 def test_bucket_edges_are_the_best_cuts():
@@ -204,12 +230,15 @@ def test_newcomers_have_ids_after_all_others_and_no_slots():
     x, owner = rng.normal(size=(160, 3)), np.arange(160) % 4  # of one size: one program for all
     y = (x @ np.array([1.0, -1.0, 0.5]) * np.where(owner % 2, 1, -1) > 0).astype(int)
     data = FederatedData.from_arrays(x, y, owner)
-    several = mj.solvers.local_by_client([mj.local_sgd(0.1), mj.local_sgd(1e-9)], {0: 1, 1: 1})
+    small = {"batch_size": 8}  # drawn at random
+    several = mj.solvers.local_by_client([mj.local_sgd(0.1, **small), mj.local_sgd(1e-9, **small)], {0: 1, 1: 1})
     run = mj.simulate(mj.pfedme(mj.models.linear(data), local=several), data, rounds=2)
     scores = run.evaluate_new(data)
     for client, model in enumerate(run.personalize(data)):
         x, y = data.test.client(client)
         assert np.mean(model.predict(x) == y) == pytest.approx(scores.values["test_score"][client], abs=1e-6)
+        chances = model.predict_proba(x)[np.arange(len(y)), y]
+        assert -np.log(chances).mean() == pytest.approx(scores.values["test_loss"][client], rel=1e-4)
 
 
 @pytest.mark.parametrize("name", ["fedavg:hold", "fedmm"])

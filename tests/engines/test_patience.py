@@ -61,6 +61,10 @@ def test_models_are_those_of_the_best_evaluation(data, algorithm):
     jax.tree.map(np.testing.assert_array_equal, again.snapshot.clients, run.snapshot.clients)
     assert again.summary()["kept_round"] == run.summary()["kept_round"]
     assert again.rounds == run.rounds
+    second = run[1].last  # ready to be resumed alone: what all runs hold has their axis
+    runs = {len(leaf) for tree in (second.server, second.clients, second.best) for leaf in jax.tree.leaves(tree)}
+    assert runs == {len(second.counters["history"])} == {1}
+    assert second.counters["history"] == [run.histories[1]]
 
 
 def test_patience_needs_validation_samples():

@@ -41,14 +41,17 @@ def test_scores_follow_from_predictions(kind, monkeypatch):
 def test_training_samples_are_read_where_models_are_made_of_them_only(method, parts, monkeypatch):
     """FedAvg+ tunes the shared model on a client's own samples; FedAvg deploys it as it is."""
     data = ragged()
-    run = mj.simulate(getattr(mj, method)(mj.models.linear(data)), data, rounds=1)
+    algorithm = getattr(mj, method)(mj.models.linear(data), local=mj.local_sgd(batch_size=4))
+    run = mj.simulate(algorithm, data, rounds=1, seeds=2)
     stacked = []
     real = engine.stack
     monkeypatch.setattr(engine, "stack", lambda *args: stacked.append(args) or real(*args))
-    found = predictions(run)[0]["test"]
-    assert len(stacked) == parts
-    right = (found.argmax(axis=1) == data.test.y)[np.repeat(~data.unseen, data.test.sizes)]
-    assert right.mean() == pytest.approx(run.summary()["test_accuracy"]["mean"])
+    each = predictions(run)
+    assert len(stacked) == 2 * parts
+    there = np.flatnonzero(np.repeat(~data.unseen, data.test.sizes))
+    for found, one in zip(each, run, strict=True):  # with the draws of its own seed
+        chances = found["test"][there, data.test.y[there]]
+        assert -np.log(chances).mean() == pytest.approx(one.summary()["test_loss"], rel=1e-5)
 
 
 def test_samples_that_no_model_is_made_of_take_no_memory():

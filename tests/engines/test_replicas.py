@@ -106,6 +106,7 @@ def changed(**fields):
 
 REFUSED = [
     (lambda: {"data": [data_sets()[0], drawn()]}, "client 1 is unseen in one of them only"),
+    (lambda: {"data": [drawn(), data_sets()[0]]}, "2 differs from the first: client 1 is unseen in one of them only"),
     (
         lambda: {"data": [drawn(), drawn(samples=31)]},
         "data set 2 differs from the first: client 0 has 30 train samples",

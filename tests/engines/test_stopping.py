@@ -26,6 +26,16 @@ def problem():
     return data, acd(objective, constants=objective.constants(data)), optimum
 
 
+def test_a_run_is_stopped_by_the_bound_that_it_meets_first():
+    """The second run goes on, and with it the first: what that meets later did not stop it."""
+    target = Target(parse_bounds(["loss < 0.5", "round >= 3"]))
+    first, second = [{"round": 1, "loss": 0.4}], [{"round": 1, "loss": 0.9}]
+    assert not target.reached([first, second])
+    histories = [[*first, {"round": 3, "loss": 0.6}], [*second, {"round": 3, "loss": 0.8}]]
+    assert target.reached(histories)
+    assert target.reason(histories) == "loss < 0.5 or round >= 3"
+
+
 def solve(optimum="known", **options):
     data, algorithm, least = problem()
     optimum = least if optimum == "known" else optimum

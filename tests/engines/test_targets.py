@@ -3,6 +3,7 @@
 import numpy as np
 import pyarrow as pa
 import pytest
+from sklearn.metrics import r2_score
 
 import majorant as mj
 from majorant.data import FederatedData, encode_table, from_table
@@ -39,6 +40,10 @@ def test_predictions_and_rmse_are_in_original_units(trained):
     assert summary["test_rmse"]["mean"] == pytest.approx(rmse, rel=1e-4)
     assert run.history[-1]["test_rmse"]["mean"] == pytest.approx(rmse, rel=1e-4)
     assert 0.05 * SCALE < rmse < 0.3 * SCALE  # the noise, of 0.1 scales, is left
+    assert all(0.05 * SCALE < summary[f"{part}_rmse"]["mean"] < 0.3 * SCALE for part in ("train", "validation"))
+    x, y = data.test.client(0)
+    prices = data.label_values(y)
+    assert run.model(0).score(x, prices) == pytest.approx(r2_score(prices, run.model(0).predict(x)), rel=1e-5)
 
 
 def test_a_new_client_speaks_in_original_units(table, trained):

@@ -3,12 +3,14 @@
 from contextlib import suppress
 from dataclasses import replace
 
+import jax
 import numpy as np
 import pytest
 
 import majorant as mj
 import zoo
 from majorant.engines.divergence import Diverged
+from majorant.engines.snapshots import Snapshot, some_runs
 from majorant.engines.tuning import Trial, folds_for, rank, skewed, stages_of
 
 GRID = {"lr": [0.01, 0.3, 30.0], "mu": [0.1, 2.0]}
@@ -76,6 +78,18 @@ def test_survivors_of_halving_have_the_numbers_of_whole_runs(data, algorithm, lo
     assert found.best == best.hyper
 
 
+def test_some_runs_of_a_snapshot_have_all_that_these_runs_left():
+    axis = lambda *shape: np.arange(4.0).reshape(4, *[1] * len(shape)) * np.ones(shape)
+    counters = {"history": [[{"round": i}] for i in range(4)], "communication": [{"up": i} for i in range(4)]}
+    whole = Snapshot(axis(3), {"a": axis(2, 5)}, counters, (axis(2),), {"server": axis(3)})
+    for runs in ([3, 1], [2]):
+        found = some_runs(whole, runs)
+        for tree in (found.server, found.clients, found.memory, found.best):
+            assert all(leaf.reshape(len(runs), -1)[:, 0].tolist() == runs for leaf in jax.tree.leaves(tree))
+        assert [lines[0]["round"] for lines in found.counters["history"]] == runs
+        assert [sent["up"] for sent in found.counters["communication"]] == runs
+
+
 def test_test_samples_play_no_part(data, algorithm, found):
     turned = replace(data, test=data.test._replace(y=1 - data.test.y, x=-data.test.x))
     again = mj.tune(algorithm, turned, rounds=ROUNDS, grid=GRID, seeds=2)
@@ -136,6 +150,11 @@ def test_where_one_class_is_rare_the_loss_decides():
     rare = mj.data.partitioned(x, y, np.arange(600) % 3)
     assert skewed(rare)
     assert not skewed(mj.data.partitioned(x, (x[:, 0] > 0).astype(int), np.arange(600) % 3))
+    apart = mj.data.partitioned(
+        x, (x[:, 0] > np.where(np.arange(600) % 3 == 0, 0, 1.8)).astype(int), np.arange(600) % 3
+    )
+    assert skewed(apart)
+    assert not skewed(replace(apart, unseen=np.arange(3) > 0))  # labels of clients that do not train say nothing
     method = mj.fedavg(mj.models.linear(rare, start="zeros"))
     found = mj.tune(method, rare, rounds=5, grid={"lr": [1e-9, 30.0]}, folds=0)
     assert found.by_loss

@@ -19,6 +19,7 @@ import zoo
 from majorant.engines import programs
 from majorant.estimators import FedEMClassifier, FedEMRegressor, mixture_training
 from majorant.estimators.base import encode_groups
+from majorant.estimators.target_scale import residual_scale
 from majorant.solvers.smoothness import stable_step
 
 CLIENTS, ROWS = 12, 60
@@ -221,6 +222,14 @@ def test_three_classes():
     np.testing.assert_allclose((likely / (likely @ pi)[:, None]).mean(axis=0), 1, atol=1e-3)
 
 
+def test_the_noise_of_targets_is_that_of_small_clients_too():
+    """Six rows for three coefficients: half of the squares are left, and half of the degrees of freedom."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(3000, 2))
+    y = 7 + x @ [3.0, -1.0] + 2.0 * rng.normal(size=3000)
+    assert residual_scale(x, y, np.arange(3000) // 6) == pytest.approx(2.0, rel=0.05)
+
+
 @FEW_ROUNDS
 def test_the_automatic_step_follows_the_scale():
     X, y, names = problem()[0]
@@ -231,6 +240,9 @@ def test_the_automatic_step_follows_the_scale():
     steepest = max(np.linalg.eigvalsh(part.T @ part / len(part))[-1] for part in rows)
     np.testing.assert_allclose(stable_step(samples, 0.5, None), 2 / steepest, rtol=0.05)
     assert stable_step(samples, 0.5, 8) < stable_step(samples, 0.5, None)
+    pixels = np.random.default_rng(0).integers(0, 256, samples.x.shape).astype(np.uint8)
+    as_fed = samples._replace(x=pixels / 255)  # models divide bytes by 255
+    assert stable_step(samples._replace(x=pixels), 0.5, None) == pytest.approx(stable_step(as_fed, 0.5, None))
     wide = FedEMRegressor(1, max_iter=5, random_state=0).fit(1e4 * X, X[:, 0])
     assert np.isfinite(wide.component_coef_).all()
 

@@ -10,7 +10,7 @@ from scipy import stats
 
 import majorant as mj
 import zoo
-from majorant.core import SERVER_STREAM, Upload, round_key, stream_key
+from majorant.core import SERVER_STREAM, Upload, Uploads, View, round_key, stream_key
 from majorant.engines import forging
 from majorant.engines.poisoning import poisoned
 from majorant.exchange import attack, robust
@@ -44,6 +44,8 @@ def test_attacks_send_what_they_say():
     noisy = np.asarray(attack.noise(0.2, scale=3.0).forge(KEY, SEEN)["w"])
     length = np.linalg.norm(noisy - X, axis=1) / np.linalg.norm(X, axis=1)
     assert 1.5 < length.mean() < 5  # three times the displacement's, on average
+    twice = attack.noise(0.2).forge(KEY, SEEN._replace(moved={"v": jnp.asarray(X), "w": jnp.asarray(X)}))
+    assert (np.asarray(twice["v"]) != np.asarray(twice["w"])).all()  # each array has noise of its own
 
 
 def test_a_little_is_enough_hides_among_the_honest():
@@ -77,6 +79,17 @@ def test_labels_are_turned_around_for_hostile_clients_alone():
     assert poisoned(attack.sign_flip(0.4).among(np.arange(5)), data) is data
 
 
+def test_targets_are_mirrored_at_the_mean_of_their_own_client():
+    data = zoo.federated(
+        [(np.ones((2, 1)), np.array([1.0, 3.0])), (np.ones((2, 1)), np.array([10.0, 30.0]))], classes=0
+    )
+    hostile = attack.label_flip(0.5).among(np.arange(2))
+    mirrored = poisoned(hostile, data).train
+    (slot,) = hostile.slots
+    np.testing.assert_allclose(mirrored.client(slot)[1], data.train.client(slot)[1][::-1], rtol=1e-6)
+    np.testing.assert_array_equal(mirrored.client(1 - slot)[1], data.train.client(1 - slot)[1])
+
+
 DATA = zoo.federated([zoo.sample(np.random.default_rng(t), 10, np.array([1.0, -1.0, 0.5])) for t in range(6)])
 FEDAVG = mj.fedavg(mj.models.linear(DATA), local=mj.local_sgd(0.5, steps=1, batch_size=None))
 
@@ -104,6 +117,17 @@ def test_nan_is_rejected_by_the_server_and_the_rest_is_averaged(runs):
     for one, two in zip(jax.tree.leaves(run.server.value), jax.tree.leaves(alone.server.value), strict=True):
         np.testing.assert_allclose(one, two, atol=1e-5)
     assert run.summary()["rejected"] == 3 * len(hostile) == 6
+
+
+def test_hostile_clients_that_are_away_are_not_rejected():
+    uploads = Uploads({"w": jnp.asarray(X)}, jnp.where(HEARD, 1.0, 0.0))
+    kind = attack.not_a_number(0.4)
+    here = federation(mj.fedavg(mj.models.linear(DATA)), training=np.arange(N), attack=kind, exchange=star())
+    away = ~here.hostile.mask(N)
+    view = View({"w": jnp.zeros(X.shape[1])}, {}, 0, 1)
+    _, heard, refused = forging.forged(here, view, KEY, uploads, jnp.asarray(away), here.hostile)
+    assert int(refused) == 0
+    assert heard.tolist() == away.tolist()
 
 
 def test_huge_numbers_pass_the_mean_and_not_the_median(runs):

@@ -8,6 +8,7 @@ import pytest
 import majorant as mj
 import zoo
 from majorant.exchange import adaptive_clip, chain, gaussian
+from majorant.exchange.federation import federation
 
 KEY = jax.random.key(0)
 
@@ -39,6 +40,14 @@ def test_the_radius_goes_to_the_quantile_and_sums_are_those_of_what_was_clipped(
         np.testing.assert_allclose(total, clipped.sum(axis=0), rtol=1e-3, atol=1e-3)
         radius = after
     assert float(radius) == pytest.approx(np.quantile(lengths, 0.8), rel=0.02)
+
+
+@pytest.mark.filterwarnings("ignore:δ = ")
+def test_a_noisy_sum_is_divided_by_those_who_take_part_and_whose_messages_arrive():
+    channel = chain(mj.channel.lossy(0.25), mj.channel.clip(1.0), gaussian(1.0))
+    half = mj.participation.bernoulli(0.5)
+    found = federation(mj.fedavg(zoo.model()), training=np.arange(8), participation=half, channel=channel)
+    assert found.expected == pytest.approx(8 * 0.5 * 0.75)
 
 
 @pytest.mark.filterwarnings("ignore:δ = ")

@@ -218,6 +218,18 @@ def test_peers_clip_their_neighbours_around_their_own_values(form):
     assert np.abs(found[[3, 4]]).max() < 10  # one of two
 
 
+def test_absent_neighbours_have_no_part_in_the_median_distance():
+    """Of itself and two neighbours the middle distance is the nearer one's, whoever else is away."""
+    x = jnp.array([[0.0], [1.0], [4.0], [2.0]])
+    present = jnp.array([True, True, True, False])
+    clip = quickly(lambda mixing: robust.clip_links(mixing, x, present, None))
+    dense = clip(Dense(jnp.full((4, 4), 0.25))).weights
+    others = jnp.array([[j for j in range(4) if j != i] for i in range(4)])
+    table = clip(Table(others, jnp.full((4, 3), 0.25), jnp.full(4, 0.25))).dense().weights
+    for weights in (dense, table):
+        np.testing.assert_allclose(weights[0, 1:3], [0.25, 0.25 / 4], rtol=1e-4)
+
+
 def test_what_cannot_work_is_refused_before_anything_runs():
     fedavg, among = zoo.algorithm("fedavg"), {"training": np.arange(5)}
     with pytest.raises(ValueError, match=r"must be in \(0, 0.5\), got 0.5"):

@@ -132,6 +132,7 @@ def test_an_evaluation_of_another_mixture_is_left_out_and_flowers_log_says_what_
     with caplog.at_level("INFO", "flwr"):
         run = trained(tmp_path, study("fedem", flower={"per_client_scores": True}), spoil)
     assert np.isnan(run.clients["test_accuracy"]).tolist() == [False, True, False, False]
+    assert all(np.isfinite([line["train_loss"], line["test_loss"]]).all() for line in run.history)  # of the others
     log = [line[20:] for line in (tmp_path / "run" / "network.log").read_text().splitlines()]
     assert "left out: 'b' tells 5 weights of its model's mixture" in log
     flowers = [record.getMessage() for record in caplog.records if record.name == "flwr"]

@@ -76,13 +76,16 @@ SERVED = [name for name, entry in zoo.ZOO.items() if entry.exchange is None]
 @pytest.mark.parametrize("name", [*SERVED, "afl"])
 def test_the_same_seed_gives_the_numbers_of_the_simulator(tmp_path, name):
     everyone = {} if method(name).traits.needs_everyone else {"participation": "uniform:0.5"}
-    run = trained(tmp_path, study(name, flower={"per_client_scores": True}, **everyone))
+    run = trained(tmp_path, study(name, flower={"per_client_scores": True}, evaluate_every=2, **everyone))
     drawn = {"participation": mj.participation.uniform(0.5)} if everyone else {}
-    simulation = simulated(name, **drawn)
+    simulation = simulated(name, evaluation=mj.Evaluation(every=2), **drawn)
     assert distance(run.server, simulation.server) < 1e-5
     summary, expected = run.summary(), simulation.summary()
     score = f"test_{expected['metric']}"
     assert summary[score] == pytest.approx(expected[score], rel=1e-4)
+    lines = [[(line["round"], line["participants"]) for line in each.history] for each in (run, simulation)]
+    assert lines[0] == lines[1]
+    assert [round for round, _ in lines[0]] == [2, 3]  # the last evaluation is after a single round
     counted = ("bytes_up", "bytes_down", "rounds")
     assert [summary["communication"][c] for c in counted] == [expected["communication"][c] for c in counted]
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["rounds"] == ROUNDS

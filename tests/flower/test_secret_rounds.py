@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import jax.numpy as jnp
 import pytest
 from flwr.app import Message
@@ -13,6 +15,7 @@ from majorant.app.flower.letters import Hello, Task
 from majorant.app.flower.post import from_record, to_record
 from majorant.app.flower.silo import Silo, told
 from majorant.app.flower.study import read_study
+from majorant.engines.remote.sums import evaluation_numbers, summed_evaluation
 from majorant.exchange.participation import Participation
 
 CHANNEL = "secure-sum:4.0,bits=20,threshold=3"
@@ -132,6 +135,14 @@ def test_what_does_not_fit_the_range_is_caught_before_it_is_masked(tmp_path):
     expected = simulated("fedem", channel=small)
     assert 0 < run.summary()["rejected"] == expected.summary()["rejected"] < 4 * ROUNDS
     assert distance(run.server, expected.server) < 1e-5
+
+
+def test_a_silo_whose_model_fails_on_test_samples_alone_is_not_lost():
+    both = [{"train": (5, 1.0, 2.0), "test": (2, None, None)}, {"train": (3, 2.0, 1.0), "test": (1, 0.5, 1.0)}]
+    total = [sum(map(Fraction, numbers)) for numbers in zip(*(evaluation_numbers(s, ()) for s in both), strict=True)]
+    sums, lost, _ = summed_evaluation(total, ())
+    assert lost == 0
+    assert sums == {"train": (8, 3.0, 3.0), "test": (3, None, None)}
 
 
 def test_a_silo_says_nothing_of_its_own_outside_of_a_sum(tmp_path):

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from fake_grid import FakeGrid
 from silo_files import write_silos, write_study
 
 from majorant.app.flower.apps import GridCarrier, client_app, serve
+from majorant.app.flower.gathering import Gathering
+from majorant.app.flower.ledger import Record
+from majorant.app.flower.letters import Readiness
 from majorant.app.flower.post import from_record
+from majorant.app.flower.silo import told
 from majorant.app.flower.study import read_study
 
 SECRET = "a secret"
@@ -24,6 +30,17 @@ def without_column(text, name):
     rows = [line.split(",") for line in text.strip().split("\n")]
     place = rows[0].index(name)
     return "\n".join(",".join(cell for i, cell in enumerate(row) if i != place) for row in rows)
+
+
+def test_the_learning_rate_is_one_that_is_stable_at_every_silo(tmp_path):
+    which = read_study(write_study(tmp_path / "study.toml", write_silos(tmp_path / "files")))
+    gathering = Gathering(which, None, Record(names=["a", "b"], classes=[0, 1]), lambda line: None, poll=0.0)
+    steps = {0: 0.3, 1: 0.02}
+    ready = lambda slot: told(Readiness(train=4, validation=1, test=1, step=steps[slot]), "ready")
+    answer = lambda whom, send, hear, **_: [slot for slot in whom if not hear(slot, ready(slot))]
+    gathering.office = SimpleNamespace(ask=answer)
+    gathering.prepare()
+    assert gathering.record.rate == 0.02
 
 
 def stopped(tmp_path, change, after=None):

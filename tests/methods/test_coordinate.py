@@ -12,13 +12,24 @@ import pytest
 import majorant as mj
 import two_block_problem
 from compiling import quickly
-from majorant.core import SERVER_STREAM, Terms, client_key, round_key, stream_key
+from majorant.core import SERVER_STREAM, ClientData, Terms, client_key, round_key, stream_key
 from majorant.engines.settings import hyper_after_setup
 from majorant.exchange import federation, gossip, participation, topology
 from majorant.methods import _coordinate as coordinate
 from majorant.methods import acd, ascd, asvrcd, scd, svrcd
 from majorant.methods._coordinate_theory import momentum_numbers
-from majorant.methods._two_blocks import DRAWN, Coins, combine, draw_coins, draw_samples, one_sample
+from majorant.methods._two_blocks import (
+    DRAWN,
+    Blocks,
+    Coins,
+    combine,
+    draw_coins,
+    draw_samples,
+    gradient,
+    one_sample,
+    repeat_with_samples,
+)
+from majorant.solvers import whole
 from two_block_problem import Path, Problem, distance, gap, hyper_of, play
 
 STOCHASTIC = {"asvrcd": asvrcd, "svrcd": svrcd, "ascd": ascd, "scd": scd}
@@ -311,6 +322,34 @@ def test_who_was_away_replays_each_step_it_missed(missed):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9), step(start, missed).beta, present.beta)
     assert int(present.done) == missed + 1
     assert float(jnp.abs(present.beta.y - step(start, 0).beta.y).max()) > 1e-6
+
+
+def test_iterations_of_a_long_round_draw_other_samples():
+    """Of 1000 samples 256 draws with replacement are 226 different ones on average, whatever is drawn at once."""
+    rows = jnp.arange(1000.0)
+    data = ClientData(rows[:, None], rows, jnp.int32(1000), jnp.int32(0))
+    step = lambda batch, seen: seen.at[batch.y[0].astype(int)].set(1.0)
+    seen, last = repeat_with_samples(jnp.int32(256), data, jax.random.key(0), step, jnp.zeros(1000))
+    assert 200 < float(seen.sum()) < 250
+    assert last.y.shape == (1,)
+
+
+def test_a_client_that_joins_steps_as_far_as_its_own_smoothness_allows(monkeypatch):
+    """The constants are those of F = (1/M) Σ f_m, and the client steps down its own f_m."""
+    monkeypatch.setattr("majorant.methods._two_blocks.JOINING_STEPS", 1)
+    p = problem()
+    algorithm = made("acd")
+    server = algorithm.server.init(jax.random.key(0))
+    view = algorithm.release(server._replace(hyper=hyper_of(algorithm, p)), jax.random.key(0))
+    data = jax.tree.map(lambda a: a[1], p.data)
+
+    @quickly
+    def joined(key):
+        start = p.objective.init_personal(key)
+        slope = gradient(p.objective, Blocks(view.value.y, start), whole(data), data.slot).beta
+        return algorithm.join(view, data, key).y, combine((1, start), (-1 / (3 * p.constants.smooth_beta), slope))
+
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9), *joined(jax.random.key(1)))
 
 
 def test_coins_are_those_of_single_iterations():

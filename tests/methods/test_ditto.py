@@ -6,7 +6,7 @@ import numpy as np
 import majorant as mj
 import zoo
 
-LR, STEPS, ROUNDS, MU = 0.3, 3, 2, 0.7
+LR, STEPS, ROUNDS, MU, MOMENTUM = 0.3, 3, 2, 0.7, 0.5
 DATA = zoo.problem()
 
 
@@ -17,9 +17,12 @@ def gradient(theta, x, y):
 
 
 def test_rounds_are_the_papers():
-    """Algorithm 1 in NumPy: w by FedAvg; v by steps on f_t(v) + (μ/2) ‖v − w‖² from where it was, w as it is sent."""
+    """Algorithm 1 in NumPy: w by FedAvg; v by steps on f_t(v) + (μ/2) ‖v − w‖² from where it was, w as it is sent.
+
+    Both have a momentum of their own, which clients keep from round to round.
+    """
     model = mj.models.linear(DATA, start="zeros")
-    local = mj.local_sgd(LR, steps=STEPS, batch_size=None)
+    local = mj.local_sgd(LR, steps=STEPS, batch_size=None, momentum=MOMENTUM)
     run = mj.simulate(mj.ditto(model, mu=MU, local=local), DATA, rounds=ROUNDS, evaluation=mj.Evaluation(every=ROUNDS))
     flat = lambda layers: np.append(
         np.asarray(layers[0]["weight"], float)[..., 0], np.asarray(layers[0]["bias"], float)
@@ -27,13 +30,15 @@ def test_rounds_are_the_papers():
     clients, sizes = np.flatnonzero(~DATA.unseen), DATA.train.sizes
     w = flat(model.init(jax.random.key(0)))
     v = dict.fromkeys(clients, w)
+    of_w, of_v = dict.fromkeys(clients, 0.0), dict.fromkeys(clients, 0.0)
     for _ in range(ROUNDS):
         sent = dict.fromkeys(clients, w)
         for t in clients:
             x, y = map(np.asarray, DATA.train.client(t))
             for _ in range(STEPS):
-                sent[t] = sent[t] - LR * gradient(sent[t], x, y)
-                v[t] = v[t] - LR * (gradient(v[t], x, y) + MU * (v[t] - w))
+                of_w[t] = MOMENTUM * of_w[t] + gradient(sent[t], x, y)
+                of_v[t] = MOMENTUM * of_v[t] + gradient(v[t], x, y) + MU * (v[t] - w)
+                sent[t], v[t] = sent[t] - LR * of_w[t], v[t] - LR * of_v[t]
         w = sum(sizes[t] * sent[t] for t in clients) / sizes[clients].sum()
     np.testing.assert_allclose(flat(run.server.value), w, atol=1e-5)
     for place, t in enumerate(clients):

@@ -32,6 +32,18 @@ def test_one_client_and_one_split_have_students_interval():
         assert np.ravel(found.interval()) == pytest.approx(list(expected.confidence_interval()))
 
 
+def test_a_split_in_which_a_clients_score_is_not_defined_says_nothing_of_it():
+    """Its interval is that of the other split alone, and no narrower."""
+    values, owner = np.random.default_rng(0).normal(0.3, 1, 20), np.repeat([0, 1], 10)
+    first = pair(values, owner)
+    undefined = first._replace(
+        rows=20 + first.rows, clients=np.where([True, False], first.clients, np.nan), own=first.own * (owner == 0)
+    )
+    both, alone = (by_client(splits, ONCE, bounded=False) for splits in ([first, undefined], [first]))
+    assert both.error[1] == pytest.approx(alone.error[1])
+    assert both.error[0] < alone.error[0]
+
+
 def test_differences_between_clients_are_no_noise_and_clients_of_a_row_or_two_are():
     rng = np.random.default_rng(0)
     owner = np.repeat([0, 1], 50)

@@ -161,6 +161,13 @@ def test_apfl2_deploys_fully_personal_models_at_its_minimum(data, alone, common,
         assert_same(jax.vmap(objective.deploy, in_axes=(None, 0, 0))(w, betas, IDS), alone, 1e-9)
 
 
+def test_a_newcomers_blend_has_the_mean_alpha_of_those_that_train(data):
+    """Client 1 does not train, and has another α."""
+    blend = apfl2(data, alpha=[0.2, 0.9, 0.3, 0.4], rescale=False).deploy
+    assert blend(jnp.ones(()), jnp.zeros(()), jnp.int32(-1)) == pytest.approx(0.3)
+    assert blend(jnp.ones(()), jnp.zeros(()), jnp.int32(3)) == pytest.approx(0.4)
+
+
 def test_residual_with_separate_features_is_weight_sharing(data):
     """With the residual model's shared bias at zero, the two have the same value."""
     split = weight_sharing(data, personal=[0, "bias"], l2=L2)

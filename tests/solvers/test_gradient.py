@@ -161,6 +161,9 @@ def test_gradients_are_divided_by_the_batch_size_not_by_the_weights():
     for batch_size in (None, 6, 64):
         found = solved(mj.local_sgd(0.5, batch_size=batch_size), data, weights=weights)
         np.testing.assert_allclose(found, expected, rtol=1e-5)
+    second = expected - 0.5 * gradient(expected, data, weights)
+    found = solved(mj.local_sgd(0.5, epochs=2, batch_size=None), data, weights=weights)  # weighted in both passes
+    np.testing.assert_allclose(found, second, rtol=1e-5)
 
 
 def test_a_smaller_last_batch_is_divided_by_its_own_size():

@@ -9,11 +9,13 @@ import sklearn.cluster
 import sklearn.decomposition
 
 import majorant as mj
+from compiling import quickly
 from majorant.core import ClientData
 from majorant.data import with_missing
 from majorant.solvers import Batch, whole
 from majorant.surrogates import (
     dictionary_learning,
+    gaussian_map,
     huber_regression,
     k_means,
     lasso_codes,
@@ -219,6 +221,23 @@ def test_huber_regression_is_scipys(intercept):
     found = descend(surrogate, surrogate.init(jax.random.key(0)), batch(X, TARGETS), 2000)
     flat = np.append(found["weights"], found["bias"]) if intercept else found["weights"]
     np.testing.assert_allclose(flat, best, atol=1e-4)
+
+
+@pytest.mark.parametrize("surrogate", [huber_regression(5, l2=0.1), gaussian_map(np.zeros(5), np.eye(5), ridge=0.1)])
+def test_what_a_penalty_says_is_what_is_minimised(surrogate):
+    """The gradient of the penalised surrogate is 0 at its minimiser, with a penalty that is not too small to see."""
+
+    @quickly
+    def slope(start):
+        s = surrogate.statistic(start, batch(X, TARGETS))
+        product = lambda params: sum(
+            jax.tree.leaves(jax.tree.map(lambda a, b: (a * b).sum(), s, surrogate.phi(params)))
+        )
+        penalised = lambda params: surrogate.psi(params) - product(params) + surrogate.penalty(params)
+        return jax.grad(penalised)(surrogate.minimize(s))
+
+    for part in jax.tree.leaves(slope(surrogate.init(jax.random.key(0)))):
+        np.testing.assert_allclose(part + part.T, 0, atol=1e-9)  # of symmetric matrices one half is read
 
 
 def test_shares_weigh_rows():

@@ -244,6 +244,16 @@ def test_an_agent_that_never_trains_has_no_say():
     np.testing.assert_allclose(after.state.rho, [1.0, 0.0])
 
 
+def test_those_who_are_there_count_for_absent_members_and_not_for_an_agent_that_never_trains():
+    """One of two members is there, with ρ = 1/5: it counts twice, and not three times."""
+    algorithm = mj.tradeoffs.afl(QUADRATIC, clients=3, mirror_rate=1.0)
+    server = algorithm.server.init(jax.random.key(0))
+    answers = Answer(jnp.array([0.0, np.log(4.0), 0.0]), jnp.array([1.0, 1.0, 0.0]))
+    server = algorithm.setup.start(server._replace(value=jnp.zeros(2)), answers)
+    after = after_round(algorithm, server, stack_of([[1.0, 0.0]] * 3, [0.0, 0.0, 0.0], [1.0, 0.0, 0.0]))
+    np.testing.assert_allclose(after.value, [2 / 5, 0.0], rtol=1e-5)
+
+
 def client(index):
     x, y = zoo.training().train.client(index)
     pad = 12 - len(y)

@@ -1,5 +1,6 @@
 """Trade-offs: shortest combinations against SciPy, dominance against moocore, and fronts of models."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import jax
@@ -372,6 +373,10 @@ def test_what_cannot_be_asked_for_is_said_before_training(monkeypatch):
     ]:
         with pytest.raises(ValueError, match=words):
             mj.pareto_front(model, data, asked, **options)
+    untrained = [50.0, -50.0, 50.0, 50.0]  # by agent, of which the second does not train; and the criterion
+    away = replace(data, unseen=np.arange(3) == 1)
+    with pytest.raises(ValueError, match="dominates nothing"):
+        mj.pareto_front(model, away, small, scalarization="chebyshev", reference=untrained)
     with pytest.raises(ValueError, match="made for 4 clients, but the data has 3"):
         mj.simulate(mj.tradeoffs.chebyshev(model, clients=4), data, rounds=1)
     for clients in (float("nan"), 2.5, 0):

@@ -68,8 +68,9 @@ class Scores(NamedTuple):
                 continue
             score, loss = self.values[f"{part}_score"], self.values[f"{part}_loss"]
             found[f"{part}_{metric}"] = across_clients(score[seen], samples[seen], metric)
-            if samples[seen].sum():
-                found[f"{part}_loss"] = float(np.average(loss[seen], weights=samples[seen]))
+            there = seen & (samples > 0)  # of a silo that did not answer nothing is known
+            if there.any():
+                found[f"{part}_loss"] = float(np.average(loss[there], weights=samples[there]))
             if new.any():
                 name = f"unseen_{metric}" if part == "test" else f"unseen_{part}_{metric}"
                 found[name] = across_clients(score[new], samples[new], metric)
@@ -247,10 +248,9 @@ class Run:
 
     def __getitem__(self, index: int) -> Run:
         """A single run (its times are those of all runs together)."""
+        from majorant.engines.snapshots import some_runs
+
         index = range(len(self))[index]
-        pick = lambda tree: jax.tree.map(lambda a: a[index : index + 1], tree)
-        parts = {name: pick(getattr(self.snapshot, name)) for name in ("server", "clients", "memory")}
-        snapshot = self.snapshot._replace(**parts)
         some = slice(index, index + 1)
         return Run(
             self.federation,
@@ -258,14 +258,14 @@ class Run:
             self.settings[some],
             self.histories[some],
             self.scores[some],
-            snapshot,
+            some_runs(self.snapshot, [index]),
             self.seconds,
             self.communication[some],
             self.metric,
             self.rounds,
             self.stopped,
             self.optimum,
-            self.last,
+            some_runs(self.last, [index]),
             self.encoding,
             self.origin,
             self.padding,

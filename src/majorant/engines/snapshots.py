@@ -13,6 +13,8 @@ from majorant.engines.population import Bucket
 from majorant.engines.resident import positions
 from majorant.engines.rounds import Held
 
+STATES = ("server", "clients", "memory")
+
 
 class Snapshot(NamedTuple):
     """A run between two rounds, in the order of the clients' ids: all that resuming needs."""
@@ -26,7 +28,17 @@ class Snapshot(NamedTuple):
 
 def states_of(snapshot: Snapshot) -> dict[str, Tree]:
     """What server and clients hold, and what the channel keeps on clients."""
-    return {name: getattr(snapshot, name) for name in ("server", "clients", "memory")}
+    return {name: getattr(snapshot, name) for name in STATES}
+
+
+def some_runs(snapshot: Snapshot, runs: Sequence[int]) -> Snapshot:
+    """A snapshot of some of its runs, in the given order."""
+    rows = slice(runs[0], runs[0] + 1) if len(runs) == 1 else np.asarray(runs, int)  # one of them without a copy
+    pick = lambda tree: jax.tree.map(lambda a: np.asarray(a)[rows], tree)
+    counters = dict(snapshot.counters)
+    for name in ("communication", "history"):
+        counters[name] = [counters[name][i] for i in runs]
+    return Snapshot(counters=counters, **{name: pick(getattr(snapshot, name)) for name in (*STATES, "best")})
 
 
 def in_order_of_ids(clients: Sequence[Held], buckets: list[Bucket]) -> Held:

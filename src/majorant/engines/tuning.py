@@ -26,7 +26,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from majorant.core import Algorithm
@@ -36,7 +35,7 @@ from majorant.engines.options import Evaluation, Resources
 from majorant.engines.patience import check_validation, merit
 from majorant.engines.run import Run
 from majorant.engines.simulator import simulate
-from majorant.engines.snapshots import Snapshot
+from majorant.engines.snapshots import Snapshot, some_runs
 from majorant.math.checks import check_whole
 from majorant.metrics.headline import choose_headline
 
@@ -212,13 +211,3 @@ def rank(trial: Trial, metric: str, *, by_loss: bool = False) -> tuple[bool, tup
     line = {f"validation_{metric}": {"mean": trial.score}, "validation_loss": trial.loss}
     score, loss = merit(line, metric)
     return not trial.sound, (loss, score) if by_loss else (score, loss)
-
-
-def some_runs(snapshot: Snapshot, runs: Sequence[int]) -> Snapshot:
-    """A snapshot of some of its runs, in the given order."""
-    rows = np.asarray(runs, int)
-    pick = lambda tree: jax.tree.map(lambda a: np.asarray(a)[rows], tree)
-    counters = dict(snapshot.counters)
-    for name in ("communication", "history"):
-        counters[name] = [counters[name][i] for i in runs]
-    return Snapshot(pick(snapshot.server), pick(snapshot.clients), counters, pick(snapshot.memory))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from majorant.app.report import RunRecord, html
-from majorant.app.report.diagnosis import measured
+from majorant.app.report.diagnosis import averaged, measured
 from majorant.app.report.figures import draw_all
 from majorant.app.report.objective_curves import drawable, floor_of, objective_curves
 
@@ -55,6 +55,14 @@ def test_what_is_below_rounding_is_drawn_at_rounding(precision, eps):
         assert axes.get_ylim()[0] < 0.5 * eps
     assert [text.get_text() for text in figure.axes[0].texts] == ["rounding"]
     assert not objective_curves([record(precision="double", rate=0.02)]).axes[0].texts
+
+
+def test_rates_are_those_of_the_mean_over_all_rounds_until_then():
+    values = [4.0, 2.0, 0.0]
+    history = [{"round": r, "gradient_squared": value} for r, value in zip((10, 20, 30), values, strict=True)]
+    rounds, mean = averaged(RunRecord("fedem", {}, {}, history), "gradient_squared")
+    assert rounds.tolist() == [10, 20, 30]
+    assert mean.tolist() == [4.0, 3.0, 2.0]
 
 
 def test_gradients_of_very_different_methods_are_on_a_logarithmic_axis():

@@ -8,6 +8,7 @@ import pytest
 
 from made_tables import lines
 from majorant.data.tabular import TableError, TableNotice, encode_table, from_table
+from majorant.data.tabular.dates import ISO, parse_dates
 
 OPTIONS = {"client_column": "site", "label_column": "sick"}
 
@@ -125,6 +126,11 @@ def test_dates_become_days_and_circles(tmp_path, format):
     assert np.allclose(x[:, 3], (week - week.mean()) / week.std(), atol=1e-5)
     typed = pa.table({"x": pa.array([day.replace(tzinfo=None) for day in DAYS]), "sick": [0] * 60})
     assert np.allclose(encode_table(typed, encoding)[0], x)
+
+
+def test_times_in_different_zones_are_the_same_moments():
+    texts = ["2024-07-01T10:00:00Z", "2024-07-01T12:00:00+02:00", "2024-07-01 10:00", "2024-07-01T04:30-05:30"]
+    assert len(set(parse_dates(pa.array(texts), ISO).values.tolist())) == 1
 
 
 def test_times_of_day_and_gaps_between_dates(tmp_path):

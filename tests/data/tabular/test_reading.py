@@ -138,6 +138,14 @@ def test_decimal_commas(tmp_path):
     assert np.allclose(x[:, 0], (np.arange(40) - 19.5) / np.std(np.arange(40)), atol=1e-6)
 
 
+def test_decimal_commas_in_one_of_several_files(tmp_path):
+    lines(tmp_path / "h0.csv", "dose,sick", [f"{i},{i % 2}" for i in range(20)])
+    lines(tmp_path / "h1.csv", "dose;sick", [f"{i},5;{i % 2}" for i in range(20)])
+    with pytest.warns(TableNotice, match="the commas in 'dose' were read as decimal points"):
+        _, encoding = from_table(tmp_path / "h?.csv", label_column="sick", split=(1, 0, 0))
+    assert encoding["dose"].mean == 9.75
+
+
 def test_columns_without_a_name_are_left_out(tmp_path):
     rows = [f"{i},{'ab'[i % 2]},{i % 7},{i % 5 // 2}" for i in range(40)]
     with pytest.warns(TableNotice, match="column 1 has no name"):
