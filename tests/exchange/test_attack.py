@@ -77,6 +77,18 @@ def test_labels_are_turned_around_for_hostile_clients_alone():
     assert poisoned(attack.sign_flip(0.4).among(np.arange(5)), data) is data
 
 
+def test_numbers_are_mirrored_at_the_mean_of_their_client():
+    rng, owner = np.random.default_rng(0), np.repeat(np.arange(4), (9, 3, 6, 5))
+    data = mj.data.FederatedData.from_arrays(rng.normal(size=(23, 2)), rng.normal(3, 2, 23), owner, split=(1, 0, 0))
+    hostile = attack.label_flip(0.5).among(np.arange(4))
+    turned = poisoned(hostile, data)
+    for t in range(4):
+        (x, y), (same, other) = data.train.client(t), turned.train.client(t)
+        np.testing.assert_array_equal(x, same)
+        np.testing.assert_allclose(other, y.mean() - (y - y.mean()) if t in hostile.slots else y, rtol=1e-5)
+    assert turned.train.y.dtype == data.train.y.dtype
+
+
 DATA = zoo.federated([zoo.sample(np.random.default_rng(t), 10, np.array([1.0, -1.0, 0.5])) for t in range(6)])
 FEDAVG = mj.fedavg(mj.models.linear(DATA), local=mj.local_sgd(0.5, steps=1, batch_size=None))
 
