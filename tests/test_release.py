@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import tomllib
 from pathlib import Path
 
+import pytest
 import yaml
 from typer.testing import CliRunner
 
@@ -37,6 +39,15 @@ def test_names_of_the_first_version_are_in_the_changelog():
     changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     known = {name for row in re.findall(r"^\| (`.*?) \|", changes, re.M) for name in re.findall(r"`(\w+)`", row)}
     assert not set(_renamed._PLACE) - known
+
+
+@pytest.mark.parametrize("old", sorted(_renamed._PLACE))
+def test_names_of_the_first_version_lead_to_what_they_say(old):
+    with pytest.warns(DeprecationWarning, match=f"majorant.{old} is now ") as told:
+        found = getattr(majorant, old)
+    module, _, name = str(told[0].message).rpartition(" ")[2].rpartition(".")
+    assert getattr(importlib.import_module(module), name) is found
+    assert told[0].filename == __file__  # it tells the line to change
 
 
 def test_the_command_line_says_its_version():

@@ -11,7 +11,16 @@ from pathlib import Path
 import pytest
 
 from majorant.app import folders
-from majorant.app.folders import check_file, check_folder, check_run_folder, claimed, in_use, new_folder, working_in
+from majorant.app.folders import (
+    check_file,
+    check_folder,
+    check_run_folder,
+    claimed,
+    in_use,
+    new_folder,
+    point_last_at,
+    working_in,
+)
 
 HOLD = """
 import sys, time
@@ -63,6 +72,32 @@ def test_a_lock_is_not_followed_out_of_the_folder(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="symbolic links"), claimed(tmp_path / "run"):
         pass
     assert (tmp_path / "precious").read_text() == "x"
+
+
+def test_the_newest_run_is_the_last_one(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    for name in ("one", "two"):
+        (runs / name).mkdir(parents=True)
+        point_last_at(runs / name)
+        assert (runs / "last").resolve() == runs / name
+    point_last_at(runs / "last")  # a run that is resumed by the link
+    assert os.readlink(runs / "last") == "two"  # not to itself, and to the same where the folder is moved
+    assert sorted(entry.name for entry in runs.iterdir()) == ["last", "one", "two"]
+    (tmp_path / "elsewhere").mkdir()
+    point_last_at(tmp_path / "elsewhere")
+    assert not (tmp_path / "last").is_symlink()
+
+
+@pytest.mark.parametrize("kind", ["folder", "file"])
+def test_what_is_named_last_and_is_no_link_is_left_alone(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "runs" / "new").mkdir(parents=True)
+    last = tmp_path / "runs" / "last"
+    precious = last / "precious" if kind == "folder" else last
+    precious.parent.mkdir(exist_ok=True)
+    precious.write_text("x")
+    point_last_at(tmp_path / "runs" / "new")
+    assert not last.is_symlink()
+    assert precious.read_text() == "x"
 
 
 @pytest.mark.parametrize("keep", [True, False])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import majorant as mj
-from commands import invoke, refused
+from commands import invoke, refused, write_visits
 from majorant.app.build import build, parse_grid, safe_rate
 from majorant.app.config import LocalConfig, make_config
 from majorant.app.execute import rate_of, run_in_folder
@@ -32,6 +32,23 @@ def test_a_tuned_run_uses_what_was_chosen(tmp_path):
     assert "best on 5 folds of the training and validation samples: lr=0.3" in table  # 114 validate: few
     assert found["folds"] == 5
     assert json.loads((tmp_path / "alone" / "tuning.json").read_text()) == found
+
+
+def test_every_split_of_a_table_is_tuned_by_itself(tmp_path):
+    """Rows that test in one split validate in another: what is chosen for a seed has not seen its test rows."""
+    write_visits(tmp_path / "visits.csv", range(4))
+    settings = {"algorithm": "fedavg", "data": str(tmp_path / "visits.csv"), "client_column": "hospital", "rounds": 3}
+    settings |= {"label_column": "outcome", "tune": True, "grid": ["lr=0.5,0.02"], "folds": 2, "seeds": 2}
+    config = make_config(settings)
+    run = run_in_folder(config, tmp_path / "run")
+    record = json.loads((tmp_path / "run" / "tuning.json").read_text())
+    chosen, problem = record["best"]["lr"], build(config)
+    assert [each["hyper"] for each in run.settings] == [{"lr": pytest.approx(lr)} for lr in chosen]
+    for i, split in enumerate((problem.data, problem.data.redrawn(config.split_seed + 1))):
+        alone = tune_config(config.model_copy(update={"seed": i, "seeds": 1}), problem._replace(data=split))
+        assert alone.best == {"lr": chosen[i]}
+        scores = {trial["lr"]: trial["validation_accuracy"] for trial in record["trials"] if trial["split"] == i}
+        assert scores == pytest.approx({trial.hyper["lr"]: trial.score for trial in alone.trials})
 
 
 def test_a_resumed_run_is_not_tuned_again_and_keeps_its_best_round(tmp_path, monkeypatch):

@@ -77,6 +77,8 @@ def test_details_are_shown_to_those_who_ask(monkeypatch, tmp_path):
         (ImportError("figures need Matplotlib: pip install 'majorant[report]'"), 2),
         (ImportError("cannot import name 'x'", name="majorant"), 70),
         (PermissionError(13, "Permission denied", "place"), 2),
+        (MemoryError(), 2),
+        (RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes\nmore of XLA's"), 2),
         (RuntimeError("unknown"), 70),
         (TypeError("a bug"), 70),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 import tomllib
@@ -11,11 +12,12 @@ import jax
 import numpy as np
 import pytest
 
-from commands import alter, invoke, refused
+from commands import alter, invoke, refused, write_visits
 from majorant.app.front_record import FrontRecord, PointRecord, choose_point, read_front
 from majorant.app.report.figures import render
 from majorant.app.report.pareto_figures import draw_front
 from majorant.app.report.pareto_page import columns
+from majorant.app.runs import find_runs
 from majorant.app.saved_model import load_deployment
 from majorant.tradeoffs import hypervolume, knee, nondominated
 from majorant.tradeoffs.front import Front
@@ -264,6 +266,12 @@ def test_runs_and_fronts_are_told_apart(made, tmp_path):
     assert "majorant pareto" in refused("run", "--config", made / "config.toml")
     assert "majorant pareto" in refused("run", "--resume", made)
     assert "report of its own" in refused("report", made, made)
+    invoke("report", made, "--out", tmp_path / "page.html")
+    assert "Deployed is point" in (tmp_path / "page.html").read_text()
+    (found,) = find_runs(made.parent)
+    record = read_front(made)
+    assert (found.folder, found.state, found.method) == (str(made), "finished", f"pareto, {len(record.points)} points")
+    assert (found.data, found.rounds, found.mean) == (record.dataset, 60, record.points[record.picked].accuracy)
     (tmp_path / "run.toml").write_text('algorithm = "fedavg"')
     assert "leave algorithm out" in refused("pareto", "--config", tmp_path / "run.toml", "--criterion", "l1")
 
@@ -314,6 +322,34 @@ def test_criteria_refer_to_files_and_saved_models(made, tmp_path):
     wider = Setting(models.make("mlp", data), data.spec.features, data.classes)
     with pytest.raises(ValueError, match="other parameters"):
         criteria.make(f"distance:run={made}", wider)
+
+
+def test_public_samples_in_a_table_are_read_as_training_read_its_own(tmp_path):
+    """Rows and groups of a file stay together, whatever the order of its columns, and labels are those of training."""
+    from majorant.app.catalogue import criteria, models
+    from majorant.app.named_criteria import Setting
+    from majorant.data import encode_table, from_table
+
+    write_visits(tmp_path / "visits.csv", range(3))
+    data, encoding = from_table(tmp_path / "visits.csv", client_column="hospital", label_column="outcome")
+    setting = Setting(models.make("auto", data), data.spec.features, data.classes, encoding)
+    params = setting.model.init(jax.random.key(1))
+    rows = list(csv.DictReader(write_visits(tmp_path / "public.csv", range(7, 9), seed=1).read_text().splitlines()))
+    for i, row in enumerate(rows):
+        row["sex"] = "fm"[i % 3 % 2]
+    with (tmp_path / "public.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, ["outcome", "sex", "ward", "dose", "age"], extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(rows)
+    x, labels = encode_table(tmp_path / "public.csv", encoding)
+    assert labels.tolist() == [row["outcome"] for row in rows]
+    np.savez(tmp_path / "public.npz", x=x, y=labels, sex=np.array([row["sex"] for row in rows]))
+    for name in ("public-loss:", "demographic-parity:group=sex,label=sick,", "equalized-odds:group=sex,label=sick,"):
+        found = (criteria.make(f"{name}file={tmp_path / 'public'}{end}", setting) for end in (".csv", ".npz"))
+        table, arrays = (float(each.value(params)) for each in found)
+        assert 0 < table == pytest.approx(arrays, rel=1e-6)
+    with pytest.raises(ValueError, match="no column 'gender'"):
+        criteria.make(f"demographic-parity:file={tmp_path / 'public.csv'},group=gender", setting)
 
 
 def test_several_weights_of_the_criteria_make_one_front(tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from commands import invoke, refused
-from majorant.app.transport import load_map
+from majorant.app.transport import load_map, save_map
 from majorant.app.trees import load_tree, save_tree
 from majorant.models import dense_icnn
 
@@ -69,6 +69,15 @@ def test_a_map_whose_networks_are_not_convex_is_refused(tables, tmp_path):
     applied = refused("transport", "--data", tables[2], "--map", tmp_path / "map", "--out", tmp_path / "moved.csv")
     assert "4 weights below 0, so that it is not convex" in applied
     assert not (tmp_path / "moved.csv").exists()
+    tree["potentials"]["inverse"] = {name: 2 * values for name, values in params.items()}
+    save_tree(tmp_path / "networks", tree, meta | {"options": meta["options"] | {"hidden": [4, 4, 4]}})
+    model, names = load_map(tmp_path / "networks")
+    save_map(tmp_path / "again", model, names)
+    again, _ = load_map(tmp_path / "again")
+    x = np.random.default_rng(0).normal(size=(9, 2))
+    for way in ("transform", "inverse_transform"):  # of the two networks each has its own
+        np.testing.assert_array_equal(getattr(again, way)(x), getattr(model, way)(x))
+    assert not np.allclose(model.transform(x), load_map(tables[3] / "map")[0].transform(x))
     del tree["potentials"]
     tree["coordinates"] = dict(tree["coordinates"]) | {"target": np.array([1.0, np.nan])}
     save_tree(tmp_path / "gaps", tree, meta)

@@ -161,6 +161,16 @@ def test_bucket_edges_are_the_best_cuts():
     assert waste(bucket_edges(sizes, most=3, cost=0.0)) == best
 
 
+def test_bucket_edges_of_very_many_sizes_are_nearly_the_best():
+    """Sizes 1, …, n are best cut into equal parts, which pad n² (k + 1) / (2 k) samples; not every cut is tried."""
+    n, k = 5000, 4
+    edges = bucket_edges(np.random.default_rng(0).permutation(n) + 1, most=k, cost=0.0)
+    assert len(edges) == k
+    assert edges[-1] == n
+    padded = sum((end - begin) * end for begin, end in itertools.pairwise([0, *edges]))
+    assert padded <= 1.001 * n * n * (k + 1) / (2 * k)
+
+
 @pytest.mark.parametrize("size", [10, 1000, 60_000, 300_000])
 def test_permutations_are_uniform_for_clients_of_any_size(size):
     order = np.asarray(permutation(jax.random.key(0), jnp.int32(size), size + 5))[:size]

@@ -67,6 +67,28 @@ def test_the_labels_of_a_new_table_go_straight_to_personalize(table, trained):
     assert np.sqrt(np.mean((run.personalize((x, y)).predict(x) - y) ** 2)) < 0.3 * SCALE
 
 
+def test_a_score_is_r2_of_original_units_or_the_accuracy(table, trained):
+    _, encoding, run = trained
+    x, price = encode_table(table, encoding)
+    model = run.personalize((x, price))
+    assert model.score(x, price) == pytest.approx(r2_score(price, model.predict(x)))
+    assert model.score(x, price) > 0.9
+    assert np.isnan(model.score(x[:1], price[:1]))  # the labels have no variance that a model could explain
+    for wrong in (price[:, None], price[:-1], price[:0]):
+        with pytest.raises(ValueError, match="a label each"):
+            model.score(x, wrong)
+    with pytest.raises(ValueError, match="needs labels"):
+        model.score(x)
+    with pytest.raises(ValueError, match="no class probabilities"):
+        model.predict_proba(x)
+    data = pets("cat", "dog", "fox")
+    classifier = mj.simulate(mj.local(mj.models.linear(data)), data, rounds=1).model(0)
+    x, truth = data.train.x[:9], np.array(["cat", "dog", "fox"] * 3)
+    assert classifier.score(x, truth) == np.mean(classifier.predict(x) == truth)
+    with pytest.raises(ValueError, match="a label each"):
+        classifier.score(x, truth[:, None])
+
+
 @pytest.mark.parametrize("names", [("well", "sick"), (3, 1), (True, False)])
 def test_labels_in_labels_out(table, names):
     """A new client's table holds labels of the table's own kind, and the model predicts such."""

@@ -89,3 +89,10 @@ def test_the_same_seed_gives_the_numbers_of_the_simulator(tmp_path, name):
     counted = ("bytes_up", "bytes_down", "rounds")
     assert [summary["communication"][c] for c in counted] == [expected["communication"][c] for c in counted]
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["rounds"] == ROUNDS
+
+
+def test_what_silos_measure_is_a_mean_by_their_sizes(tmp_path):
+    """The server's control variate is the mean of the silos' own, of which the server hears the weighted sum alone."""
+    line = trained(tmp_path, study("fedmm", diagnostics=True)).history[-1]
+    assert line["variates_apart"] < 1e-5 * line["mean_field"]
+    assert np.isfinite(line["objective"])

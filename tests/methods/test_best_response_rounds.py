@@ -9,6 +9,7 @@ import optax
 import pytest
 
 import majorant as mj
+from majorant.core import Answer
 from majorant.methods import best_response, gradient_play
 from majorant.surrogates import BestResponse, Pair
 
@@ -74,7 +75,9 @@ def test_rounds_are_algorithm_3_in_numpy(everyone):
         np.testing.assert_allclose(snapshot.clients.variate[0], variates, rtol=1e-5, atol=1e-6)
 
 
-def test_variates_add_up_when_some_are_absent_and_bits_are_few():
+@pytest.mark.parametrize("resources", [mj.Resources(), mj.Resources(memory_budget=64)], ids=["resident", "streamed"])
+def test_variates_add_up_when_some_are_absent_and_bits_are_few(resources):
+    """V is the mean of the clients' own, which are measured where they are held: all at once, or one at a time."""
     run = mj.simulate(
         algorithm(server=optax.adam(0.1)),
         data(),
@@ -82,10 +85,32 @@ def test_variates_add_up_when_some_are_absent_and_bits_are_few():
         participation=mj.participation.uniform(0.7),
         channel=mj.channel.quantized(8),
         evaluation=mj.Evaluation(every=6, diagnostics=True),
+        resources=resources,
     )
-    assert run.history[-1]["variates_apart"] < 1e-5
+    assert run.history[-1]["variates_apart"] < 1e-5 * run.history[-1]["mean_field"]
     assert run.history[-1]["mean_field"] > 0
     assert run.history[-1]["participants"] == 2
+
+
+def test_peers_find_the_mean_of_all_clients_too():
+    """Two of three nodes do not hear each other: all come to the saddle point, as V and the generator are averaged."""
+    ends = mj.Evaluation(every=300)
+    run = mj.simulate(algorithm(), data(), rounds=300, exchange=mj.gossip(mj.topology.star()), evaluation=ends)
+    everybody = data().train.x.mean(axis=0)
+    omega, theta = (leaf[0] for leaf in run.snapshot.server.value)
+    np.testing.assert_allclose(theta, np.tile(everybody, (3, 1)), atol=1e-3)
+    np.testing.assert_allclose(omega, 0, atol=1e-3)
+    np.testing.assert_allclose(run.snapshot.server.state.variate[0], 0, atol=1e-3)
+
+
+def test_a_newcomer_takes_part_with_a_variate_of_zero(everyone):
+    """So V is then the mean of four, of which one is 0: the new server's V, weighted by samples as before."""
+    algorithm, before = everyone[0].algorithm, everyone[0].server
+    after = algorithm.setup.late(before, Answer((), jnp.float32(2.0)), jnp.int32(3))
+    assert float(after.state.samples) == sum(SIZES) + 2
+    variates = np.asarray(everyone[0].snapshot.clients.variate)[0]
+    weights = np.array([*SIZES, 2]) / (sum(SIZES) + 2)
+    np.testing.assert_allclose(after.state.variate, weights @ np.concatenate([variates, [[0, 0]]]), atol=1e-6)
 
 
 def test_the_generator_finds_the_mean_of_all_clients(everyone):

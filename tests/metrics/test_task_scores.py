@@ -63,6 +63,24 @@ def test_the_auc_of_all_clients_is_that_of_pairs_within_clients():
     assert not one_class.own.any()
 
 
+def test_the_auc_of_several_classes_compares_samples_of_a_client_alone():
+    """Each class against the rest, weighted by a client's pairs; models that favour one class are not punished."""
+    each = []
+    for label in range(3):
+        aucs, pairs = [], []
+        for client in range(7):
+            y, p = Y[client == OWNER] == label, P[client == OWNER, label]
+            aucs.append(metrics.roc_auc_score(y, p))
+            pairs.append(y.sum() * (~y).sum())
+        each.append(np.average(aucs, weights=pairs))
+    assert all_scores(Y, P, OWNER, 3)["auc"] == pytest.approx(np.mean(each))
+    two = Y < 2  # a class that nobody has counts as none
+    assert all_scores(Y[two], P[two], OWNER[two], 3)["auc"] == pytest.approx(
+        np.mean([parts_of("auc", (Y[two] == k).astype(int), P[two][:, [2, k]], OWNER[two], 7).value for k in range(2)])
+    )
+    assert np.isnan(all_scores(np.zeros(4, int), P[:4], OWNER[:4], 3)["auc"])
+
+
 @pytest.mark.parametrize("name", ["accuracy", "balanced_accuracy", "auc", "rmse"])
 def test_contributions_are_the_derivative_by_the_weight_of_a_row(name):
     """A row that stands there once more moves the score by its contribution, to first order."""

@@ -75,6 +75,21 @@ def test_the_noise_of_a_step_has_the_size_that_is_accounted_for():
     np.testing.assert_allclose(spread, 0.7 * 0.5 / ROWS, rtol=0.06)  # every sample is drawn here: q = 1
 
 
+def test_a_penalty_is_public_and_neither_clipped_nor_drawn():
+    """With all samples in every step and nearly no noise: gradient steps on the mean loss and the penalty."""
+    x, y = samples()
+    solver = local_private_sgd(0.5, noise=1e-7, clip=10.0, batch_size=ROWS, steps=4)
+    start = jax.tree.map(jnp.zeros_like, MODEL.init(jax.random.key(0)))
+    penalty = lambda theta: 30 * sum((leaf - 1).sum() for leaf in jax.tree.leaves(theta))  # a slope far above the clip
+    view = View(start, as_hyper(solver.hyper), 0, 1)
+    data = ClientData(x, y, jnp.int32(ROWS), jnp.int32(0), jnp.int32(0))
+    found = jit(lambda: solver.solve(MODEL, Task(view, data, jax.random.key(1), penalty=penalty), start, ()).params)()
+    slope, theta = jit(jax.grad(lambda theta: MODEL.losses(theta, x, y).mean() + penalty(theta))), start
+    for _ in range(4):
+        theta = jax.tree.map(lambda t, g: t - 0.5 * g, theta, slope(theta))
+    np.testing.assert_allclose(flat(found), flat(theta), rtol=1e-4)
+
+
 def drawn_steps(count=4000, size=ROWS, **changes):
     """Many rounds from the same point, with other keys: ``(count, numbers)``, bias first."""
     solver = local_private_sgd(1.0, **({"noise": 0.7, "clip": 0.5, "batch_size": ROWS} | changes))

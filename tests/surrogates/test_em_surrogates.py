@@ -281,6 +281,24 @@ def test_one_component_is_the_plain_estimate():
     np.testing.assert_allclose(losses, -stats.multinomial.logpmf(COUNTS, COUNTS.sum(axis=1), smoothed), rtol=1e-8)
 
 
+def test_a_start_is_where_a_mixture_begins():
+    rows = {"weights": [0.3, 0.7], "probabilities": [[0.2, 0.3, 0.5], [0.6, 0.3, 0.1]]}
+    lines = {"weights": [0.3, 0.7], "coefficients": [[1.0, 2, 3], [4, 5, 6]], "variances": [0.5, 2.0]}
+    for make, start in ((multinomial_mixture, rows), (regression_mixture, lines)):
+        found = make(3 if start is rows else 2, 2, start=start).init(jax.random.key(0))
+        assert found.keys() == start.keys()
+        for name, values in start.items():
+            np.testing.assert_allclose(found[name], values, rtol=1e-6)
+    for wrong, words in (
+        (lambda: multinomial_mixture(3, 2, start=rows | {"weights": [0.3, 0.3]}), "sum to 1"),
+        (lambda: multinomial_mixture(2, 2, start=rows), r"shape \(2, 2\)"),
+        (lambda: regression_mixture(3, 2, start=lines), r"shape \(2, 4\)"),
+        (lambda: regression_mixture(2, 2, start=lines | {"variances": [0.5, 0.0]}), "variances of the start"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            wrong()
+
+
 START = {"weights": [0.5, 0.5], "means": np.zeros((2, 2)), "covariances": COVARIANCES}
 
 

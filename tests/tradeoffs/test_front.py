@@ -114,6 +114,11 @@ def test_the_knee_and_the_spread():
     uneven = np.array([[0, 1], [0.25, 0.75], [1, 0]])  # distances 1 and 3: |d − 2| / 2 = 1/2
     assert tradeoffs.spread(uneven) == pytest.approx(0.5)
     assert tradeoffs.spread(np.repeat(uneven, 3, axis=0)) == pytest.approx(0.5)
+    corners = np.eye(3) * [5.0, 1.0, 1.0]
+    assert tradeoffs.spread(corners) == pytest.approx(0)
+    nearest = np.sqrt([0.5, 0.5, 0.5, 1.5])  # of three criteria: each point's to the nearest other one
+    expected = np.abs(nearest - nearest.mean()).mean() / nearest.mean()
+    assert tradeoffs.spread(np.concatenate([corners, [[2.5, 0.5, 0.0]]])) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(

@@ -111,9 +111,4 @@ def split_counts(sizes: np.ndarray, split: Sequence[float], names: Sequence[Any]
     counts = np.where(needed, np.maximum(counts, 1), 0)
     largest = int(np.argmax(shares))
     counts[:, largest] += sizes - counts.sum(axis=1)
-    while (counts[:, largest] < 1).any():  # many tiny parts took more than the rest can give: take back from the next
-        poor = counts[:, largest] < 1
-        donor = np.argmax(np.where(np.arange(3) == largest, -1, counts[poor]), axis=1)
-        counts[np.flatnonzero(poor), donor] -= 1
-        counts[poor, largest] += 1
     return counts

@@ -30,6 +30,7 @@ from majorant.data.federated import tidy
 from majorant.data.labels import TargetScale, label_codes, label_values
 from majorant.data.tabular import Encoding, encode_table
 from majorant.exchange.federation import Federation
+from majorant.metrics.regression import r2
 
 
 class PersonalModel(NamedTuple):
@@ -73,7 +74,9 @@ class PersonalModel(NamedTuple):
         return self._labels(self._samples(x)[0])
 
     def score(self, x: Any, y: Any = None) -> float:
-        """Accuracy, or for regression R², on labelled samples; a table brings its labels itself.
+        """Accuracy, or for regression R² (NaN where all labels are the same), on labelled samples.
+
+        A table brings its labels itself.
 
         Of a model without labels, minus the mean loss: the mean log-likelihood of a mixture.
         """
@@ -84,12 +87,14 @@ class PersonalModel(NamedTuple):
                 return -float(losses(self.model, rows, jnp.zeros(len(rows))).mean())
         x, found = self._samples(x, labelled=y is None)
         truth = np.asarray(found if y is None else y)
-        if len(truth) == 0 or len(truth) != len(x):
-            raise ValueError(f"a score needs samples with a label each, got {len(x)} samples and {len(truth)} labels")
+        if len(x) == 0 or truth.shape != (len(x),):
+            raise ValueError(
+                f"a score needs samples with a label each, got {len(x)} samples and labels of shape {truth.shape}"
+            )
         predicted = self._labels(x)
         if self.classes:
             return float(np.mean(predicted == truth))
-        return float(1 - np.mean((predicted - truth) ** 2) / np.var(truth))
+        return r2(truth, predicted)
 
     def save(self, folder: str | Path) -> None:
         """Writes the model into a folder, which `majorant.load_model` and ``majorant predict`` read."""

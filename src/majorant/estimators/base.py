@@ -151,11 +151,6 @@ def seed_of(random_state: int | np.random.RandomState | None) -> int:
     return int(random_state) if isinstance(random_state, (int, np.integer)) else int(source.randint(1 << 31))
 
 
-def key_of(random_state: int | np.random.RandomState | None) -> jax.Array:
-    """A key for JAX from what scikit-learn takes as ``random_state``."""
-    return jax.random.key(np.uint32(seed_of(random_state)))
-
-
 def precision_of(X: np.ndarray) -> contextlib.AbstractContextManager[Any]:
     """Computes in the precision of X for the time of a ``with`` block, whatever is switched on outside.
 

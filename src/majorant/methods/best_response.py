@@ -155,8 +155,8 @@ def best_response(
         return at._replace(value=Pair(omega, theta), state=State(variate, state.samples, moments, kept, norm))
 
     def agree(at: Server, held: tuple[Tree, Tree]) -> Server:
-        omega, variate = held
-        return at._replace(value=at.value._replace(omega=omega), state=at.state._replace(variate=variate))
+        pair, variate = held  # with θ: nodes go down their own, which would stay as far apart as their ω were
+        return at._replace(value=pair, state=at.state._replace(variate=variate))
 
     def late(at: Server, answer: Answer, slot: jax.Array) -> Server:
         """V stays Σ μ_i V_i: the newcomer's V_i is 0."""
@@ -178,7 +178,7 @@ def best_response(
             init,
             server_update,
             broadcast=lambda at, key: view_of(at, shared=jax.random.key_data(key)),  # the coins of public batches
-            consensus=Lens(lambda at: (at.value.omega, at.state.variate), agree),
+            consensus=Lens(lambda at: (at.value, at.state.variate), agree),
         ),
         client=ClientSide(update, start, delivered, origin=lambda view: zeros(view.value.omega)),
         deployment=deployment(problem),

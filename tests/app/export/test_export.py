@@ -155,11 +155,46 @@ def test_stablehlo_runs_in_jax_alone(tmp_path):
     np.testing.assert_allclose(np.load(tmp_path / "y.npy"), model.predict_proba(x), atol=1e-6)
 
 
-def test_an_operation_without_counterpart_is_named(tmp_path):
+def predicting(predict) -> PersonalModel:
+    """A model of five features that predicts two numbers by a function of samples."""
     model = network("mlp", Spec((5,), 2))
-    sorting = lambda mixture, x: jax.numpy.sort(model.algorithm.deployment.predict(mixture, x), axis=1)
-    deployment = model.algorithm.deployment._replace(predict=sorting)
-    odd = model._replace(algorithm=model.algorithm._replace(deployment=deployment))
-    with pytest.raises(ValueError, match=r"sort has no counterpart in ONNX files here: export to \.stablehlo"):
-        odd.export(tmp_path / "m.onnx")
+    deployment = model.algorithm.deployment._replace(predict=lambda mixture, x: predict(x))
+    return model._replace(algorithm=model.algorithm._replace(deployment=deployment))
+
+
+@pytest.mark.parametrize(
+    "predict",
+    [
+        lambda x: jax.lax.slice(x, (0, 1), (x.shape[0], 5), (1, 3)),  # columns 1 and 4
+        lambda x: x[:, 2:4] ** 3 + x[:, -2:] ** -2,
+        lambda x: (3 * x[:, :2]).astype(int).astype(x.dtype) + (x[:, 3:] > 0),
+        lambda x: jax.numpy.log1p(x[:, :2] ** 2) * jax.lax.rsqrt(1 + abs(x[:, 1:3])),
+        lambda x: jax.numpy.pad(x[:, :1], ((0, 0), (1, 0)), constant_values=7.0),
+        lambda x: jax.numpy.concatenate([x[:, :1], x[:, 4:] != 0], axis=1).T.T,
+    ],
+    ids=["steps", "powers", "types", "roots", "padding", "parts"],
+)
+def test_operations_mean_the_same_outside(predict, tmp_path):
+    model = predicting(predict)
+    model.export(tmp_path / "m.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx")
+    for count in (1, 6):
+        x = np.random.default_rng(count).normal(size=(count, 5)).astype(np.float32)
+        np.testing.assert_allclose(session.run(None, {"x": x})[0], predict(x), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("predict", "words"),
+    [
+        (lambda x: jax.numpy.sort(x[:, :2], axis=1), "sort"),
+        (lambda x: x[:, :2] - x[:, :2].mean(axis=0), "dim_as_value"),
+        (lambda x: x[:, np.array([3, 0])], "gather by computed places"),
+        (lambda x: jax.lax.pad(x[:, :1], 0.0, ((0, 0, 0), (0, 0, 1)))[:, :2], "padding between entries"),
+        (lambda x: jax.numpy.pad(jax.lax.slice(x, (0, 0), (x.shape[0] - 1, 2)), ((0, 1), (0, 0))), "up to some sample"),
+    ],
+    ids=["sort", "number of samples", "gather", "padding", "slice"],
+)
+def test_an_operation_without_counterpart_is_named(predict, words, tmp_path):
+    with pytest.raises(ValueError, match=rf"{words} has no counterpart in ONNX files here: export to \.stablehlo"):
+        predicting(predict).export(tmp_path / "m.onnx")
     assert not (tmp_path / "m.onnx").exists()

@@ -115,6 +115,39 @@ def test_the_agreement_is_the_encoding_of_all_tables_together(files):
         assert own.classes == data.classes
 
 
+@pytest.mark.filterwarnings("ignore::majorant.data.tabular.TableNotice")
+def test_targets_are_standardised_by_all_tables_together(files):
+    """Also where owners give sums alone; b has more rows than the others together, and they count by rows."""
+    data, whole = from_table(str(files / "*.csv"), **OPTIONS | {"label_column": "age"})
+    answers = {path.stem: answer_of(survey(path, label_column="age")) for path in sorted(files.glob("*.csv"))}
+    quiet = {owner: discreet(answer) for owner, answer in answers.items()}
+    assert all(answer.label.moments.count == 0 for answer in quiet.values())
+    asked = to_be_summed(quiet)
+    parts = [residues(own_part(answer, asked)) for answer in answers.values()]
+    by_sums = with_sums(quiet, asked, numbers(sum(parts[1:], parts[0])))
+    for told in (answers, by_sums):
+        found = agree(told, TableOptions(**OPTIONS | {"label_column": "age"}))
+        assert (found.label.name, found.label.kind, found.label.classes) == ("age", "number", ())
+        assert found.target_scale == pytest.approx(whole.target_scale, rel=1e-12)
+        for place, name in enumerate("abc"):
+            own = encoded(survey(files / f"{name}.csv", label_column="age"), found, name)
+            np.testing.assert_allclose(own.train.y, data.train.client(place)[1], atol=1e-6)
+
+
+def test_a_column_that_is_empty_everywhere_is_left_out_and_all_problems_are_told(tmp_path, files):
+    for path in files.glob("*.csv"):
+        lines = path.read_text().splitlines()
+        (tmp_path / path.name).write_text("\n".join([f"{lines[0]},note", *(f"{line}," for line in lines[1:])]) + "\n")
+    found = agreed(tmp_path)
+    assert found.left_out == {"note": "it has no values"}
+    assert found.columns == agreed(files).columns
+    text = (tmp_path / "b.csv").read_text()
+    (tmp_path / "b.csv").write_text(text.replace(",x,", ",1,").replace(",y,", ",2,").replace(",z,", ",3,")
+                                    .replace(",w,", ",4,").replace("true", "5").replace("false", "6"))  # fmt: skip
+    with pytest.raises(Disagreement, match=r"(?s)\n- column 'ward' holds .*\n- column 'smoker' holds "):
+        agreed(tmp_path)
+
+
 def test_no_row_is_in_an_answer(files):
     text = answer_of(survey(files / "a.csv")).model_dump_json()
     numbers = {cell for line in (files / "a.csv").read_text().splitlines()[1:] for cell in line.split(",")[:2]}

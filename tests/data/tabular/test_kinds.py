@@ -38,6 +38,33 @@ def test_a_mark_among_numbers_is_a_missing_value(tmp_path, mark):
     assert x[7].tolist() == [0, 1]
 
 
+@pytest.mark.parametrize("type", [pa.int16(), pa.int64(), pa.float32(), pa.float64()], ids=str)
+def test_a_mark_that_is_a_number_is_missing_in_columns_of_numbers(type):
+    """-999 among typed numbers is the same as in a file of texts."""
+    values = [i % 13 for i in range(60)]
+    values[7] = values[20] = -999
+    frame = pa.table({"site": ["a", "b"] * 30, "x": pa.array(values).cast(type), "sick": [0, 0, 1, 1] * 15})
+    with pytest.warns(TableNotice, match=r"values are missing \('x' 2\)"):
+        _, encoding = from_table(frame, **OPTIONS, split=(1, 0, 0), missing_values=["-999", "unknown"])
+    assert encoding.features == ("x", "x (missing)")
+    known = [value for value in values if value != -999]
+    assert (encoding["x"].mean, encoding["x"].scale) == pytest.approx((np.mean(known), np.std(known)), rel=1e-12)
+    x, _ = encode_table(frame, encoding)
+    assert x[[7, 20]].tolist() == [[0, 1], [0, 1]]
+    assert not x[[0, 1, 2], 1].any()
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_durations_are_seconds(unit):
+    seconds = np.array([90.0, 3600, 5, 86400, 1, 7])
+    spans = pa.array([*np.tile(seconds, 10).astype("timedelta64[s]"), None, None]).cast(pa.duration(unit))
+    frame = pa.table({"site": ["a", "b"] * 31, "x": spans, "sick": [*[0, 1, 1] * 20, 0, 1]})
+    with pytest.warns(TableNotice, match=r"values are missing \('x' 2\)"):
+        _, encoding = from_table(frame, **OPTIONS, split=(1, 0, 0))
+    assert encoding["x"].mean == pytest.approx(seconds.mean())
+    assert encode_table(frame, encoding)[0][-1].tolist() == [0, 1]
+
+
 def test_other_cells_among_numbers_are_refused_with_the_row(tmp_path):
     column = [f"{i}.5" for i in range(60)]
     column[7] = "12O"

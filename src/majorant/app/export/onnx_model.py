@@ -150,7 +150,8 @@ def apply(graph: Graph, equation: Any, values: list[Any]) -> list[Any]:
         closed = hasattr(inner, "consts")
         return translate(graph, inner.jaxpr if closed else inner, inner.consts if closed else (), values)
     out = equation.outvars[0].aval
-    if not any(isinstance(v, str) for v in values) and all(map(is_number, out.shape)):
+    known = not any(isinstance(v, str) for v in values) and name != "dim_as_value"  # the number of samples
+    if known and all(map(is_number, out.shape)):
         found = equation.primitive.bind(*map(jnp.asarray, values), **params)
         return [np.asarray(each) for each in (found if equation.primitive.multiple_results else [found])]
     if name in ELEMENTWISE:
@@ -201,8 +202,12 @@ def broadcast_in_dim(graph: Graph, values: list[Any], params: dict[str, Any], eq
     return value if same else graph.node("Expand", value, graph.shape(sizes))
 
 
-def part(graph: Graph, value: Any, starts: Sequence[int], ends: Sequence[Any], steps: Sequence[int]) -> Any:
-    """A slice; an end that depends on the number of samples is that of the axis."""
+def part(
+    graph: Graph, value: Any, sizes: Sequence[Any], starts: Sequence[int], ends: Sequence[Any], steps: Sequence[int]
+) -> Any:
+    """A slice of an array of some sizes; of ends that depend on the number of samples, those of the axes."""
+    if any(not is_number(end) and end != size for end, size in zip(ends, sizes, strict=True)):
+        raise ValueError("a slice up to some sample has no counterpart in ONNX files here: export to .stablehlo")
     ends = [int(end) if is_number(end) else END for end in ends]
     numbers = [np.array(each, np.int64) for each in (starts, ends, range(len(ends)), steps)]
     return graph.node("Slice", value, *numbers)
@@ -210,8 +215,8 @@ def part(graph: Graph, value: Any, starts: Sequence[int], ends: Sequence[Any], s
 
 def slice_(graph: Graph, values: list[Any], params: dict[str, Any], equation: Any) -> Any:
     """A slice whose place is known."""
-    ends = params["limit_indices"]
-    return part(graph, values[0], params["start_indices"], ends, params["strides"] or [1] * len(ends))
+    sizes, ends = equation.invars[0].aval.shape, params["limit_indices"]
+    return part(graph, values[0], sizes, params["start_indices"], ends, params["strides"] or [1] * len(ends))
 
 
 def gather(graph: Graph, values: list[Any], params: dict[str, Any], equation: Any) -> Any:
@@ -224,7 +229,7 @@ def gather(graph: Graph, values: list[Any], params: dict[str, Any], equation: An
     for axis, start in zip(numbers.start_index_map, place.tolist(), strict=True):
         starts[int(axis)] = start
     ends = [start + size if is_number(size) else size for start, size in zip(starts, sizes, strict=True)]
-    found = part(graph, values[0], starts, ends, [1] * len(sizes))
+    found = part(graph, values[0], equation.invars[0].aval.shape, starts, ends, [1] * len(sizes))
     gone = np.array([int(axis) for axis in numbers.collapsed_slice_dims], np.int64)
     return graph.node("Squeeze", found, gone) if len(gone) else found
 

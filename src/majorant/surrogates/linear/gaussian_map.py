@@ -57,14 +57,14 @@ def gaussian_map(mean: np.ndarray, covariance: np.ndarray, *, ridge: float = 1e-
         return {"mean": m, "covariance": unpack(s["second"]) - jnp.outer(m, m) + ridge * jnp.eye(d, dtype=m.dtype)}
 
     def project(s: dict[str, jax.Array]) -> dict[str, jax.Array]:
-        """Second moments that leave a covariance: what is negative in it is cut off."""
+        """Moments of the same mean that leave a covariance, what is negative in it cut off: in 𝒮, not the closest."""
         m = s["first"]
         values, vectors = jnp.linalg.eigh(unpack(s["second"]) - jnp.outer(m, m))
         kept = jnp.matmul(vectors * jnp.maximum(values, 0), vectors.T, precision=EXACT)
         return s | {"second": pack(kept + jnp.outer(m, m))}
 
     def inverse(params: dict[str, jax.Array]) -> jax.Array:
-        return jnp.linalg.inv(params["covariance"])
+        return jnp.linalg.inv((params["covariance"] + params["covariance"].T) / 2)  # symmetric in its gradient, too
 
     def psi(params: dict[str, jax.Array]) -> jax.Array:
         m = params["mean"]
