@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
-COPIED = ("src", "tests", "docs", "pyproject.toml")
+COPIED = ("src", "tests", "benchmarks", "docs", "pyproject.toml")
 LIMIT = 240.0  # seconds that the tests of one bug may take
 UNTRIED = ("broken", "not there")
 PASSED, FAILED = 0, 1  # pytest's exit codes; with all others it could not run the tests
@@ -210,7 +210,7 @@ class Record:
 
     def tree_digest(self) -> str:
         """A digest of all Python files."""
-        return digest_of(sorted(file for name in ("src", "tests") for file in (self.root / name).rglob("*.py")))
+        return digest_of(sorted(file for name in ("src", "tests", "benchmarks") for file in (self.root / name).rglob("*.py")))
 
     def write(self) -> None:
         """Writes everything; a file that is half written never takes the place of a whole one."""
