@@ -210,7 +210,9 @@ class Record:
 
     def tree_digest(self) -> str:
         """A digest of all Python files."""
-        return digest_of(sorted(file for name in ("src", "tests", "benchmarks") for file in (self.root / name).rglob("*.py")))
+        return digest_of(
+            sorted(file for name in ("src", "tests", "benchmarks") for file in (self.root / name).rglob("*.py"))
+        )
 
     def write(self) -> None:
         """Writes everything; a file that is half written never takes the place of a whole one."""
