@@ -258,7 +258,7 @@ def table2(context: Context, weights: bool = False, data: str = "cifar10") -> li
             rows += [[row[0], seed, *row[1:]] for row in rows_of(Path(place))]
     ours = "EfficientNet-Lite0 from ImageNet weights" if weights else "MobileNet-v2 from random weights"
     images = f"{ours}; the paper: MobileNet-v2 from ImageNet weights, one seed, learning rates by grid search"
-    text = "a loss at each of 80 characters and accuracy of the last; the released code counts each in both"
+    text = "a loss at each of 80 characters, weighted as in the released code, and accuracy of the last; it counts all"
     grey = "the released network, LEAF's, from random weights" + ("" if data == "emnist" else "; in EMNIST's place")
     notes = [
         text if data == "shakespeare" else grey if data in GREY else images,
