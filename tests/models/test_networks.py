@@ -23,7 +23,7 @@ from majorant.models import (
 )
 from majorant.models import inverted_residuals as inverted
 from majorant.models.cost import forward_flops
-from majorant.models.lstm import wave
+from majorant.models.lstm import recurrence
 from majorant.models.normalisation import KEPT, Norms, by_group, over_batch
 from majorant.models.pixels import shifted
 from majorant.models.pretrained import fitted, places, pretrained
@@ -189,26 +189,20 @@ def test_lstm_is_the_recurrence():
     np.testing.assert_allclose(quickly(model.apply)(params, codes.astype(np.uint8)), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("layers", [1, 3])
-def test_a_wave_through_the_layers_is_one_layer_after_the_other_as_is_its_gradient(layers):
-    def one_by_one(given, biases, weights):
-        for at, weight in enumerate(weights):
-            h = c = jnp.zeros((*given.shape[1:-1], 5))
-            found = []
-            for now in given:
-                i, f, g, o = jnp.split(now + h @ weight[-5:], 4, axis=-1)
-                c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
-                h = jax.nn.sigmoid(o) * jnp.tanh(c)
-                found.append(h)
-            if at < len(biases):
-                given = jnp.stack(found) @ weights[at + 1][:5] + biases[at]
+def test_gradient_of_the_recurrence_is_the_one_of_its_steps():
+    def steps(given, weights):
+        h = c = jnp.zeros(given.shape[1:-1] + weights.shape[:1])
+        found = []
+        for now in given:
+            i, f, g, o = jnp.split(now + h @ weights, 4, axis=-1)
+            c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+            h = jax.nn.sigmoid(o) * jnp.tanh(c)
+            found.append(h)
         return jnp.stack(found)
 
-    draw = lambda *size: np.float32(rng.normal(size=size))
-    given, of_h = draw(6, 3, 20), draw(6, 3, 5)
-    biases, weights = [draw(20) for _ in range(layers - 1)], [draw(5, 20), *(draw(10, 20) for _ in range(layers - 1))]
+    given, weights, of_h = (rng.normal(size=size) for size in ((6, 3, 20), (5, 20), (6, 3, 5)))
     both = lambda function: quickly(lambda *at: (function(*at), jax.vjp(function, *at)[1](jnp.float32(of_h))))
-    found, expected = (both(f)(given, biases, weights) for f in (wave, one_by_one))
+    found, expected = (both(f)(np.float32(given), np.float32(weights)) for f in (recurrence, steps))
     for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
 

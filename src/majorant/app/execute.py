@@ -172,7 +172,7 @@ def made_from(config: RunConfig, problem: Problem) -> str | None:
         return None
     if not all(registry.ours() for kind, registry in catalogue.KINDS.items() if kind != "data"):
         return None
-    if jax.default_backend() not in ("cpu", "gpu") or jax.process_count() > 1:
+    if jax.default_backend() != "cpu" or jax.process_count() > 1:
         return None
     data = divided_digest(problem.data, problem.encoding)
     return digest([settings_digest(config), data, network_digest(problem.federation)])

@@ -4,8 +4,8 @@ With gates i, f, g, o from one product of [x_t, h_{t−1}] each,
 
     c_t = σ(f) c_{t−1} + σ(i) tanh(g),        h_t = σ(o) tanh(c_t)
 
-and the outputs are a dense layer of the last layer's h after the last character. The first layer's products with the
-inputs of all positions are made at once; all others go position by position.
+and the outputs are a dense layer of the last layer's h after the last character. The products with the inputs of all
+positions are made at once; those with h go position by position.
 
 Each character of a sequence is also the label of those before it. With ``every_position`` a sample's loss is the mean
 over all its positions, as in the FedEM authors' released code; predictions are still those after the last character.
@@ -84,7 +84,8 @@ def lstm(
         table = params["embedding"]
         known = jnp.asarray(x, jnp.int32)[..., None] == jnp.arange(codes)
         sequence = known.astype(table.dtype) @ table  # (n, length, embedding)
-        sequence = run(params["layers"], sequence)
+        for layer in params["layers"]:
+            sequence = run(layer, sequence)
         if not every_position:
             return dense(params["dense"], sequence[:, -1])
         outputs = dense(params["dense"], sequence).astype(jnp.float32)  # (n, length, classes)
@@ -137,83 +138,62 @@ def cell_init(key: jax.Array, channels: int, hidden: int) -> Layer:
     }
 
 
-def run(layers: Sequence[Layer], sequence: jax.Array) -> jax.Array:
-    """The last layer's h at every position, ``(n, length, hidden)``, over sequences ``(n, length, channels)``."""
-    first, *later = layers
-    given = jnp.moveaxis(sequence @ first["input"] + first["bias"], 1, 0)  # (length, n, 4 · hidden)
-    weights = [first["state"], *(jnp.concatenate([layer["input"], layer["state"]]) for layer in later)]
-    return jnp.moveaxis(wave(given, [layer["bias"] for layer in later], weights), 0, 1)
+def run(layer: Layer, sequence: jax.Array) -> jax.Array:
+    """One layer over sequences ``(n, length, channels)``: its h at every position, ``(n, length, hidden)``."""
+    given = sequence @ layer["input"] + layer["bias"]  # (n, length, 4 · hidden)
+    return jnp.moveaxis(recurrence(jnp.moveaxis(given, 1, 0), layer["state"]), 0, 1)
 
 
 @jax.custom_vjp
-def wave(given: jax.Array, biases: list[jax.Array], weights: list[jax.Array]) -> jax.Array:
-    """The last layer's h at every position ``(length, n, hidden)``, from what the inputs give to the first one's gates.
+def recurrence(given: jax.Array, weights: jax.Array) -> jax.Array:
+    """h at every position ``(length, n, hidden)``, from what the inputs give to the gates ``(length, n, 4 · hidden)``.
 
-    Step s takes layer l to position s − l, so that all layers move at once: a GPU waits for each small step, and layer
-    after layer there would be ``layers`` times as many. A layer's weights are those of the h below, then of its own.
-
-    The gradient is written out: the one of the weights is then a product over all positions. Left to the compiler it is
-    added up position by position, and so often read from memory and written back.
+    Its gradient is written out: the one of the weights is then a single product over all positions. Left to the
+    compiler it is added up position by position, and so often read from memory and written back.
     """
-    return forward(given, biases, weights)[0]
+    return forward(given, weights)[0]
 
 
-def forward(given: jax.Array, biases: list[jax.Array], weights: list[jax.Array]) -> tuple[jax.Array, Any]:
-    """The last layer's h, and what the gradient needs: gates, c and h of all layers at every step, and the weights."""
-    layers, hidden = len(weights), weights[0].shape[0]
-    nothing = jnp.zeros((given.shape[1], layers * hidden), given.dtype)
-    part = lambda values, begin, end: values[:, begin * hidden : end * hidden]
+def forward(given: jax.Array, weights: jax.Array) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+    """h at every position, and what the gradient needs: gates, c and h at every position, and the weights."""
+    nothing = jnp.zeros((given.shape[1], weights.shape[0]), given.dtype)
 
-    def step(carry: tuple[jax.Array, jax.Array], now: Any) -> tuple[tuple[jax.Array, jax.Array], Any]:
-        (h, c), (given, number) = carry, now
-        of_layers = [given + part(h, 0, 1) @ weights[0]]
-        for at, (bias, weight) in enumerate(zip(biases, weights[1:], strict=True)):
-            of_layers.append(part(h, at, at + 2) @ weight + bias)
-        i, f, g, o = (jnp.concatenate([part(own, k, k + 1) for own in of_layers], axis=-1) for k in range(4))
-        begun = jnp.repeat(number >= jnp.arange(layers), hidden)  # until then c, and with it h, stays 0
-        gates = jnp.where(begun, jax.nn.sigmoid(i), 0), jax.nn.sigmoid(f), jnp.tanh(g), jax.nn.sigmoid(o)
+    def step(carry: tuple[jax.Array, jax.Array], now: jax.Array) -> tuple[tuple[jax.Array, jax.Array], Any]:
+        h, c = carry
+        i, f, g, o = jnp.split(now + h @ weights, 4, axis=-1)
+        gates = jax.nn.sigmoid(i), jax.nn.sigmoid(f), jnp.tanh(g), jax.nn.sigmoid(o)
         c = gates[1] * c + gates[0] * gates[2]
         h = gates[3] * jnp.tanh(c)
         return (h, c), (gates, c, h)
 
-    given = jnp.pad(given, ((0, layers - 1), (0, 0), (0, 0)))
-    _, (gates, c, h) = jax.lax.scan(step, (nothing, nothing), (given, jnp.arange(len(given))))
-    return h[layers - 1 :, :, (layers - 1) * hidden :], (gates, c, h, weights)
+    _, (gates, c, h) = jax.lax.scan(step, (nothing, nothing), given)
+    return h, (gates, c, h, weights)
 
 
-def backward(kept: Any, of_h: jax.Array) -> tuple[jax.Array, list[jax.Array], list[jax.Array]]:
-    """Gradients with respect to ``given``, biases and weights, from those with respect to the last layer's h."""
+def backward(kept: tuple[Any, ...], of_h: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Gradients with respect to ``given`` and the weights, from those with respect to h at every position."""
     gates, c, h, weights = kept
-    layers, hidden = len(weights), weights[0].shape[0]
     before = lambda values: jnp.concatenate([jnp.zeros_like(values[:1]), values[:-1]])
-    of_layer = lambda values, at: values[..., at * hidden : (at + 1) * hidden]
 
-    def step(carry: tuple[jax.Array, jax.Array], now: Any) -> tuple[tuple[jax.Array, jax.Array], list[jax.Array]]:
+    def step(carry: tuple[jax.Array, jax.Array], now: Any) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
         of_h_later, of_c = carry
         of_h, (i, f, g, o), c, c_before = now
         of_h, out = of_h + of_h_later, jnp.tanh(c)
         of_c = of_c + of_h * o * (1 - out * out)
-        of_gates = [
-            of_c * g * i * (1 - i),
-            of_c * c_before * f * (1 - f),
-            of_c * i * (1 - g * g),
-            of_h * out * o * (1 - o),
-        ]
-        own = [jnp.concatenate([of_layer(gate, at) for gate in of_gates], axis=-1) for at in range(layers)]
-        of_below = [own[0] @ weights[0].T]
-        for gradient, weight in zip(own[1:], weights[1:], strict=True):
-            below, same = jnp.split(gradient @ weight.T, 2, axis=-1)
-            of_below[-1] = of_below[-1] + below
-            of_below.append(same)
-        return (jnp.concatenate(of_below, axis=-1), of_c * f), own
+        of_gates = jnp.concatenate(
+            [
+                of_c * g * i * (1 - i),
+                of_c * c_before * f * (1 - f),
+                of_c * i * (1 - g * g),
+                of_h * out * o * (1 - o),
+            ],
+            axis=-1,
+        )
+        return (of_gates @ weights.T, of_c * f), of_gates
 
     nothing = jnp.zeros_like(c[0])
-    of_h = jnp.pad(of_h, ((layers - 1, 0), (0, 0), ((layers - 1) * hidden, 0)))
-    _, own = jax.lax.scan(step, (nothing, nothing), (of_h, gates, c, before(c)), reverse=True)
-    h = before(h)
-    seen = [h[..., max(at - 1, 0) * hidden : (at + 1) * hidden] for at in range(layers)]
-    of_weights = [jnp.einsum("tnh,tng->hg", h, gradient) for h, gradient in zip(seen, own, strict=True)]
-    return own[0][: len(c) + 1 - layers], [gradient.sum((0, 1)) for gradient in own[1:]], of_weights
+    _, of_given = jax.lax.scan(step, (nothing, nothing), (of_h, gates, c, before(c)), reverse=True)
+    return of_given, jnp.einsum("tnh,tng->hg", before(h), of_given)
 
 
-wave.defvjp(forward, backward)
+recurrence.defvjp(forward, backward)
