@@ -315,6 +315,8 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--keep-last", action="store_true", help="also train on what an epoch leaves over of batches")
     parser.add_argument("--rates", choices=("paper", "released"), default="paper", help="learning rates")
     parser.add_argument("--lr", type=float, help="in place of these")
+    parser.add_argument("--batch-size", type=int, default=128)
+    parser.add_argument("--momentum", type=float, help="0.9 unless told, for fedprox and pfedme 0, as released")
     parser.add_argument("--mu", type=float, default=1.0, help="penalty of fedprox and pfedme")
     parser.add_argument("--components", type=int, default=3, help="of fedem")
     parser.add_argument("--fedem", default="{}", help="options of fedem, as JSON")
@@ -338,6 +340,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
         default=True,
         help="Shakespeare's frequent characters count less, as in the released code",
     )
+    parser.add_argument("--lstm", default="{}", help="options of Shakespeare's network, as JSON")
     parser.add_argument("--tuned", action=argparse.BooleanOptionalAction, default=True, help="FedAvg+ beside FedAvg")
     parser.add_argument("--every", type=int)
     parser.add_argument("--seed", type=int, default=0)

@@ -1,14 +1,19 @@
 """The rows of Table 2 with deep networks: what was trained, beside the paper's figures. Training itself needs a GPU."""
 
+import bz2
+import functools
+import hashlib
 import json
 from typing import ClassVar
 
+import jax
 import numpy as np
 import pytest
 from majorant_reproductions.fedem import deep, deep_settings
 
 import majorant as mj
 from majorant.app.reproduce import Context
+from majorant.data import shakespeare
 
 LINE = {"round": 100, "seconds": 41.6, "test_accuracy": 78.756, "bottom_decile": 66.667}
 
@@ -43,6 +48,47 @@ def test_the_papers_learning_rates():
     given.rates = "released"
     with pytest.raises(ValueError, match="CIFAR-10 alone"):
         deep_settings.rate("fedem", given)
+
+
+def spoken_text(folder, monkeypatch):
+    """Six roles' lines of random letters in a file of plays, and the arguments of a small run on them."""
+    rng = np.random.default_rng(0)
+    say = lambda: "".join(rng.choice(list("abc de"), 90))
+    roles = [{"play": "P", "role": str(r), "lines": [say() for _ in range(5)]} for r in range(6)]
+    raw = bz2.compress("".join(json.dumps(role) + "\n" for role in roles).encode())
+    (folder / "shakespeare").mkdir()
+    (folder / "shakespeare" / "shakespeare.jsonl.bz2").write_bytes(raw)
+    monkeypatch.setattr(shakespeare, "PLAYS", hashlib.sha256(raw).hexdigest())
+    monkeypatch.setenv("MAJORANT_DATA", str(folder))
+    monkeypatch.setattr(mj.data, "load_shakespeare", functools.partial(mj.data.load_shakespeare, window=5))
+    words = [str(folder), "--data=shakespeare", "--every-position", "--precision=single"]
+    return deep.arguments([*words, "--rounds=1", "--stride=3", "--components=2", '--lstm={"hidden": 4, "layers": 1}'])
+
+
+@pytest.mark.parametrize("name", ["fedem", "fedavg+"])
+def test_shakespeares_accuracy_counts_all_positions(tmp_path, monkeypatch, name):
+    """Against what the deployed models say after each beginning of a window."""
+    given = spoken_text(tmp_path, monkeypatch)
+    data = deep_settings.samples(given)
+    algorithm = deep_settings.method(name, deep_settings.network(data, given), data, given)
+    run = mj.simulate(algorithm, data, rounds=1, seed=1)
+    for client in (0, 5):
+        x, y = (a[slice(*data.test.offsets[client : client + 2])] for a in (data.test.x, data.test.y))
+        model, text = run.model(client), np.column_stack([x, y])
+        said = jax.jit(lambda m=model, x=x: [algorithm.deployment.predict(m.model, x[:, :n]) for n in range(1, 6)])()
+        right = np.mean([(np.argmax(p, axis=1) == text[:, n + 1]).mean() for n, p in enumerate(said)])
+        chosen = [np.take_along_axis(np.asarray(p), text[:, n + 1, None], axis=1) for n, p in enumerate(said)]
+        assert run.scores[0].values["test_score"][client] == pytest.approx(right, abs=1e-6)
+        assert run.scores[0].values["test_loss"][client] == pytest.approx(-np.mean(np.log(chosen)), rel=1e-5)
+
+
+def test_a_space_counts_as_little_as_in_the_released_code(tmp_path, monkeypatch):
+    data = deep_settings.samples(spoken_text(tmp_path, monkeypatch))
+    weights = dict(zip(data.classes, deep_settings.class_weights(data), strict=True))
+    share = np.mean(np.asarray(data.classes)[data.train.y] == "a")
+    assert weights[" "] == 0.34
+    assert weights["a"] == pytest.approx(8 * 0.0121 / share)
+    assert weights["z"] == 8
 
 
 def test_methods_train_in_turn_and_a_failure_takes_no_other_with_it(tmp_path, monkeypatch):

@@ -1,14 +1,11 @@
 """Shards, skewed sizes, grouped ids, clients along a property, and groups of labels."""
 
-import json
-
 import numpy as np
 import pytest
 
-from majorant.data import continuous, dirichlet, grouped, load_cifar100, load_shakespeare, shards, size_skew
+from majorant.data import continuous, dirichlet, grouped, load_cifar100, shards, size_skew
 from majorant.data import images as image_sets
 from majorant.data.images import CIFAR100_COARSE
-from majorant.data.shakespeare import LETTERS, encoded
 
 LABELS = np.repeat(np.arange(6), 50)
 
@@ -76,23 +73,3 @@ def test_cifar100_gives_fine_labels(tmp_path, monkeypatch):
     assert y.tolist() == [7, 99, 3]
     assert x[:, 0, 0, 0].tolist() == [1, 2, 5]
     assert x.shape == (3, 32, 32, 3)
-
-
-def test_roles_speak_in_windows_split_in_their_order(tmp_path, monkeypatch):
-    monkeypatch.setenv("MAJORANT_DATA", str(tmp_path))
-    (tmp_path / "shakespeare").mkdir()
-    with pytest.raises(FileNotFoundError, match=r"neither shakespeare.jsonl.bz2 nor LEAF's JSON files"):
-        load_shakespeare()
-    text = "To be, or not to be: that is the question"
-    leaf = {"x": [text[i : i + 8] for i in range(20)], "y": list(text[8:28])}
-    short = {"x": [text[:8]], "y": ["x"]}
-    users = {"users": ["HAMLET", "GHOST"], "user_data": {"HAMLET": leaf, "GHOST": short}}
-    (tmp_path / "shakespeare" / "all_data.json").write_text(json.dumps(users))
-    data = load_shakespeare(window=8)
-    assert data.names == ("HAMLET",)
-    said = "".join(LETTERS[code] for code in encoded(text[:28]))
-    windows = ["".join(LETTERS[c] for c in row) for row in np.concatenate([data.train.x, data.test.x])]
-    assert windows == [said[i : i + 8] for i in range(20)]
-    assert [LETTERS[c] for c in np.concatenate([data.train.y, data.test.y])] == list(said[8:])
-    assert data.train.x.dtype == np.uint8
-    assert data.train.sizes.tolist() == [16]

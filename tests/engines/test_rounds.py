@@ -82,6 +82,19 @@ def test_the_logged_loss_is_the_mean_over_all_samples_of_those_who_took_part():
     assert run.history[-1]["loss"] == pytest.approx(float(mean), rel=1e-5)
 
 
+@pytest.mark.parametrize("resources", [mj.Resources(), mj.Resources(memory_budget=1 << 12)])
+def test_samples_may_be_judged_by_more_than_their_prediction(resources):
+    algorithm = mj.fedavg(MODEL, local=FULL)
+    deployment = algorithm.deployment._replace(scores=lambda model, x, y: jnp.stack([x[:, 0], 2 * y], axis=1))
+    run = mj.simulate(algorithm._replace(deployment=deployment), DATA, rounds=1, resources=resources)
+    for part in ("train", "test"):
+        samples = getattr(DATA, part)
+        ranges = [slice(*samples.offsets[client : client + 2]) for client in range(DATA.clients)]
+        found = [run.scores[0].values[f"{part}_{what}"] for what in ("loss", "score")]
+        expected = [[samples.x[own, 0].mean() for own in ranges], [2 * samples.y[own].mean() for own in ranges]]
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("backend", ["cpu", "gpu"])
 def test_sums_over_clients_are_the_same_on_every_backend(monkeypatch, backend):
     rng = np.random.default_rng(0)

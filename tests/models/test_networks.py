@@ -23,7 +23,7 @@ from majorant.models import (
 )
 from majorant.models import inverted_residuals as inverted
 from majorant.models.cost import forward_flops
-from majorant.models.lstm import recurrence
+from majorant.models.lstm import everywhere, recurrence
 from majorant.models.normalisation import KEPT, Norms, by_group, over_batch
 from majorant.models.pixels import shifted
 from majorant.models.pretrained import fitted, places, pretrained
@@ -222,6 +222,8 @@ def test_a_loss_at_every_position_is_the_mean_of_those_of_all_beginnings():
     weighted = lstm(Spec((5,), classes=6), hidden=5, embedding=3, every_position=True, class_weights=weights)
     np.testing.assert_allclose(losses(weighted), np.mean(weights[text[:, 1:]].T * of_each, axis=0), rtol=1e-5)
     np.testing.assert_array_equal(quickly(weighted.predict)(params, codes), predictions[0])
+    at_each = quickly(lambda p: [model.predict(p, codes[:, :n]) for n in range(1, 6)])(params)
+    np.testing.assert_allclose(quickly(everywhere(weighted).predict)(params, codes), np.stack(at_each, 1), rtol=1e-5)
     with pytest.raises(ValueError, match="9 codes, 6 classes"):
         lstm(Spec((5,), classes=6), vocabulary=9, every_position=True)
     with pytest.raises(ValueError, match="weights for 2 classes, but the problem has 6"):

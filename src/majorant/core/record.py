@@ -78,6 +78,8 @@ class Deployment(NamedTuple):
     losses: Callable[[Tree, jax.Array, jax.Array], jax.Array] | None = None  # (model, x, y) -> (n,): without labels, …
     # … a client's score is the mean of these in place of its predictions' accuracy
     mixture: Callable[[Tree], jax.Array] | None = None  # the mixture weights in a model, where it has some
+    scores: Callable[[Tree, jax.Array, jax.Array], jax.Array] | None = None  # (model, x, y) -> (n, 2): the losses and …
+    # … scores of samples that are judged by more than their own prediction
 
 
 class Setup(NamedTuple):

@@ -1,9 +1,11 @@
 """Shakespeare's plays by speaking role: the next character after 80, one client for each role in each play.
 
 A role's lines are joined by spaces, and every position with 80 characters before it is a sample, as LEAF (Caldas et
-al. 2018) makes them. Characters are codes into LEAF's 80 letters, one byte each; others become spaces. Files are looked
-for under ``$MAJORANT_DATA/shakespeare``: LEAF's own JSON (``users``, ``user_data`` with ``x`` and ``y``), or
-``shakespeare.jsonl.bz2``, a line ``{"play", "role", "lines"}`` for each role.
+al. 2018) makes them. The samples are split in their order, or the lines are, before there are samples: the first test
+samples then do not begin with the last characters that were trained on. Characters are codes into LEAF's 80 letters,
+one byte each; others become spaces. Files are looked for under ``$MAJORANT_DATA/shakespeare``: LEAF's own JSON
+(``users``, ``user_data`` with ``x`` and ``y``), or ``shakespeare.jsonl.bz2``, a line ``{"play", "role", "lines"}`` for
+each role.
 """
 
 from __future__ import annotations
@@ -16,9 +18,10 @@ from pathlib import Path
 
 import numpy as np
 
+from majorant.data.checks import check_split
 from majorant.data.federated import FederatedData, Ragged
 from majorant.data.image_files import check_content, data_folder
-from majorant.data.splitting import split_in_order
+from majorant.data.splitting import split_as_told, split_counts
 from majorant.math.checks import check_whole
 
 LETTERS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
@@ -36,29 +39,54 @@ def load_shakespeare(
     min_samples: int = 2,
     roles: int = 0,
     split: tuple[float, float, float] = (0.8, 0.0, 0.2),
+    split_lines: bool = False,
     unseen: float = 0.0,
     seed: int = 0,
 ) -> FederatedData:
     """Sequences ``(N, window)`` of codes and the character that follows; each role's samples are split in their order.
 
     ``stride`` keeps every so many-th position, ``roles`` (0: all) so many roles drawn at random. Roles with fewer lines
-    or samples than the least are left out.
+    or samples than the least are left out. With ``split_lines`` each role's lines are split, as in the FedEM authors'
+    released code, and roles are left out that have no sample in some part.
     """
     for name, value in {"window": window, "stride": stride, "min_samples": min_samples}.items():
         check_whole(name, value)
-    texts = {name: encoded(text) for name, text in read_roles(data_folder() / "shakespeare", min_lines)}
-    names = sorted(name for name, text in texts.items() if len(range(0, len(text) - window, stride)) >= min_samples)
+    needed = check_split(split) > 0
+    lines = dict(read_roles(data_folder() / "shakespeare", min_lines))
+    texts = {name: parted(own, split) if split_lines else [encoded(" ".join(own))] for name, own in lines.items()}
+    counts = {name: np.array([len(range(0, len(t) - window, stride)) for t in own]) for name, own in texts.items()}
+    needed = needed if split_lines else np.ones(1, bool)
+    names = sorted(name for name, of in counts.items() if of.sum() >= min_samples and of[needed].min() > 0)
+    if not names:
+        without = ", some in each part (LEAF's files have no lines to split)" if split_lines else ""
+        raise ValueError(f"no role has {min_samples} samples of {window} characters{without}")
     if roles:
         check_whole("roles", roles, most=len(names))
         names = sorted(np.random.default_rng([seed, 3]).permutation(names)[:roles].tolist())
-    parts = [samples(texts[name], window, stride) for name in names]
+    parts = [samples(text, window, stride) for name in names for text in texts[name]]
     x, y = np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
-    owner = np.repeat(np.arange(len(names)), [len(part[1]) for part in parts])
-    pieces = split_in_order(np.arange(len(y)), owner, names, split)
+    sizes = np.array([counts[name] for name in names])  # (roles, 3), or (roles, 1) where samples are split
+    owner = np.repeat(np.arange(len(names)), sizes.sum(axis=1))
+    sizes = sizes if split_lines else split_counts(sizes[:, 0], split, names)
+    pieces = split_as_told(np.repeat(np.tile(np.arange(3), len(names)), sizes.ravel()), owner, len(names))
     train, validation, test = (Ragged(x[rows], y[rows], offsets) for rows, offsets in pieces)
     nobody = np.zeros(len(names), bool)
     data = FederatedData(train, validation, test, nobody, tuple(names), tuple(LETTERS), "shakespeare")
     return data.with_unseen(unseen, seed=seed) if unseen else data
+
+
+def parted(lines: list[str], split: tuple[float, float, float]) -> list[np.ndarray]:
+    """A role's texts for training, validation and test, of its first, next and last lines; of too few lines nothing.
+
+    >>> texts = parted(["Who's", "there?", "Nay"], (0.6, 0, 0.4))
+    >>> ["".join(LETTERS[code] for code in text) for text in texts]
+    ["Who's there?", '', 'Nay']
+    """
+    if len(lines) < np.count_nonzero(split):
+        return [encoded("")] * 3
+    counts = split_counts(np.array([len(lines)]), split, [""])[0]
+    ends = np.cumsum(counts)
+    return [encoded(" ".join(lines[end - count : end])) for count, end in zip(counts, ends, strict=True)]
 
 
 def encoded(text: str) -> np.ndarray:
@@ -82,8 +110,8 @@ def samples(text: np.ndarray, window: int, stride: int) -> tuple[np.ndarray, np.
     return text[begin[:, None] + np.arange(window)], text[begin + window].astype(np.int32)
 
 
-def read_roles(folder: Path, min_lines: int) -> Iterator[tuple[str, str]]:
-    """Names of roles and what they say, from whichever files are there."""
+def read_roles(folder: Path, min_lines: int) -> Iterator[tuple[str, list[str]]]:
+    """Names of roles and the lines that they say, from whichever files are there."""
     plays = folder / "shakespeare.jsonl.bz2"
     leaf = sorted(folder.glob("*.json"))
     if plays.exists():
@@ -92,7 +120,7 @@ def read_roles(folder: Path, min_lines: int) -> Iterator[tuple[str, str]]:
         for line in bz2.decompress(raw).decode().splitlines():
             role = json.loads(line)
             if len(role["lines"]) >= min_lines:
-                yield f"{role['play']}: {role['role']}", " ".join(role["lines"])
+                yield f"{role['play']}: {role['role']}", role["lines"]
     elif leaf:
         for path in leaf:
             yield from read_leaf(path)
@@ -103,13 +131,13 @@ def read_roles(folder: Path, min_lines: int) -> Iterator[tuple[str, str]]:
         )
 
 
-def read_leaf(path: Path) -> Iterator[tuple[str, str]]:
-    """Users of a LEAF file and their texts: their first sequence, and then what followed each of them."""
+def read_leaf(path: Path) -> Iterator[tuple[str, list[str]]]:
+    """Users of a LEAF file, and as one line their text: their first sequence, and then what followed each of them."""
     try:
         whole = json.loads(path.read_text(encoding="utf-8"))
         for user in whole["users"]:
             own = whole["user_data"][user]
             if own["x"]:
-                yield user, own["x"][0] + "".join(own["y"])
+                yield user, [own["x"][0] + "".join(own["y"])]
     except (KeyError, TypeError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise ValueError(f"{path} is not a LEAF file with users and user_data: {error!r}") from None

@@ -74,7 +74,8 @@ def score_model(
             loss = masked_mean(blockwise(each, data.x, data.y, size=data.size), data)
             scores[f"{part}_loss"] = scores[f"{part}_score"] = loss
     else:
-        scored = lambda x, y: sample_scores(deployment.predict(model, x), y, classes)
+        of_prediction = lambda model, x, y: sample_scores(deployment.predict(model, x), y, classes)
+        scored = functools.partial(deployment.scores or of_prediction, model)
         samples = [(data.x, data.y) for data in parts.values()]
         found = blockwise_parts(scored, samples, [data.size for data in parts.values()])
         for (part, data), values in zip(parts.items(), found, strict=True):

@@ -136,9 +136,8 @@ def program_of_a_prediction(algorithm: Algorithm, one: ClientData) -> Any:
     def predict(key: jax.Array, one: ClientData) -> jax.Array:
         view = algorithm.release(algorithm.server.init(key), key)
         model = algorithm.deploy(view, algorithm.join(view, one, key), one, key)
-        if deployment.losses is not None:
-            return deployment.losses(model, one.x, one.y)
-        return deployment.predict(model, one.x)
+        judge = deployment.losses or deployment.scores
+        return deployment.predict(model, one.x) if judge is None else judge(model, one.x, one.y)
 
     return jax.make_jaxpr(predict)(jax.random.key(0), one).jaxpr
 

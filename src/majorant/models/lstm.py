@@ -80,12 +80,7 @@ def lstm(
         }
 
     def apply(params: Params, x: jax.Array) -> jax.Array:
-        # A product with one-hot rows, not a gather: its gradient is a product too, and no scatter.
-        table = params["embedding"]
-        known = jnp.asarray(x, jnp.int32)[..., None] == jnp.arange(codes)
-        sequence = known.astype(table.dtype) @ table  # (n, length, embedding)
-        for layer in params["layers"]:
-            sequence = run(layer, sequence)
+        sequence = states(params, x)
         if not every_position:
             return dense(params["dense"], sequence[:, -1])
         outputs = dense(params["dense"], sequence).astype(jnp.float32)  # (n, length, classes)
@@ -93,6 +88,23 @@ def lstm(
         return jnp.concatenate([outputs[:, -1], known_next], axis=1)
 
     return Model(init, apply, loss, spec, "lstm", codes=True, head="dense")
+
+
+def states(params: Params, x: jax.Array) -> jax.Array:
+    """The last layer's h at every position, ``(n, length, hidden)``, of sequences of codes ``(n, length)``."""
+    # A product with one-hot rows, not a gather: its gradient is a product too, and no scatter.
+    table = params["embedding"]
+    known = jnp.asarray(x, jnp.int32)[..., None] == jnp.arange(len(table))
+    sequence = known.astype(table.dtype) @ table  # (n, length, embedding)
+    for layer in params["layers"]:
+        sequence = run(layer, sequence)
+    return sequence
+
+
+def everywhere(model: Model) -> Model:
+    """An `lstm` that predicts at every position, ``(n, length, classes)``: to judge what it says, not to train it."""
+    outputs = lambda params, x: dense(params["dense"], states(params, x))
+    return model._replace(apply=outputs, loss=cross_entropy)
 
 
 def with_positions(last: Loss, length: int) -> Loss:
