@@ -20,6 +20,7 @@ import functools
 import json
 import tempfile
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import zip_longest
 from pathlib import Path
@@ -231,41 +232,63 @@ def with_own_settings(item: str, given: Any) -> tuple[str, Any]:
     return name, own
 
 
-def rows_of(folder: Path) -> list[list[Any]]:
-    """A row for each method that was trained: its last accuracies beside the paper's, its rounds and seconds."""
+def rows_of(folders: Sequence[Path]) -> list[list[Any]]:
+    """A row for each method, over the seeds whose results are in these folders, beside the paper's accuracies.
+
+    Means and standard deviations are over the seeds that were trained to their end, which all are named.
+    """
     rows = []
-    for path in sorted(folder.glob("*.json")):
-        found = json.loads(path.read_text())
-        last = found["history"][-1] if found["history"] else None
-        ours = f"{last['test_accuracy']:.1f} / {last['bottom_decile']:.1f}" if last else found.get("error", "")[:60]
-        paper = "{:.1f} / {:.1f}".format(*found["paper"]) if found.get("paper") else ""
-        rows.append([found["method"], ours, paper, last and last["round"], last and f"{last['seconds']:.0f}"])
+    for name in sorted({path.name for folder in folders for path in folder.glob("*.json")}):
+        found = [json.loads((folder / name).read_text()) for folder in folders if (folder / name).exists()]
+        ends = [run["history"][-1] for run in found if run.get("finished")]
+        over = lambda what, ends=ends: spread([end[what] for end in ends])
+        ours = f"{over('test_accuracy')} / {over('bottom_decile')}" if ends else ""
+        paper = "{:.1f} / {:.1f}".format(*found[0]["paper"]) if found[0].get("paper") else ""
+        rounds, seconds = (
+            (ends[0]["round"], f"{np.mean([end['seconds'] for end in ends]):.0f}") if ends else (None, None)
+        )
+        rows.append([name.removesuffix(".json"), ours, ", ".join(map(end_of, found)), paper, rounds, seconds])
     return rows
+
+
+def spread(values: list[float]) -> str:
+    """The mean and, of several values, their standard deviation."""
+    return f"{np.mean(values):.1f}" + (f" ± {np.std(values, ddof=1):.1f}" if len(values) > 1 else "")
+
+
+def end_of(found: dict[str, Any]) -> str:
+    """A seed's last test accuracy, the round it is of where that is not the last, and what went wrong."""
+    last = found["history"][-1] if found["history"] else None
+    accuracy = f"{last['test_accuracy']:.1f}" if last else ""
+    early = f" after {last['round']} rounds" if last and not found.get("finished") else ""
+    return " ".join(filter(None, [accuracy + early, found.get("error", "")[:60]]))
 
 
 def table2(context: Context, weights: bool = False, data: str = "cifar10") -> list[Result]:
     """A row of Table 2, by default CIFAR-10's."""
-    rows = []
-    for seed in range(1 if context.quick else context.seeds or 3):
-        with tempfile.TemporaryDirectory() as place:
-            given = arguments([place, "--data", data])
+    with tempfile.TemporaryDirectory() as place:
+        folders = [Path(place) / str(seed) for seed in range(1 if context.quick else context.seeds or 3)]
+        for seed, folder in enumerate(folders):
+            given = arguments([str(folder), "--data", data])
             given.every_position = True
             given.weights = data_folder() / WEIGHTS if weights else None
             given.tiny, given.seed, given.tell, given.minutes = context.quick, seed, context.tell, 24 * 60
             if context.quick:
                 given.rounds, given.methods = 2, "fedem,fedavg"
             train_all(given)
-            rows += [[row[0], seed, *row[1:]] for row in rows_of(Path(place))]
+        rows = rows_of(folders)
     ours = "EfficientNet-Lite0 from ImageNet weights" if weights else "MobileNet-v2 from random weights"
     images = f"{ours}; the paper: MobileNet-v2 from ImageNet weights, one seed, learning rates by grid search"
-    text = "a loss at each of 80 characters, weighted as in the released code, and accuracy of the last; it counts all"
+    text = (
+        "lines are split; a loss at each of 80 characters, weighted as in the released code; all count for the accuracy"
+    )
     grey = "the released network, LEAF's, from random weights" + ("" if data == "emnist" else "; in EMNIST's place")
     notes = [
         text if data == "shakespeare" else grey if data in GREY else images,
         "learning rates of the paper's Table 5; average over clients, weighted by their test samples / the (T/10)-th "
-        "smallest",
+        "smallest; ± is the standard deviation of the seeds (partition, start and minibatches)",
     ]
-    columns = ["method", "seed", "ours", "paper", "rounds", "seconds"]
+    columns = ["method", "ours", "each seed", "paper", "rounds", "seconds"]
     return [Result(f"Table 2, {TITLES[data]}: test accuracy", columns, rows, notes)]
 
 

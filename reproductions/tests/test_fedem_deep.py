@@ -21,7 +21,11 @@ LINE = {"round": 100, "seconds": 41.6, "test_accuracy": 78.756, "bottom_decile":
 def trained(given):
     """Stands in for training: one method ends, the other fails."""
     assert (given.rounds, given.tiny) == (2, True)
-    ends = {"fedem": {"history": [LINE]}, "fedavg": {"history": [], "error": "Diverged: every update was NaN"}}
+    ends = {
+        "fedem": {"history": [LINE], "finished": True},
+        "fedavg": {"history": [], "error": "Diverged: every update was NaN"},
+    }
+    given.folder.mkdir()
     for name in given.methods.split(","):
         found = {"method": name, "paper": deep.PAPER["cifar10"][name]} | ends[name]
         (given.folder / f"{name}.json").write_text(json.dumps(found))
@@ -32,9 +36,21 @@ def test_rows_stand_beside_the_papers_and_failures_are_named(monkeypatch):
     for run, network in ((deep.table2, "random weights"), (deep.table2_weights, "ImageNet weights")):
         (table,) = run(Context(quick=True, seeds=None, tell=print))
         failed, done = table.rows
-        assert done == ["fedem", 0, "78.8 / 66.7", "84.3 / 78.1", 100, "42"]
-        assert failed[:4] == ["fedavg", 0, "Diverged: every update was NaN", "78.2 / 72.4"]
+        assert done == ["fedem", "78.8 / 66.7", "78.8", "84.3 / 78.1", 100, "42"]
+        assert failed == ["fedavg", "", "Diverged: every update was NaN", "78.2 / 72.4", None, None]
         assert network in table.notes[0].partition(";")[0]
+
+
+def test_means_are_over_seeds_that_were_trained_to_their_end(tmp_path):
+    ends = [(70.0, 100, True), (73.0, 100, True), (99.0, 40, False)]
+    for seed, (accuracy, last, finished) in enumerate(ends):
+        line = LINE | {"test_accuracy": accuracy, "bottom_decile": accuracy - 10, "round": last}
+        (tmp_path / str(seed)).mkdir()
+        found = {"history": [LINE, line], "finished": finished} | ({} if finished else {"error": "MemoryError: full"})
+        (tmp_path / str(seed) / "mu=0.1-fedprox.json").write_text(json.dumps(found))
+    (row,) = deep.rows_of([tmp_path / str(seed) for seed in range(4)])  # the fourth has not begun
+    each = "70.0, 73.0, 99.0 after 40 rounds MemoryError: full"
+    assert row == ["mu=0.1-fedprox", "71.5 ± 2.1 / 61.5 ± 2.1", each, "", 100, "42"]
 
 
 def test_the_papers_learning_rates():
