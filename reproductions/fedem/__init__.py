@@ -38,23 +38,50 @@ EXPERIMENTS = {
         "majorant_reproductions.fedem.decentralized:rates", "the rates of Theorems 3.2 and 3.3, a run for every length"
     ),
     "fedem/table2-cifar10": lazily(
-        "majorant_reproductions.fedem.deep:table2", "CIFAR-10, MobileNet-v2 from random weights (needs a GPU)"
+        "majorant_reproductions.fedem.deep_tables:table2", "CIFAR-10, MobileNet-v2 from random weights (needs a GPU)"
     ),
     "fedem/table2-cifar10-weights": lazily(
-        "majorant_reproductions.fedem.deep:table2_weights", "the same, EfficientNet-Lite0 from ImageNet weights"
+        "majorant_reproductions.fedem.deep_tables:table2_weights", "the same, EfficientNet-Lite0 from ImageNet weights"
+    ),
+    "fedem/table2-cifar10-split": lazily(
+        "majorant_reproductions.fedem.deep_tables:table2_split", "the same weights, the split of the paper's text"
+    ),
+    "fedem/table2-cifar100": lazily(
+        "majorant_reproductions.fedem.deep_tables:table2_hundred", "CIFAR-100, MobileNet-v2 from random weights"
     ),
     "fedem/table2-cifar100-weights": lazily(
-        "majorant_reproductions.fedem.deep:table2_hundred", "CIFAR-100, EfficientNet-Lite0 from ImageNet weights"
+        "majorant_reproductions.fedem.deep_tables:table2_hundred_weights", "the same, EfficientNet-Lite0 as above"
     ),
     "fedem/table2-emnist": lazily(
-        "majorant_reproductions.fedem.deep:table2_emnist", "EMNIST, LEAF's network (needs its files, and a GPU)"
+        "majorant_reproductions.fedem.deep_tables:table2_emnist", "EMNIST, LEAF's network (needs its files, and a GPU)"
     ),
-    "fedem/table2-mnist": lazily("majorant_reproductions.fedem.deep:table2_mnist", "MNIST in EMNIST's place"),
+    "fedem/table2-mnist": lazily("majorant_reproductions.fedem.deep_tables:table2_mnist", "MNIST in EMNIST's place"),
     "fedem/table2-fashion-mnist": lazily(
-        "majorant_reproductions.fedem.deep:table2_fashion", "Fashion-MNIST in EMNIST's place"
+        "majorant_reproductions.fedem.deep_tables:table2_fashion", "Fashion-MNIST in EMNIST's place"
     ),
     "fedem/table2-shakespeare": lazily(
-        "majorant_reproductions.fedem.deep:table2_text", "Shakespeare, a stacked LSTM (needs a GPU, for hours)"
+        "majorant_reproductions.fedem.deep_tables:table2_text", "Shakespeare, a stacked LSTM (needs a GPU, for hours)"
+    ),
+    "fedem/table3-cifar10": lazily(
+        "majorant_reproductions.fedem.deep_tables:table3", "clients that join CIFAR-10 after training, and Figure 2"
+    ),
+    "fedem/figure1-cifar10": lazily(
+        "majorant_reproductions.fedem.deep_tables:figure1", "CIFAR-10: the share of clients in a round; components"
+    ),
+    "fedem/table7-cifar10": lazily(
+        "majorant_reproductions.fedem.deep_tables:table7", "CIFAR-10: FedEM with a third of the rounds"
+    ),
+    "fedem/table8-cifar10": lazily(
+        "majorant_reproductions.fedem.deep_tables:table8", "CIFAR-10: 20 % of the clients in each of 1,200 rounds"
+    ),
+    "fedem/j1-cifar10": lazily(
+        "majorant_reproductions.fedem.deep_tables:decentralized", "CIFAR-10: FedEM on a network of peers"
+    ),
+    "fedem/j5-cifar10": lazily(
+        "majorant_reproductions.fedem.deep_tables:larger", "CIFAR-10: ResNets against three networks of FedEM"
+    ),
+    "fedem/heads-cifar10": lazily(
+        "majorant_reproductions.fedem.deep_tables:heads", "CIFAR-10: personal networks, mixtures, personal heads"
     ),
     "fedem/adaptive": lazily(
         "majorant_reproductions.fedem.adaptive:adaptive", "FedEM's starts, averages and pruned components"

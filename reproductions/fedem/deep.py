@@ -1,9 +1,10 @@
 """The FedEM paper's deep rows: trains methods on CIFAR-10 and -100, EMNIST or its stand-ins, and Shakespeare.
 
 A GPU is needed; data, networks and settings are in `deep_settings`. While a method trains the next one is compiled, and
-results are saved at every evaluation. FedAvg+ trains as FedAvg does: a run of FedAvg also ends with the scores of
-FedAvg+. With clients that join after training, a run ends with their scores by the share of their samples, as in the
-paper's Figure 2. A method may have settings of its own behind ``@``, which are the options below::
+results are saved at every evaluation; what was trained to its end, with the same settings, is not trained again.
+FedAvg+ trains as FedAvg does: a run of FedAvg also ends with the scores of FedAvg+. With clients that join after
+training, a run ends with their scores by the share of their samples, as in the paper's Figure 2. A method may have
+settings of its own behind ``@``, which are the options below::
 
     python -m majorant_reproductions.fedem.deep FOLDER --minutes 9 --methods fedem,fedavg --weights FILE
     python -m majorant_reproductions.fedem.deep FOLDER --methods fedem,fedem@seed=1,fedem@rounds=66,fedavg@unseen=0.2
@@ -18,9 +19,7 @@ import contextlib
 import copy
 import functools
 import json
-import tempfile
 import time
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import zip_longest
 from pathlib import Path
@@ -28,26 +27,16 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from majorant_reproductions.fedem.deep_settings import GREY, PAPER, WEIGHTS, method, network, samples
+from majorant_reproductions.fedem.deep_settings import PAPER, method, network, samples
 
 import majorant as mj
 from majorant.app.files import atomic_write_text
-from majorant.app.reproduce import Context, Result
 from majorant.data.federated import FederatedData
-from majorant.data.image_files import data_folder
 from majorant.engines.simulation import Simulation
 from majorant.engines.simulator import planned
 
 SHARES = (0.0, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)  # of the samples of clients that join, in Figure 2
 OF_DATA = ("data", "split", "seed", "unseen", "roles", "stride")  # settings that samples depend on
-TITLES = {
-    "cifar10": "CIFAR-10",
-    "cifar100": "CIFAR-100",
-    "emnist": "EMNIST",
-    "mnist": "MNIST in EMNIST's place",
-    "fashion-mnist": "Fashion-MNIST in EMNIST's place",
-    "shakespeare": "Shakespeare",
-}
 
 
 class Over(Exception):
@@ -136,7 +125,7 @@ def found_of(
 ) -> dict[str, Any]:
     """What is saved of a method."""
     found = {
-        "settings": {k: str(v) for k, v in vars(given).items() if k not in ("tell", "folder")},
+        "settings": settings_of(given),
         "paper": PAPER[given.data].get(name),
         "wall_seconds": time.perf_counter() - begin,
         "seconds": dict(simulation.seconds),
@@ -199,7 +188,14 @@ def train_all(given: Any) -> None:
         given.tell(data.describe())
         return data
 
-    jobs = [with_own_settings(item, given) for item in given.methods.split(",")]
+    jobs = []
+    for name, own in (with_own_settings(item, given) for item in given.methods.split(",")):
+        if trained_before(name, own):
+            given.tell(f"{own.name}{name}: was trained before, with the same settings")
+        else:
+            jobs.append((name, own))
+    if not jobs:
+        return
     with ThreadPoolExecutor(1) as compiler:
         ahead = compiler.submit(prepared, *jobs[0], kept)
         for (name, own), following in zip_longest(jobs, jobs[1:]):
@@ -219,6 +215,29 @@ def train_all(given: Any) -> None:
                 save(name, own, {"history": []} | saved(name, own) | {"error": found})
 
 
+def trained_before(name: str, given: Any) -> bool:
+    """Whether a method's results are there, of a run to its end with these settings."""
+    found = saved(name, given)
+    both = name != "fedavg" or not given.tuned or saved("fedavg+", given).get("finished")
+    return bool(found.get("finished") and found["settings"] == settings_of(given) and both)
+
+
+def settings_of(given: Any) -> dict[str, str]:
+    """The settings that results depend on, as text."""
+    without = ("tell", "folder", "name", "methods", "minutes", "every", "side_by_side")
+    return {name: str(value) for name, value in vars(given).items() if name not in without}
+
+
+def stem(item: str) -> str:
+    """The name of the file with a job's results, without its ending.
+
+    >>> stem("fedem@rounds=66@unseen=0.2")
+    'rounds=66-unseen=0.2-fedem'
+    """
+    name, *changes = item.split("@")
+    return "".join(f"{change}-" for change in changes).replace("/", "_") + name
+
+
 def with_own_settings(item: str, given: Any) -> tuple[str, Any]:
     """A method's name, and the settings with its own ones: ``fedem@rounds=66``."""
     name, *changes = item.split("@")
@@ -228,98 +247,8 @@ def with_own_settings(item: str, given: Any) -> tuple[str, Any]:
         changed = arguments([folder, *(word for c in changes for word in ("--" + c).split("=", 1))])
         for key in (change.partition("=")[0].replace("-", "_") for change in changes):
             setattr(own, key, getattr(changed, key))
-        own.name = given.name + "".join(f"{change}-" for change in changes).replace("/", "_")
+        own.name = given.name + stem(item).removesuffix(name)
     return name, own
-
-
-def rows_of(folders: Sequence[Path]) -> list[list[Any]]:
-    """A row for each method, over the seeds whose results are in these folders, beside the paper's accuracies.
-
-    Means and standard deviations are over the seeds that were trained to their end, which all are named.
-    """
-    rows = []
-    for name in sorted({path.name for folder in folders for path in folder.glob("*.json")}):
-        found = [json.loads((folder / name).read_text()) for folder in folders if (folder / name).exists()]
-        ends = [run["history"][-1] for run in found if run.get("finished")]
-        over = lambda what, ends=ends: spread([end[what] for end in ends])
-        ours = f"{over('test_accuracy')} / {over('bottom_decile')}" if ends else ""
-        paper = "{:.1f} / {:.1f}".format(*found[0]["paper"]) if found[0].get("paper") else ""
-        rounds, seconds = (
-            (ends[0]["round"], f"{np.mean([end['seconds'] for end in ends]):.0f}") if ends else (None, None)
-        )
-        rows.append([name.removesuffix(".json"), ours, ", ".join(map(end_of, found)), paper, rounds, seconds])
-    return rows
-
-
-def spread(values: list[float]) -> str:
-    """The mean and, of several values, their standard deviation."""
-    return f"{np.mean(values):.1f}" + (f" ± {np.std(values, ddof=1):.1f}" if len(values) > 1 else "")
-
-
-def end_of(found: dict[str, Any]) -> str:
-    """A seed's last test accuracy, the round it is of where that is not the last, and what went wrong."""
-    last = found["history"][-1] if found["history"] else None
-    accuracy = f"{last['test_accuracy']:.1f}" if last else ""
-    early = f" after {last['round']} rounds" if last and not found.get("finished") else ""
-    return " ".join(filter(None, [accuracy + early, found.get("error", "")[:60]]))
-
-
-def table2(context: Context, weights: bool = False, data: str = "cifar10") -> list[Result]:
-    """A row of Table 2, by default CIFAR-10's."""
-    with tempfile.TemporaryDirectory() as place:
-        folders = [Path(place) / str(seed) for seed in range(1 if context.quick else context.seeds or 3)]
-        for seed, folder in enumerate(folders):
-            given = arguments([str(folder), "--data", data])
-            given.every_position = True
-            given.weights = data_folder() / WEIGHTS if weights else None
-            given.tiny, given.seed, given.tell, given.minutes = context.quick, seed, context.tell, 24 * 60
-            if context.quick:
-                given.rounds, given.methods = 2, "fedem,fedavg"
-            train_all(given)
-        rows = rows_of(folders)
-    ours = "EfficientNet-Lite0 from ImageNet weights" if weights else "MobileNet-v2 from random weights"
-    images = f"{ours}; the paper: MobileNet-v2 from ImageNet weights, one seed, learning rates by grid search"
-    text = (
-        "lines are split; a loss at each of 80 characters, weighted as in the released code; all count for the accuracy"
-    )
-    grey = "the released network, LEAF's, from random weights" + ("" if data == "emnist" else "; in EMNIST's place")
-    notes = [
-        text if data == "shakespeare" else grey if data in GREY else images,
-        "learning rates of the paper's Table 5; average over clients, weighted by their test samples / the (T/10)-th "
-        "smallest; ± is the standard deviation of the seeds (partition, start and minibatches)",
-    ]
-    columns = ["method", "ours", "each seed", "paper", "rounds", "seconds"]
-    return [Result(f"Table 2, {TITLES[data]}: test accuracy", columns, rows, notes)]
-
-
-def table2_weights(context: Context) -> list[Result]:
-    """Table 2, CIFAR-10, from ImageNet weights."""
-    return table2(context, weights=True)
-
-
-def table2_hundred(context: Context) -> list[Result]:
-    """Table 2, CIFAR-100, from ImageNet weights."""
-    return table2(context, weights=True, data="cifar100")
-
-
-def table2_emnist(context: Context) -> list[Result]:
-    """Table 2, EMNIST."""
-    return table2(context, data="emnist")
-
-
-def table2_mnist(context: Context) -> list[Result]:
-    """Table 2, MNIST in EMNIST's place."""
-    return table2(context, data="mnist")
-
-
-def table2_fashion(context: Context) -> list[Result]:
-    """Table 2, Fashion-MNIST in EMNIST's place."""
-    return table2(context, data="fashion-mnist")
-
-
-def table2_text(context: Context) -> list[Result]:
-    """Table 2, Shakespeare."""
-    return table2(context, data="shakespeare")
 
 
 def arguments(given: list[str] | None = None) -> argparse.Namespace:

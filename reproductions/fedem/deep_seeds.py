@@ -19,7 +19,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from majorant_reproductions.fedem.deep import arguments, rows_of, train_all
+from majorant_reproductions.fedem.deep import arguments, train_all
+from majorant_reproductions.fedem.deep_tables import COLUMNS, rows_of, with_tuned
 
 from majorant.app.files import atomic_write_text
 
@@ -77,8 +78,8 @@ def main(words: Sequence[str], pause: float = 10.0) -> list[list[Any]]:
     for seed, process in zip(seeds, running, strict=True):
         if process.exitcode:
             print(f"seed {seed}: its process ended with exit code {process.exitcode}")
-    rows = rows_of(folders)
-    for row in [["method", "ours", "each seed", "paper", "rounds", "seconds"], *rows]:
+    rows = rows_of(folders, with_tuned(arguments(others).methods.split(",")))
+    for row in [COLUMNS, *rows]:
         print(" | ".join("" if cell is None else str(cell) for cell in row))
     return rows
 

@@ -1,4 +1,4 @@
-"""The rows of Table 2 with deep networks: what was trained, beside the paper's figures. Training itself needs a GPU."""
+"""What trains the FedEM paper's deep rows, and their settings. Training itself needs a GPU."""
 
 import bz2
 import functools
@@ -12,45 +12,9 @@ import pytest
 from majorant_reproductions.fedem import deep, deep_settings
 
 import majorant as mj
-from majorant.app.reproduce import Context
 from majorant.data import shakespeare
 
 LINE = {"round": 100, "seconds": 41.6, "test_accuracy": 78.756, "bottom_decile": 66.667}
-
-
-def trained(given):
-    """Stands in for training: one method ends, the other fails."""
-    assert (given.rounds, given.tiny) == (2, True)
-    ends = {
-        "fedem": {"history": [LINE], "finished": True},
-        "fedavg": {"history": [], "error": "Diverged: every update was NaN"},
-    }
-    given.folder.mkdir()
-    for name in given.methods.split(","):
-        found = {"method": name, "paper": deep.PAPER["cifar10"][name]} | ends[name]
-        (given.folder / f"{name}.json").write_text(json.dumps(found))
-
-
-def test_rows_stand_beside_the_papers_and_failures_are_named(monkeypatch):
-    monkeypatch.setattr(deep, "train_all", trained)
-    for run, network in ((deep.table2, "random weights"), (deep.table2_weights, "ImageNet weights")):
-        (table,) = run(Context(quick=True, seeds=None, tell=print))
-        failed, done = table.rows
-        assert done == ["fedem", "78.8 / 66.7", "78.8", "84.3 / 78.1", 100, "42"]
-        assert failed == ["fedavg", "", "Diverged: every update was NaN", "78.2 / 72.4", None, None]
-        assert network in table.notes[0].partition(";")[0]
-
-
-def test_means_are_over_seeds_that_were_trained_to_their_end(tmp_path):
-    ends = [(70.0, 100, True), (73.0, 100, True), (99.0, 40, False)]
-    for seed, (accuracy, last, finished) in enumerate(ends):
-        line = LINE | {"test_accuracy": accuracy, "bottom_decile": accuracy - 10, "round": last}
-        (tmp_path / str(seed)).mkdir()
-        found = {"history": [LINE, line], "finished": finished} | ({} if finished else {"error": "MemoryError: full"})
-        (tmp_path / str(seed) / "mu=0.1-fedprox.json").write_text(json.dumps(found))
-    (row,) = deep.rows_of([tmp_path / str(seed) for seed in range(4)])  # the fourth has not begun
-    each = "70.0, 73.0, 99.0 after 40 rounds MemoryError: full"
-    assert row == ["mu=0.1-fedprox", "71.5 ± 2.1 / 61.5 ± 2.1", each, "", 100, "42"]
 
 
 def test_the_papers_learning_rates():
@@ -140,6 +104,27 @@ def test_methods_train_in_turn_and_a_failure_takes_no_other_with_it(tmp_path, mo
     assert found["local"]["history"][-1]["bottom_decile"] == 25
     assert found["local"]["clients"] == {"train_samples": [3, 5], "test_samples": [1, 2], "test_score": [0.25, 0.75]}
     assert found["fedavg"]["error"] == "MemoryError: too large"
+
+
+def test_what_was_trained_to_its_end_is_not_trained_again(tmp_path, monkeypatch):
+    told, trained = [], []
+    monkeypatch.setattr(deep, "prepared", lambda name, given, samples: None)
+
+    def train(name, run, given, end):
+        trained.append(name)
+        deep.save(name, given, {"settings": deep.settings_of(given), "history": [LINE], "finished": name != "apfl"})
+
+    monkeypatch.setattr(deep, "train", train)
+    for more in ([], ["--minutes=3"], ["--mu=0.5"]):
+        given = deep.arguments([str(tmp_path), "--tiny", "--methods=fedem,apfl,fedavg@rounds=2", *more])
+        given.tell = told.append
+        deep.train_all(given)
+    assert trained == ["fedem", "apfl", "fedavg", "apfl", "fedavg", "fedem", "apfl", "fedavg"]
+    assert told == ["fedem: was trained before, with the same settings"]  # of FedAvg, FedAvg+ is not there
+    deep.save("fedavg+", deep.with_own_settings("fedavg+@rounds=2", given)[1], {"finished": True, "history": [LINE]})
+    given.methods = "fedavg@rounds=2"
+    deep.train_all(given)
+    assert told[1:] == ["rounds=2-fedavg: was trained before, with the same settings"]
 
 
 def test_an_error_after_an_evaluation_keeps_what_was_saved(tmp_path, monkeypatch):

@@ -13,11 +13,11 @@ def test_seeds_side_by_side_are_put_together(tmp_path, capfd):
     assert set(found) == {"seed-0", "seed-4"}
     ends = [found[seed]["local"]["history"][-1]["test_accuracy"] for seed in ("seed-0", "seed-4")]
     assert [found[seed]["local"]["settings"]["seed"] for seed in found] == ["0", "4"]
-    assert row[2] == ", ".join(f"{end:.1f}" for end in ends)
+    assert row[3] == ", ".join(f"{end:.1f}" for end in ends)
     assert row[1].startswith(f"{sum(ends) / 2:.1f} ± ")
     assert broken[0] == "nothing"
-    assert "AttributeError" in broken[2]
-    assert "method | ours | each seed" in capfd.readouterr().out
+    assert "AttributeError" in broken[3]
+    assert "method | ours | train | each seed" in capfd.readouterr().out
 
 
 @pytest.mark.parametrize("words", [["folder"], ["folder", "--seeds"], ["folder", "--seeds", "a,b"], ["--seeds=1-3"]])

@@ -33,11 +33,13 @@ class Result(NamedTuple):
 
 
 class Context(NamedTuple):
-    """How an experiment is run: small (to see that it works), how many seeds, and where progress is told."""
+    """How an experiment is run: small (to see that it works), how many seeds, where progress is told, and where long
+    experiments keep what they have finished."""
 
     quick: bool
     seeds: int | None
     tell: Callable[[str], None]
+    folder: Path | None = None
 
 
 class Experiment(NamedTuple):
@@ -88,7 +90,7 @@ def reproduce(name: str, folder: Path, *, quick: bool, seeds: int | None, consol
     check_writable(folder)
     with console.status(f"{name} …") as status:
         tell = lambda text: status.update(f"{name}: {text} …")
-        results = experiment.run(Context(quick, seeds, tell))
+        results = experiment.run(Context(quick, seeds, tell, folder))
     if quick:
         results = [result._replace(notes=[QUICK, *result.notes]) for result in results]
     for result in results:
