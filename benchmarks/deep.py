@@ -1,8 +1,9 @@
 """A FedAvg round of deep networks: ours against PyTorch, one client after the other and by a compiled ``vmap``.
 
-MobileNet-v2 on 32×32×3 images, 40 clients × 4 steps of 128; the papers' CNN on 28×28, 100 clients × 4 steps of 128; SGD
-with momentum, random images (the work is the same). Each piece is saved as it is done, with its share of the device's
-own limits, which are measured first:
+MobileNet-v2 on 32×32×3 images, 40 clients × 4 steps of 128; the papers' CNN on 28×28, 100 clients × 4 steps of 128;
+their LSTM on texts of 80 characters with a loss at each, 16 clients × 4 steps of 128 (on a CPU two clients); SGD with
+momentum, random samples (the work is the same). PyTorch has no ``vmap`` of its LSTM. Each piece is saved as it is done,
+with its share of the device's own limits, which are measured first:
 
     python -m benchmarks.deep FOLDER --minutes 5                     all pieces, as many as fit the time
     python -m benchmarks.deep FOLDER --pieces limits,mobilenet       some of them
@@ -43,19 +44,23 @@ class Work(NamedTuple):
 
     clients: int
     samples: int
-    shape: tuple[int, int, int]
+    shape: tuple[int, ...]  # of an image, or the length of a text
     batch: int
-    stages: int  # of MobileNet-v2
+    stages: int = 7  # of MobileNet-v2
+    hidden: int = 256  # of the LSTM
+    classes: int = CLASSES  # of an LSTM, the characters
 
-    def images(self) -> tuple[np.ndarray, np.ndarray]:
-        """Random images (clients, samples, …) and labels."""
-        rng = np.random.default_rng(0)
-        x = rng.integers(0, 256, (self.clients, self.samples, *self.shape), dtype=np.uint8)
-        return x, rng.integers(0, CLASSES, (self.clients, self.samples)).astype(np.int32)
+    def made(self) -> tuple[np.ndarray, np.ndarray]:
+        """Random images (clients, samples, …) and labels, or texts and the characters that follow."""
+        rng, codes = np.random.default_rng(0), self.classes if len(self.shape) == 1 else 256
+        x = rng.integers(0, codes, (self.clients, self.samples, *self.shape), dtype=np.uint8)
+        y = rng.integers(0, self.classes, (self.clients, self.samples)).astype(np.int32)
+        y.flat[: self.classes] = np.arange(self.classes)  # each is there
+        return x, y
 
     def data(self) -> FederatedData:
         """The same as federated data, a few more for test."""
-        x, y = self.images()
+        x, y = self.made()
         x, y = (np.concatenate([a, a[:, :8]], axis=1) for a in (x, y))
         owner = np.repeat(np.arange(self.clients), self.samples + 8)
         split = (self.samples / (self.samples + 8), 0.0, 8 / (self.samples + 8))
@@ -66,6 +71,8 @@ def network(kind: str, work: Work, data: Any, precision: str) -> Any:
     """Our model."""
     if kind == "cnn":
         model = mj.models.cnn(data)
+    elif kind == "lstm":
+        model = mj.models.lstm(data, hidden=work.hidden, every_position=True)
     else:
         plan = inverted_residuals.MOBILENET_V2
         plan = plan._replace(stages=plan.stages[: work.stages])
@@ -163,12 +170,16 @@ def torch_round(kind: str, work: Work, way: str) -> dict[str, float]:
 
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     torch.backends.cudnn.benchmark = True
-    stages = theirs.STAGES[: work.stages]
-    make = lambda: (
-        theirs.cnn(CLASSES) if kind == "cnn" else theirs.mobilenet(CLASSES, track=way == "loop", stages=stages)
-    )
+    make = {
+        "cnn": lambda: theirs.cnn(CLASSES),
+        "lstm": lambda: theirs.lstm(work.classes, hidden=work.hidden),
+        "mobilenet": lambda: theirs.mobilenet(CLASSES, track=way == "loop", stages=theirs.STAGES[: work.stages]),
+    }[kind]
     options: dict[str, Any] = {"steps": STEPS, "batch": work.batch, "lr": LR}
-    x, y = theirs.on_device(*work.images())
+    x, y = work.made()
+    if kind == "lstm":
+        y, options["read"] = np.concatenate([x[..., 1:], y[..., None]], axis=-1), lambda x: x
+    x, y = theirs.on_device(x, y)
     if way == "loop":
         return theirs.timed(theirs.loop_round(make, x, y, **options), 6.0)
     try:
@@ -185,6 +196,8 @@ def pieces(tiny: bool, folder: Path) -> dict[str, tuple[float, Callable[[dict], 
     full = 2 if tiny else 7
     deep = Work(2, 16, (32, 32, 3), 8, full) if tiny else Work(40, 512, (32, 32, 3), BATCH, full)
     flat = Work(3, 16, (28, 28, 1), 8, full) if tiny else Work(100, 512, (28, 28, 1), BATCH, full)
+    texts = 2 if tiny or jax.default_backend() == "cpu" else 16
+    text = Work(2, 16, (10,), 8, hidden=4) if tiny else Work(texts, 512, (80,), BATCH, classes=80)
     rounds = 1 if tiny else 5
     return {
         "mobilenet": (60, lambda limits: ours("mobilenet", deep, limits, rounds=rounds)),
@@ -192,6 +205,9 @@ def pieces(tiny: bool, folder: Path) -> dict[str, tuple[float, Callable[[dict], 
         "profile": (40, lambda limits: profiled(deep, folder)),
         "cnn": (20, lambda limits: ours("cnn", flat, limits, rounds=rounds)),
         "cnn-mixed": (20, lambda limits: ours("cnn", flat, limits, precision="mixed", rounds=rounds)),
+        "lstm": (20, lambda limits: ours("lstm", text, limits, rounds=rounds)),
+        "lstm-mixed": (20, lambda limits: ours("lstm", text, limits, precision="mixed", rounds=rounds)),
+        "torch-lstm-loop": (15, lambda limits: torch_round("lstm", text, "loop")),
         "torch-mobilenet-loop": (25, lambda limits: torch_round("mobilenet", deep, "loop")),
         "torch-cnn-loop": (10, lambda limits: torch_round("cnn", flat, "loop")),
         "torch-cnn-vmap": (40, lambda limits: torch_round("cnn", flat, "vmap")),

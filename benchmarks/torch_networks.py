@@ -1,4 +1,4 @@
-"""MobileNet-v2 and the papers' CNN as one would write them in PyTorch, and a FedAvg round over clients in two ways."""
+"""MobileNet-v2, the papers' CNN and LSTM as one would write them in PyTorch, and a FedAvg round in two ways."""
 
 from __future__ import annotations
 
@@ -67,12 +67,35 @@ def cnn(classes: int, shape: tuple[int, ...] = (28, 28, 1)) -> Any:
     )  # fmt: skip
 
 
+def lstm(codes: int, *, embedding: int = 8, hidden: int = 256) -> Any:
+    """The papers' network for text (n, length): outputs (n, codes, length) after each character."""
+    from torch import nn
+
+    class Network(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding = nn.Embedding(codes, embedding)
+            self.layers = nn.LSTM(embedding, hidden, 2, batch_first=True)
+            self.dense = nn.Linear(hidden, codes)
+
+        def forward(self, x: Any) -> Any:
+            return self.dense(self.layers(self.embedding(x.long()))[0]).transpose(1, 2)
+
+    return Network()
+
+
+def pixels(x: Any) -> Any:
+    """Bytes of images as numbers from 0 to 1."""
+    return x.float() / 255
+
+
 def on_device(x: np.ndarray, y: np.ndarray) -> tuple[Any, Any]:
-    """Images (clients, n, h, w, c) of bytes as (clients, n, c, h, w), and labels, where PyTorch computes."""
+    """Images (clients, n, h, w, c) of bytes as (clients, n, c, h, w), or texts, and labels, where PyTorch computes."""
     import torch
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.from_numpy(x).to(device).permute(0, 1, 4, 2, 3).contiguous(), torch.from_numpy(y).long().to(device)
+    samples, labels = torch.from_numpy(x).to(device), torch.from_numpy(y).long().to(device)
+    return samples.permute(0, 1, 4, 2, 3).contiguous() if samples.ndim == 5 else samples, labels
 
 
 def finish() -> None:
@@ -83,7 +106,16 @@ def finish() -> None:
         torch.cuda.synchronize()
 
 
-def loop_round(make: Callable[[], Any], x: Any, y: Any, *, steps: int, batch: int, lr: float) -> Callable[[], None]:
+def loop_round(
+    make: Callable[[], Any],
+    x: Any,
+    y: Any,
+    *,
+    steps: int,
+    batch: int,
+    lr: float,
+    read: Callable[[Any], Any] = pixels,
+) -> Callable[[], None]:
     """A round that trains one client after the other."""
     import torch
 
@@ -98,7 +130,7 @@ def loop_round(make: Callable[[], Any], x: Any, y: Any, *, steps: int, batch: in
             for _ in range(steps):
                 rows = torch.randint(len(own_y), (batch,), device=x.device)
                 optimizer.zero_grad()
-                torch.nn.functional.cross_entropy(local(own_x[rows].float() / 255), own_y[rows]).backward()
+                torch.nn.functional.cross_entropy(local(read(own_x[rows])), own_y[rows]).backward()
                 optimizer.step()
             for name, value in local.state_dict().items():
                 total[name] += value / len(y)

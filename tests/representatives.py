@@ -101,6 +101,7 @@ LOOKED_AT: dict[str, tuple[str, ...]] = {
 LATER = {
     "reproductions/tests/test_fedem_deep.py"
     "::test_fedavg_ends_with_the_scores_of_fedavg_plus_and_of_clients_with_some_of_their_samples",
+    "reproductions/tests/test_fedem_deep_seeds.py::test_seeds_side_by_side_are_put_together",
     "reproductions/tests/test_fedem_experiments.py::test_all_that_theorems_bound_is_measured_with_and_without_a_server",
     "reproductions/tests/test_fedem_experiments.py::test_networks_stand_beside_the_server_with_what_they_are_like",
     "reproductions/tests/test_fedmm_experiments.py::test_mean_fields_are_under_the_bound_of_theorem_1",

@@ -146,6 +146,9 @@ def test_deep_benchmark_makes_equal_clients():
     data = Work(clients=3, samples=16, shape=(8, 8, 3), batch=4, stages=1).data()
     assert data.train.sizes.tolist() == [16] * 3
     assert data.train.x.dtype == np.uint8
+    text = Work(clients=2, samples=16, shape=(5,), batch=4, classes=10)
+    assert text.data().spec == ((5,), 10)
+    assert text.made()[0].max() == 9  # characters that are classes, too
 
 
 def test_a_study_of_attacks_is_one_program_for_all_rules_and_attacks():
