@@ -1,13 +1,15 @@
 """Pictures of the deep rows from what was measured: ``python -m majorant_reproductions.fedem.deep_pictures``.
 
-``figures/convergence.png`` is the analogue of the paper's Figures 3 and 4, ``figures/sizes.png`` shows whom learning
-together serves: test accuracy of each client against its number of samples. ``figures/samples-cifar10.png`` is the
-analogue of Figure 2: test accuracy of clients that join, against the share of their samples that they use.
+``figures/convergence.png`` is the analogue of the paper's Figures 3 and 4 (accuracies, not losses),
+``figures/sizes.png`` shows whom learning together serves: test accuracy of each client against its number of samples.
+``figures/samples-cifar10.png`` is the analogue of Figure 2: test accuracy of clients that join, against the share of
+their samples that they use.
 """
 
 from __future__ import annotations
 
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from majorant.app.report.figures import canvas, render, styled
 HERE = Path(__file__).parent
 NAMES = {"fedem": "FedEM", "fedavg+": "FedAvg+", "fedavg": "FedAvg", "local": "Local"}
 DATA = ("CIFAR-10", "CIFAR-100")
+PARTS = {"training": "train_accuracy", "test": "test_accuracy"}
 
 
 def runs_of(measured: dict[str, Any], data: str, method: str) -> list[dict[str, Any]]:
@@ -27,20 +30,20 @@ def runs_of(measured: dict[str, Any], data: str, method: str) -> list[dict[str, 
 
 
 def convergence(measured: dict[str, Any]) -> bytes:
-    """Test accuracy along the rounds; a band from the worst to the best of three seeds where there are as many."""
+    """Accuracies along the rounds, on training and on test samples; bands from the worst to the best of three seeds."""
     with styled():
-        figure, panels = canvas(9, 3.6, 2)
-        for axes, data in zip(panels, DATA, strict=True):
+        figure, panels = canvas(9, 6.4, panels=2, rows=2)
+        for axes, (part, data) in zip(panels, product(("training", "test"), DATA), strict=True):
             for method, name in NAMES.items():
                 runs = [run for run in runs_of(measured, data, method) if len(run["history"]) > 1]
                 rounds = [line["round"] for line in runs[0]["history"]]
-                values = np.array([[line["test_accuracy"] for line in run["history"]] for run in runs])
+                values = np.array([[line[PARTS[part]] for line in run["history"]] for run in runs])
                 (drawn,) = axes.plot(rounds, values.mean(axis=0), label=name)
                 axes.fill_between(rounds, values.min(axis=0), values.max(axis=0), alpha=0.2, color=drawn.get_color())
-            seeds = len(runs_of(measured, data, "fedem"))
-            axes.set(title=f"{data}, {seeds} {'seed' if seeds == 1 else 'seeds'}", xlabel="round")
-        panels[0].set_ylabel("test accuracy, %")
-        panels[1].legend(loc="center right", bbox_to_anchor=(1, 0.35))
+            axes.set(title=f"{data}, {part} samples", xlabel="round")
+        for axes in panels[::2]:
+            axes.set_ylabel("accuracy, %")
+        panels[-1].legend(loc="center right", bbox_to_anchor=(1, 0.35))
         return render(figure, "png")
 
 

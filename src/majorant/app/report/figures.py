@@ -61,12 +61,12 @@ def in_style(draw: Callable[..., Figure]) -> Callable[..., Figure]:
     return drawn
 
 
-def canvas(width: float, height: float, panels: int = 1) -> tuple[Figure, list[Axes]]:
-    """An empty figure in inches with panels side by side."""
+def canvas(width: float, height: float, panels: int = 1, rows: int = 1) -> tuple[Figure, list[Axes]]:
+    """An empty figure in inches with panels side by side, in one row or several."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
-    return figure, list(np.atleast_1d(figure.subplots(1, panels)))
+    return figure, list(np.ravel(figure.subplots(rows, panels)))
 
 
 @in_style
