@@ -50,10 +50,8 @@ def devices_for(wanted: int | None) -> list[Any]:
         return found
     if wanted is not None and wanted > len(found):
         kind = jax.default_backend()
-        more = (
-            f"; XLA_FLAGS=--xla_force_host_platform_device_count={wanted} in the environment divides the processor into"
-            f" {wanted}, for trying things out"
-        ) * (kind == "cpu")
+        divided = f"; JAX_NUM_CPU_DEVICES={wanted} in the environment, before Python starts, divides the processor"
+        more = divided * (kind == "cpu")
         raise ValueError(f"there {are(len(found), f'{kind} device')}, not {wanted}: give a smaller number{more}")
     return found[: wanted or 1]
 
