@@ -281,7 +281,9 @@ def test_methods_have_the_released_settings(monkeypatch):
     for _, own in asked:
         assert (own["epochs"], own["batch_size"], own["weight_decay"]) == (1, 128, 5e-4)
         assert (own["clip"], own["drop_last"]) == (2, False)
-        assert [float(own["schedule"](np.float32(at / 100))) for at in (0, 49, 51, 74, 76)] == pytest.approx([1, 1, 0.1, 0.1, 0.01])
+        assert [float(own["schedule"](np.float32(at / 100))) for at in (0, 49, 51, 74, 76)] == pytest.approx(
+            [1, 1, 0.1, 0.1, 0.01]
+        )
 
 
 def test_the_released_network_of_grey_images_and_augmentation(monkeypatch):
