@@ -112,6 +112,8 @@ def test_a_quick_run_is_small(tmp_path, trained):
     (table,) = EXPERIMENTS["fedem/table7-cifar10"].run(Context(quick=True, seeds=None, tell=print, folder=tmp_path))
     assert table.notes == ["a small network on a few random images"]
     assert {(own.tiny, own.rounds, own.weights, own.seed) for _, own in trained} == {(True, 2, None, 0)}
+    EXPERIMENTS["fedem/table7-cifar10"].run(Context(quick=True, seeds=2, tell=print, folder=tmp_path))
+    assert {own.seed for _, own in trained} == {0, 1}
 
 
 def test_means_are_over_seeds_that_were_trained_to_their_end(tmp_path):
