@@ -193,6 +193,7 @@ def train_all(given: Any) -> None:
         if trained_before(name, own):
             given.tell(f"{own.name}{name}: was trained before, with the same settings")
         else:
+            set_aside(name, own)
             jobs.append((name, own))
     if not jobs:
         return
@@ -213,6 +214,14 @@ def train_all(given: Any) -> None:
                 found = f"{type(error).__name__}: {error}"[:3000]
                 given.tell(f"{own.name}{name}: {found}")
                 save(name, own, {"history": []} | saved(name, own) | {"error": found})
+
+
+def set_aside(name: str, given: Any) -> None:
+    """Renames results of other settings: tables would take them for this job's where it fails or is left out."""
+    for each in [name] + ["fedavg+"] * (name == "fedavg" and given.tuned):
+        path = given.folder / f"{given.name}{each}.json"
+        if saved(each, given).get("settings", settings_of(given)) != settings_of(given):
+            path.replace(path.with_name(f"{path.name}.before"))
 
 
 def trained_before(name: str, given: Any) -> bool:

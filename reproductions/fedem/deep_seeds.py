@@ -61,7 +61,8 @@ def gathered(folders: Sequence[Path]) -> dict[str, Any]:
 def main(words: Sequence[str], pause: float = 10.0) -> list[list[Any]]:
     """Trains all seeds; gives the rows of the table that it prints."""
     seeds, others = seeds_of(words)
-    folder = arguments(others).folder
+    given = arguments(others)
+    folder = given.folder
     folder.mkdir(parents=True, exist_ok=True)
     folders = [folder / f"seed-{seed}" for seed in seeds]
     # each would take three quarters of the GPU's memory for itself
@@ -78,7 +79,7 @@ def main(words: Sequence[str], pause: float = 10.0) -> list[list[Any]]:
     for seed, process in zip(seeds, running, strict=True):
         if process.exitcode:
             print(f"seed {seed}: its process ended with exit code {process.exitcode}")
-    rows = rows_of(folders, with_tuned(arguments(others).methods.split(",")))
+    rows = rows_of(folders, with_tuned(given.methods.split(",")), before=given.name)
     for row in [COLUMNS, *rows]:
         print(" | ".join("" if cell is None else str(cell) for cell in row))
     return rows

@@ -42,7 +42,7 @@ Found = list[dict[str, Any]]  # what was saved of a job, for each seed
 def trained(context: Context, jobs: Sequence[str], options: Mapping[str, Any]) -> list[Path]:
     """Trains all jobs for all seeds; gives the folders of the seeds."""
     place = (context.folder or Path(tempfile.mkdtemp(prefix="majorant-"))) / "runs"
-    folders = [place / f"seed-{seed}" for seed in range(1 if context.quick else context.seeds or 3)]
+    folders = [place / f"seed-{seed}" for seed in range(context.seeds or (1 if context.quick else 3))]
     for seed, folder in enumerate(folders):
         given = arguments([str(folder)])
         vars(given).update(options)
@@ -65,9 +65,10 @@ def without_rounds(job: str) -> str:
     return "@".join(part for part in job.split("@") if not part.startswith("rounds="))
 
 
-def found_of(folders: Sequence[Path], job: str) -> Found:
-    """What was saved of a job for each seed for which there is something."""
-    return [json.loads(path.read_text()) for folder in folders if (path := folder / f"{stem(job)}.json").exists()]
+def found_of(folders: Sequence[Path], job: str, before: str = "") -> Found:
+    """What was saved of a job for each seed for which there is something; ``before`` begins the files' names."""
+    paths = [folder / f"{before}{stem(job)}.json" for folder in folders]
+    return [json.loads(path.read_text()) for path in paths if path.exists()]
 
 
 def finished(folders: Sequence[Path], job: str) -> Found:
@@ -85,15 +86,17 @@ def with_tuned(jobs: Sequence[str]) -> list[str]:
     return [each for job in jobs for each in both(job)]
 
 
-def rows_of(folders: Sequence[Path], jobs: Sequence[str], paper: Mapping[str, str] | None = None) -> list[list[Any]]:
+def rows_of(
+    folders: Sequence[Path], jobs: Sequence[str], paper: Mapping[str, str] | None = None, before: str = ""
+) -> list[list[Any]]:
     """A row for each job, over the seeds whose results are in these folders, beside the paper's figures.
 
     Means and standard deviations are over the seeds that were trained to their end; all seeds are named. ``paper`` has
-    figures by job; without, they are Table 2's.
+    figures by job; without, they are Table 2's. ``before`` begins the files' names.
     """
     rows = []
     for job in jobs:
-        found = found_of(folders, job)
+        found = found_of(folders, job, before)
         if not found:
             continue
         ends = [run["history"][-1] for run in found if run.get("finished")]

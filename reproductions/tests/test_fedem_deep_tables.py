@@ -68,9 +68,9 @@ def test_a_fifth_joins_and_says_how_much_it_needs(tmp_path, trained):
 
 
 def test_curves_run_over_shares_and_components(tmp_path, trained):
-    left, right = of(tmp_path, "fedem/figure1-cifar10", seeds=1)
-    assert left.curves["fedavg+"] == ([0.1, 0.2, 0.5, 1.0], [54.0, 55.0, 58.0, 63.0])
-    assert right.curves["fedem"] == ([1.0, 2.0, 3.0, 4.0], [61.0, 62.0, 63.0, 64.0])
+    left, right = of(tmp_path, "fedem/figure1-cifar10", seeds=2)
+    assert left.curves["fedavg+"] == ([0.1, 0.2, 0.5, 1.0], [54.5, 55.5, 58.5, 63.5])
+    assert right.curves["fedem"] == ([1.0, 2.0, 3.0, 4.0], [61.5, 62.5, 63.5, 64.5])
     assert len(left.rows) == 12
     assert [row[0] for row in right.rows] == [f"fedem components={number}" for number in (1, 2, 3, 4)]
 
@@ -102,6 +102,7 @@ def test_every_job_has_settings_that_are_known(tmp_path, trained, name):
     assert len(trained) > 1
     data = {own.data for _, own in trained}
     assert len(data) == 1
+    assert {own.split for _, own in trained} == {"paper" if name.endswith("-split") else "released"}
     assert (data & set(deep_settings.GREY) == set()) == ("mnist" not in name)
     assert {own.rounds for _, own in trained} <= {200, 66, 1200, 80}
     assert ({own.rounds for _, own in trained} == {80}) == ("shakespeare" in name)
@@ -111,16 +112,21 @@ def test_a_quick_run_is_small(tmp_path, trained):
     (table,) = EXPERIMENTS["fedem/table7-cifar10"].run(Context(quick=True, seeds=None, tell=print, folder=tmp_path))
     assert table.notes == ["a small network on a few random images"]
     assert {(own.tiny, own.rounds, own.weights, own.seed) for _, own in trained} == {(True, 2, None, 0)}
+    EXPERIMENTS["fedem/table7-cifar10"].run(Context(quick=True, seeds=2, tell=print, folder=tmp_path))
+    assert {own.seed for _, own in trained} == {0, 1}
 
 
 def test_means_are_over_seeds_that_were_trained_to_their_end(tmp_path):
     ends = [(70.0, 100, True), (73.0, 100, True), (99.0, 40, False)]
     for seed, (accuracy, last, finished) in enumerate(ends):
-        line = LINE | {"test_accuracy": accuracy, "bottom_decile": accuracy - 10, "round": last}
+        seconds = {"seconds": 40.0 + 8 * seed}
+        line = LINE | {"test_accuracy": accuracy, "bottom_decile": accuracy - 10, "round": last} | seconds
         (tmp_path / str(seed)).mkdir()
         found = {"history": [LINE, line], "finished": finished} | ({} if finished else {"error": "MemoryError: full"})
         (tmp_path / str(seed) / "mu=0.1-fedprox.json").write_text(json.dumps(found))
     folders = [tmp_path / str(seed) for seed in range(4)]  # the fourth has not begun
     (row,) = tables.rows_of(folders, ["fedprox@mu=0.1", "fedem"])
     each = "70.0, 73.0, 99.0 after 40 rounds MemoryError: full"
-    assert row == ["fedprox mu=0.1", "71.5 ± 2.1 / 61.5 ± 2.1", "96.0 ± 0.0", each, "", 100, "42"]
+    assert row == ["fedprox mu=0.1", "71.5 ± 2.1 / 61.5 ± 2.1", "96.0 ± 0.0", each, "", 100, "44"]
+    curve = tables.curve(tables.finished(folders, "fedprox@mu=0.1"), tables.along_rounds)
+    assert curve == ([100], [71.5])

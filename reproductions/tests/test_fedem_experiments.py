@@ -1,10 +1,12 @@
-"""The FedEM paper's experiments without a server: peers are trained and described, and rates have their theorems."""
+"""The FedEM paper's experiments: how rates are chosen, seeds put together; peers, and rates with their theorems."""
 
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from majorant_reproductions.fedem import adaptive
 from majorant_reproductions.fedem import decentralized as d
+from majorant_reproductions.fedem import synthetic as s
 
 import majorant as mj
 from majorant.app.reproduce import Context
@@ -71,3 +73,50 @@ def test_all_that_theorems_bound_is_measured_with_and_without_a_server(monkeypat
         assert float(result.rows[0][3]) == pytest.approx(slope, abs=0.02)
     assert len(server.rows) == 3
     assert len(peers.rows) == 4  # and how far nodes are from agreement
+
+
+def finished(accuracies, settings=()):
+    """What is read of runs with these accuracies."""
+    of = lambda accuracy: SimpleNamespace(summary=lambda metric: {"test_accuracy": {"mean": accuracy}})
+    return SimpleNamespace(metric="accuracy", scores=[of(a) for a in accuracies], settings=settings)
+
+
+def test_a_grid_is_judged_by_means_over_its_seeds(monkeypatch):
+    asked = []
+    of_seeds = {s.RATES[1]: (0.9, 0.1, 0.1), s.RATES[2]: (0.5, 0.6, 0.7)}  # the luckiest seed, the best mean
+
+    def simulate(algorithm, data, *, grid, **options):
+        asked.append(options["seeds"])
+        accuracies = [accuracy for rate in grid["lr"] for accuracy in of_seeds.get(rate, (0.2,) * 3)]
+        return finished(accuracies, [{"hyper": {"lr": rate}} for rate in grid["lr"] for _ in range(3)])
+
+    monkeypatch.setattr(mj, "simulate", simulate)
+    data = mj.data.synthetic_mixture(clients=2, dimension=2, seed=0)
+    assert s.tuned(QUICK._replace(quick=False), "FedAvg", data, 10) == {"lr": s.RATES[2]}
+    assert asked == [3]
+
+
+def test_methods_are_trained_for_as_many_seeds_as_are_asked_for(monkeypatch):
+    asked = []
+    monkeypatch.setattr(mj, "simulate", lambda algorithm, data, **options: asked.append(options["seeds"]))
+    data = mj.data.synthetic_mixture(clients=2, dimension=2, seed=0)
+    for seeds in (2, None):
+        s.trained(QUICK._replace(seeds=seeds), "FedAvg", data, 10, {"lr": 0.1})
+    assert asked == [2, s.SEEDS]
+    assert s.percent(finished([0.5, 0.7])) == "60.0 ± 14.14"
+    assert s.percent(finished([0.5])) == "50.0"
+
+
+def test_what_is_tuned_on_is_not_what_is_reported():
+    sibling, reported = s.sibling_data(QUICK), s.synthetic(QUICK)
+    assert sibling.spec == reported.spec
+    mine, theirs = ({row.tobytes() for row in data.train.x} for data in (sibling, reported))
+    assert not mine & theirs
+
+
+def test_the_worst_seed_and_what_a_round_costs():
+    line = lambda accuracy: {f"{part}_accuracy": {"mean": accuracy, "bottom_decile": 0.5} for part in ("test", "train")}
+    run = SimpleNamespace(histories=[[line(a) | {"bytes_up": 8e6, "components": 3}] for a in (0.6, 0.8)])
+    assert adaptive.scores_of(run) == ["70.0 ± 14.14", "60.0", "50.0 ± 0.00", "70.0 ± 14.14"]
+    assert adaptive.megabytes(run, rounds=4) == "2.00"
+    assert adaptive.left_of(run, 8) == "3"

@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from majorant.app.verdict import TRIVIAL, Comparison, Rows, judged
+from majorant.app.verdict import TRIVIAL, Comparison, Rows, judged, refuse_other_data
+from majorant.data import synthetic_mixture
 from majorant.metrics.headline import Headline
 from majorant.metrics.intervals import Design
 
@@ -47,6 +48,8 @@ def test_a_clear_gain_is_worth_it_and_clients_are_named():
     assert verdict["lose_clients"] == ["h1"]
     assert verdict["small_clients"] == ["h3"]
     assert verdict["unclear_clients"] == 2
+    enough = [each["scores"]["local"] for each in found["clients"][:3]]
+    assert found["methods"]["local"]["bottom_decile"] == min(enough)  # not the 0 of the client with five rows
     assert verdict["interval"][0] < verdict["gain"] < verdict["interval"][1]
     gain = found["methods"]["fedem"]["mean"] - found["methods"]["local"]["mean"]
     assert verdict["gain"] == pytest.approx(gain)
@@ -155,6 +158,51 @@ def test_the_worst_tenth_of_clients_has_the_largest_errors():
         rows.predicted[name] = 1.0 + rows.owner  # the error of client c is c + 1
     about.test[0] = replace(rows, y=np.zeros(200))
     assert judged(about)["methods"]["fedavg"]["bottom_decile"] == pytest.approx(10)
+
+
+def test_the_best_has_the_smallest_error():
+    about = comparison({"local": 0.7, "fedavg": 0.8, "fedem": 0.8}, [40] * 5)
+    for rows in (*about.test, *about.validation):
+        rows.y = np.zeros(200)
+        errors = {"local": 3.0, "fedavg": 1.0, "fedem": 2.0, TRIVIAL: 4.0}
+        rows.predicted = {name: error * (1 + rows.owner % 2) for name, error in errors.items()}
+    verdict = judged(replace(about, headline=RMSE, classes=0))["verdict"]
+    assert verdict["best"] == "fedavg"
+    assert verdict["gain"] == pytest.approx(2 * np.sqrt((3 * 1 + 2 * 4) / 5))
+    assert verdict["trivial"]["by"] == "fedavg"
+
+
+def test_where_training_alone_diverged_there_is_nothing_to_gain_over():
+    rates = {"local": [0.6, 0.6, 0.0], "fedavg": [0.7, 0.7, 1.0]}
+    about = comparison(rates, [200, 200, 200], diverged={"local": ["h2"]})
+    found = judged(about)
+    each = [client["scores"] for client in found["clients"][:2]]
+    gain = np.mean([scores["fedavg"] - scores["local"] for scores in each])
+    assert found["verdict"]["gain"] == pytest.approx(gain)
+
+
+def test_runs_on_other_samples_are_refused_even_if_their_labels_are_the_same():
+    class Ran:
+        def __init__(self, *data):
+            self.data_sets = data
+
+        def __len__(self):
+            return len(self.data_sets)
+
+    data = synthetic_mixture(clients=2, dimension=2, seed=0)
+    other = replace(data, test=data.test._replace(x=data.test.x + 1))
+    refuse_other_data("fedavg", Ran(data), Ran(replace(data, test=data.test._replace(x=data.test.x.copy()))))
+    for run in (Ran(other), Ran(data, data)):
+        with pytest.raises(ValueError, match="fedavg ran on other data or other splits"):
+            refuse_other_data("fedavg", run, Ran(data))
+
+
+def test_the_spread_over_splits_is_that_of_a_sample():
+    about = comparison({"local": 0.6, "fedavg": 0.8}, [50, 50], splits=3)
+    scores = [(rows.predicted["fedavg"].argmax(axis=1) == rows.y).mean() for rows in about.test]
+    found = judged(about)["methods"]["fedavg"]
+    assert found["std_over_splits"] == pytest.approx(np.std(scores, ddof=1))
+    assert found["mean"] == pytest.approx(np.mean(scores))
 
 
 def test_without_training_alone_there_is_no_gain():

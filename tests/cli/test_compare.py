@@ -51,6 +51,8 @@ def test_one_command_ends_with_the_verdict(tmp_path, monkeypatch):
     for name in ("local", "fedavg"):  # the runs' own summaries say the same
         own = json.loads((tmp_path / "c" / found["methods"][name]["folder"] / "summary.json").read_text())
         assert own["test_accuracy"]["mean"] == pytest.approx(found["methods"][name]["mean"], abs=1e-6)
+        sent = own["communication"]["bytes_up"] + own["communication"]["bytes_down"]
+        assert found["methods"][name]["megabytes"] == pytest.approx(sent / 1e6)
     assert "report.html" in invoke("report", tmp_path / "c")
 
 

@@ -1,9 +1,12 @@
 """Splitting, taking and checking federated data."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from majorant.data.federated import FederatedData, Ragged, warn_thin_clients
+from majorant.data.federated import FederatedData, Ragged, aligned, warn_thin_clients
+from majorant.data.labels import TargetScale
 from majorant.data.splitting import draw_unseen, split_counts, split_rows
 
 
@@ -120,3 +123,16 @@ def test_folds_validate_on_every_sample_and_train_on_the_others():
     assert set.union(*(set(fold.validation.rows) for fold in folds)) == ours[0] | ours[1]
     single = FederatedData.from_arrays(np.eye(2), np.arange(2), clients=np.arange(2), split=(1, 0, 0))
     assert single.folds(5)[0].train.sizes.tolist() == [1, 1]
+
+
+def test_targets_of_new_clients_come_into_the_units_of_training():
+    like = replace(one_number([0.5, 1.5]), target_scale=TargetScale(100.0, 20.0))
+    found = aligned(one_number([120.5, 90.5]), like)
+    np.testing.assert_allclose(np.sort(found.train.y), [-0.475, 1.025])
+    assert found.target_scale == like.target_scale
+    np.testing.assert_allclose(np.sort(found.label_values(found.train.y)), [90.5, 120.5], rtol=1e-6)
+
+
+def one_number(targets):
+    """A client with these targets, all for training."""
+    return FederatedData.from_arrays(np.ones((len(targets), 1)), np.array(targets), np.zeros(2), split=(1, 0, 0))

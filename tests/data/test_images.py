@@ -252,6 +252,20 @@ def test_femnist_has_a_client_for_each_writer(folder):
             load_femnist()
 
 
+def test_the_seed_draws_writers_their_samples_and_who_joins_later(folder):
+    writer = lambda number: {"x": [[(10 * number + i) / 255] * 784 for i in range(5)], "y": [0] * 5}
+    users = {f"f{number}": writer(number) for number in range(9)}
+    (folder / "femnist").mkdir()
+    (folder / "femnist" / "all.json").write_text(json.dumps({"users": list(users), "user_data": users}))
+    some = [load_femnist(writers=2, seed=seed).names for seed in range(6)]
+    assert set(map(len, some)) == {2}
+    assert len(set().union(*some)) > 3
+    every = [load_femnist(unseen=0.2, seed=seed) for seed in range(6)]
+    assert np.any([data.unseen for data in every], axis=0).sum() > 3
+    tested = {tuple(data.test.x[:, 0, 0, 0].tolist()) for data in every}
+    assert len(tested) == 6
+
+
 def test_digits_are_scaled():
     x, y = load_digits()
     assert (x.min(), x.max()) == (0.0, 1.0)
@@ -266,6 +280,7 @@ def test_rotated_turns_each_client_by_its_cluster_and_keeps_every_sample():
     for i in range(40):
         assert (turned.x[i] == np.rot90(x[i], turned.cluster[turned.owner[i]])).all()
     assert turned.y.tolist() == list(range(40))
+    assert (rotated(x, np.arange(40), clients=6, seed=2).owner != turned.owner).any()
     with pytest.raises(ValueError, match=r"square images .* got \(40, 3, 2, 1\)"):
         rotated(x[:, :, :2], np.arange(40), clients=4)
     with pytest.raises(ValueError, match=r"at least 4 clients and at most one per sample \(40\), got 3"):

@@ -24,8 +24,24 @@ def test_sizes_grow_and_nobody_is_empty(skew):
     assert sizes.sum() == 1000
     assert (np.diff(sizes) >= 0).all()
     assert sizes[0] >= 1
+    number = np.arange(1.0, 7.0)
+    law = {"linear": number, "square": number**2, "exponential": np.exp(number)}[skew]
+    np.testing.assert_allclose(sizes, 1 + 994 * law / law.sum(), atol=1)
     with pytest.raises(ValueError, match="skew is one of linear, square, exponential, not 'cubic'"):
         size_skew(10, 2, "cubic")
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda seed: size_skew(60, 4, seed=seed),
+        lambda seed: grouped(np.arange(60) // 5, 4, seed=seed),
+        lambda seed: continuous(np.arange(60.0), 4, 0.5, seed=seed),
+    ],
+)
+def test_another_seed_is_another_partition(made):
+    np.testing.assert_array_equal(made(0), made(0))
+    assert (made(0) != made(1)).any()
 
 
 def test_samples_of_an_id_stay_together():

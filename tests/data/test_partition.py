@@ -152,6 +152,14 @@ def test_rotated_digits_become_federated_data_with_known_clusters():
     assert data.take(np.array([5, 2])).truth["cluster"].tolist() == [1, 2]
 
 
+def test_options_of_partitioned_data_are_used():
+    made = lambda seed: partitioned(FEATURES, LABELS, np.arange(300) % 6, unseen=0.3, seed=seed, task="regression")
+    several = [made(seed) for seed in range(6)]
+    assert all(data.classes == () for data in several)
+    assert np.any([data.unseen for data in several], axis=0).sum() > 3
+    assert len({data.train.y.tobytes() for data in several}) == 6
+
+
 def test_thin_clients_are_warned_about():
     with pytest.warns(UserWarning, match="of 3 clients, 3 have a single class"):
         partitioned(np.ones((60, 1)), np.arange(60) // 20, "classes", clients=3, k=1)

@@ -76,6 +76,16 @@ def test_lines_are_split_before_there_are_windows(folder, monkeypatch):
     assert in_order == windows(" ".join(said))
 
 
+def test_the_seed_draws_roles_and_who_of_them_joins_later(folder, monkeypatch):
+    written(folder, monkeypatch, {f"R{i}": ["Mark me,", "and mark me well."] * 2 for i in range(9)})
+    some = [load_shakespeare(window=9, roles=2, seed=seed).names for seed in range(6)]
+    assert set(map(len, some)) == {2}
+    assert len(set().union(*some)) > 3
+    later = [load_shakespeare(window=9, unseen=0.2, seed=seed).unseen for seed in range(6)]
+    assert {unseen.sum() for unseen in later} == {2}
+    assert np.any(later, axis=0).sum() > 3
+
+
 def test_text_without_lines_cannot_be_split_by_them(folder):
     leaf = {"users": ["HAMLET"], "user_data": {"HAMLET": {"x": ["To be, o"], "y": list("r not to be")}}}
     (folder / "all_data.json").write_text(json.dumps(leaf))

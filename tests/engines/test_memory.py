@@ -1,10 +1,13 @@
 """Where a device's memory does not suffice: what to lower."""
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import majorant as mj
-from majorant.engines.memory import COPIES, explained_shortage, most_held
+from majorant.data.federated import FederatedData
+from majorant.engines.memory import COPIES, explained_shortage, most_held, most_side_by_side
 from majorant.engines.resident import Resident
 from majorant.engines.simulation import Simulation
 
@@ -39,3 +42,19 @@ def test_models_of_several_runs_take_as_many_times_the_memory():
     algorithm = mj.fedavg(mj.models.linear(data))
     model = 4 * sum(leaf.size for leaf in jax.tree.leaves(algorithm.server.init(jax.random.key(0)).value))
     assert [most_held(algorithm, COPIES * model * 10, runs) for runs in (1, 2, 50)] == [10, 5, 1]
+
+
+def test_more_runs_test_samples_and_what_judges_them_take_memory():
+    owner = np.repeat(np.arange(40), 20)
+    tested = lambda share: FederatedData.from_arrays(
+        np.zeros((800, 3)), np.arange(800) % 2, owner, split=(1 - share, 0, share)
+    )
+    data = tested(0.5)
+    algorithm = mj.fedavg(mj.models.linear(data))
+    side_by_side = lambda data, runs=1, algorithm=algorithm: most_side_by_side(algorithm, data, 1 << 16, runs)
+    assert 1 < side_by_side(data) < 40
+    assert side_by_side(data, runs=3) == pytest.approx(side_by_side(data) / 3, abs=1)
+    assert side_by_side(tested(0.9)) == side_by_side(tested(0.1)) < side_by_side(data)
+    wide = lambda model, x, y: (x[:, :1] * jnp.ones(500)).reshape(len(x), 250, 2).mean(axis=1)
+    judged = algorithm._replace(deployment=algorithm.deployment._replace(scores=wide))
+    assert side_by_side(data, algorithm=judged) < side_by_side(data)

@@ -1,9 +1,12 @@
 """What clients' models predict for their samples: the scores of a run follow from it."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 import majorant as mj
+from majorant.data.labels import TargetScale
 from majorant.engines import population
 from majorant.engines import predictions as engine
 from majorant.engines.predictions import predictions
@@ -62,3 +65,15 @@ def test_samples_that_no_model_is_made_of_take_no_memory():
         assert (one.shape, one.dtype) == (other.shape, other.dtype)
     assert not any(nothing.x.strides)
     assert not nothing.x.any()
+
+
+def test_predicted_numbers_are_in_original_units():
+    data = mj.FederatedData.from_arrays(np.eye(12), np.linspace(0.5, 2.0, 12), np.arange(12) % 2)
+    data = dataclasses.replace(data, target_scale=TargetScale(100.0, 20.0))
+    algorithm = mj.local(mj.models.linear(data, start="zeros"), local=mj.local_sgd(0.1, batch_size=None))
+    run = mj.simulate(algorithm, data, rounds=1)
+    found = predictions(run)[0]["test"]
+    for client in range(2):
+        own = slice(*data.test.offsets[client : client + 2])
+        np.testing.assert_allclose(found[own], run.model(client).predict(data.test.x[own]), rtol=1e-5)
+    assert np.abs(found - 100).max() < 20

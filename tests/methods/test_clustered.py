@@ -9,6 +9,7 @@ from sklearn.cluster import AgglomerativeClustering
 import majorant as mj
 import zoo
 from compiling import quickly
+from majorant.core import Uploads
 from majorant.methods.clustered import bipartition
 
 CLIENTS = 8
@@ -135,6 +136,36 @@ def test_without_a_split_it_is_fedavg(tolerances):
         clustered.server.value.theta,
         average.server.value,
     )
+
+
+def one_round(steps, weights):
+    """The server's value after clients have gone these steps from a common model, whose numbers are all 0."""
+    algorithm = mj.clustered(
+        mj.models.linear(mj.models.Spec((2,), 2), start="zeros"),
+        clients=len(steps),
+        tolerance_mean=1.0,
+        tolerance_max=0.5,
+    )
+
+    def update(key):
+        server = algorithm.server.init(key)
+        each = lambda leaf: leaf + jnp.asarray(steps).reshape(-1, *(1,) * (leaf.ndim - 1))
+        return algorithm.server.update(server, None, Uploads(jax.tree.map(each, server.value.theta), weights))
+
+    return quickly(update)(jax.random.key(0)).value
+
+
+def test_a_split_cluster_averages_within_its_new_parts():
+    value = one_round([1.0, 2.0, -1.5], jnp.array([1.0, 3.0, 4.0]))
+    assert groups(np.asarray(value.label)) == {frozenset({0, 1}), frozenset({2})}
+    means = jax.tree.leaves(jax.tree.map(lambda leaf: leaf[value.label[jnp.array([0, 2])]], value.theta))
+    assert all(np.allclose(leaf.reshape(2, -1).T, [(1 + 3 * 2) / 4, -1.5]) for leaf in means)
+
+
+def test_a_pair_is_never_split():
+    value = one_round([1.0, -1.0], jnp.array([3.0, 1.0]))
+    assert value.label.tolist() == [0, 0]
+    assert all(np.allclose(leaf[0], 0.5) for leaf in jax.tree.leaves(value.theta))
 
 
 def test_partial_participation_is_refused():

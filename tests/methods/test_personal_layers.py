@@ -1,5 +1,7 @@
 """FedPer, FedRep and FedBN: their papers' updates in NumPy, and what stays with a client."""
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 import majorant as mj
 import zoo
 from majorant import methods
+from majorant.core import ClientData
 from majorant.methods.fedbn import norm_names
 from majorant.methods.fedper import split_model
 from majorant.models import inverted_residuals as inverted
@@ -73,11 +76,26 @@ def test_rounds_are_the_papers(algorithm, train):
     np.testing.assert_allclose(model.predict_proba(x)[:, 1], 1 / (1 + np.exp(-(x @ w + biases[0]))), atol=1e-5)
 
 
+def test_every_pass_over_a_head_draws_anew():
+    keys = []
+    solve = lambda model, task, params, moments: (keys.append(task.key), (params, moments, jnp.float32(0)))[1]
+    local = SimpleNamespace(hyper={}, moments=lambda params: (), solve=solve)
+    algorithm = methods.fedrep(MODEL, personal=["0.bias"], head_passes=3, local=local)
+    view = algorithm.server.broadcast(algorithm.server.init(jax.random.key(0)), jax.random.key(0))
+    data = ClientData(DATA.train.x, DATA.train.y, jnp.int32(5), jnp.int32(0))
+    algorithm.client.update(view, algorithm.client.init(view, data, None), data, jax.random.key(0))
+    assert len({jax.random.key_data(key).tobytes() for key in keys}) == len(keys) == 4
+
+
 def test_the_last_layer_is_personal_unless_told():
     network = mj.models.mlp(DATA, hidden=(3,))
     server = methods.fedper(network).server.init(jax.random.key(0))
     assert server.value.keys() == {"0.bias", "0.weight"}
     for make in (methods.fedper, methods.fedrep):
+        view = make(network).server.broadcast(server, jax.random.key(1))
+        begins = make(network).client.init(view, None, jax.random.key(2)).beta
+        head = network.init(jax.random.key(0))[1]  # the server's first, for everybody
+        jax.tree.map(np.testing.assert_array_equal, begins, {f"1.{name}": leaf for name, leaf in head.items()})
         with pytest.raises(ValueError, match="has one layer only: take a model with several"):
             make(MODEL)
     with pytest.raises(ValueError, match="unknown parameter '2'"):

@@ -70,6 +70,8 @@ def test_a_dropped_component_gets_no_weight_and_is_not_trained():
     server, view, (upload, after), weights = followed(key)
     np.testing.assert_allclose(server.value.share, [0.5 / 0.95, 0.45 / 0.95, 0], rtol=1e-5)
     assert after.pi[2] == 0
+    np.testing.assert_array_equal(upload.value.share, after.pi)  # those of this round
+    assert not np.allclose(after.pi, weights[0])
     assert [pi[2] for pi in weights] == [0, 0]
     moved = jax.tree.map(
         lambda new, old: np.abs(np.asarray(new) - old).reshape(3, -1).max(axis=1), upload.value.theta, view.value.theta
@@ -77,6 +79,19 @@ def test_a_dropped_component_gets_no_weight_and_is_not_trained():
     largest = np.max(jax.tree.leaves(moved), axis=0)
     assert largest[2] == 0 < largest[:2].min()
     assert float(algorithm.diagnostics.log(server)["components"]) == 2
+
+
+def test_components_move_by_their_share_of_all_samples_and_what_is_dropped_never_comes_back():
+    algorithm = mj.fedem(MODEL, components=3, average="responsibilities", prune=0.2, local=zoo.solver())
+    server = algorithm.server.init(jax.random.key(0))
+    one_further = lambda server: jax.tree.map(lambda leaf: leaf + 1, server.value.theta)
+    sent = lambda server, share: Uploads(Components(one_further(server), jnp.asarray(share)), jnp.ones(()))
+    once = algorithm.server.update(server, None, sent(server, [0.5, 0.45, 0.05]))
+    for m, share in ((0, 0.5), (1, 0.45)):
+        moved = jax.tree.map(lambda new, old, m=m: new[m] - old[m], once.value.theta, server.value.theta)
+        assert all(np.allclose(leaf, 1 / share, rtol=1e-5) for leaf in jax.tree.leaves(moved))
+    twice = algorithm.server.update(once, None, sent(once, [0.4, 0.3, 0.3]))
+    np.testing.assert_allclose(twice.value.share, [4 / 7, 3 / 7, 0], rtol=1e-6)
 
 
 def untouched(server: Server, share) -> Uploads:

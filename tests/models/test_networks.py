@@ -1,5 +1,7 @@
 """Deep networks against references written in NumPy, and what their policies promise."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -154,6 +156,21 @@ def test_images_are_shifted_and_mirrored_in_training_alone():
     assert any(same)
     changed.apply((), x)
     assert seen[1] is x
+    whole = np.broadcast_to(np.arange(64, dtype=np.uint8).reshape(8, 8, 1), (200, 8, 8, 1))
+    augmented(spy, crop=1, flip=False).train_apply((), whole, Draw(jax.random.key(0), jnp.ones(200)))
+    centres = set(np.asarray(seen[2][:, 4, 4, 0]).tolist())
+    assert centres == {8 * row + column for row in (3, 4, 5) for column in (3, 4, 5)}  # all places, and no others
+
+
+def test_an_augmented_network_is_trained_with_its_own_dropout_and_statistics():
+    seen, model = [], cnn(Spec((8, 8, 1), 3), channels=(2,), hidden=4)
+    own = lambda params, x, draw: (seen.append(draw) or x, params + 1)
+    changed = augmented(model._replace(train_apply=own, statistics="seen"))
+    draw = Draw(jax.random.key(0), jnp.ones(2))
+    assert changed.train_apply(1, jnp.zeros((2, 8, 8, 1)), draw)[1] == 2
+    assert seen[0].real is draw.real
+    assert seen[0].key != draw.key
+    assert changed.statistics == "seen"
 
 
 def test_codes_stay_codes_in_mixed_precision():
@@ -187,6 +204,13 @@ def test_lstm_is_the_recurrence():
         sequence = np.stack(out, axis=1)
     expected = sequence[:, -1] @ params["dense"]["weight"] + params["dense"]["bias"]
     np.testing.assert_allclose(quickly(model.apply)(params, codes.astype(np.uint8)), expected, atol=1e-5)
+
+
+def test_layers_of_an_lstm_start_apart_and_within_the_bound_of_their_width():
+    layers = quickly(lstm(Spec((3,), classes=4), hidden=30, layers=2).init)(jax.random.key(0))["layers"]
+    drawn = [np.asarray(leaf).ravel() for leaf in jax.tree.leaves(layers)]
+    assert all(0.9 * 30**-0.5 < np.abs(values).max() <= 30**-0.5 for values in drawn)
+    assert len(np.unique(np.concatenate(drawn))) > 0.99 * sum(map(len, drawn))  # nothing is drawn from one key twice
 
 
 def test_gradient_of_the_recurrence_is_the_one_of_its_steps():
@@ -354,9 +378,25 @@ def test_mixed_precision_rounds_the_arithmetic_and_nothing_that_is_kept(publishe
     assert any(float(jnp.abs(leaf).max()) > 0 for leaf in jax.tree.leaves(gradients["weights"]))
 
 
+def test_pixels_are_halved_in_mixed_precision_and_statistics_are_refreshed():
+    seen = []
+    model = cnn(Spec((8, 8, 1), 3), channels=(2,), hidden=4)
+    spy = lambda params, x, draw: (seen.append(x) or x[:, 0, 0], {"seen": params["seen"] + 1, "own": params["own"]})
+    both = mixed_precision(model._replace(train_apply=spy, statistics="seen"))
+    params, x = {"seen": jnp.zeros(2), "own": jnp.ones(2)}, jnp.full((2, 8, 8, 1), 255, jnp.uint8)
+    outputs, refreshed = both.train_apply(params, x, None)
+    assert (seen[0].dtype, seen[0].max(), outputs.dtype) == (jnp.bfloat16, 1, jnp.float32)
+    assert refreshed["own"] is params["own"]
+    assert refreshed["seen"].tolist() == [1, 1]
+    with jax.enable_x64(True), pytest.raises(ValueError, match="double precision, which mixed precision would lose"):
+        mixed_precision(model)
+
+
 def test_head_alone_is_trained(published):
     model, params, x, _ = published
-    head = frozen_backbone(model, params)
+    head = frozen_backbone(model._replace(normalises_by_batch=True), params)
+    assert head.convex
+    assert not head.normalises_by_batch  # nothing spoils a small batch
     outputs = jax.jit(head.apply)(params["weights"]["dense"], x)
     np.testing.assert_allclose(outputs, jax.jit(model.apply)(params, x), atol=1e-5)
     shapes = jax.eval_shape(head.init, jax.random.key(0))
@@ -366,7 +406,8 @@ def test_head_alone_is_trained(published):
 
 def test_networks_start_from_a_file_layer_by_layer_and_packed(published, tmp_path):
     model, _, x, arrays = published
-    save_file(arrays, tmp_path / "weights.safetensors")
+    counters = {"_bn0.num_batches_tracked": np.array(7)}  # which PyTorch keeps beside statistics
+    save_file(arrays | counters, tmp_path / "weights.safetensors")
     for whole in (model, packed(model)):
         started = pretrained(whole, tmp_path / "weights.safetensors")
         params = quickly(started.init)(jax.random.key(1))
@@ -385,8 +426,14 @@ def test_files_that_do_not_fit_are_refused_by_name(published):
         fitted(arrays | {"_extra.weight": np.zeros(3)}, shapes, "made")
     with pytest.raises(ValueError, match=r"_conv_stem.weight has shape"):
         fitted(arrays | {"_conv_stem.weight": np.zeros((8, 3, 5, 5))}, shapes, "made")
-    other_head = {k: v[:2] if k.startswith("_fc") else v for k, v in arrays.items()}
-    assert "dense" not in fitted(other_head, shapes, "made")[0]
+
+
+def test_of_a_file_with_other_classes_all_but_the_last_layer_is_taken(published, tmp_path):
+    model, params, _, arrays = published
+    save_file({k: v[:2] if k.startswith("_fc") else v for k, v in arrays.items()}, tmp_path / "w.safetensors")
+    start = pretrained(model, tmp_path / "w.safetensors").init
+    started, fresh = quickly(lambda key: (start(key), model.init(key)["weights"]["dense"]))(jax.random.key(1))
+    jax.tree.map(np.testing.assert_array_equal, started["weights"], params["weights"] | {"dense": fresh})
 
 
 def test_max_pooling_with_a_border():
@@ -430,6 +477,29 @@ def test_what_does_not_fit_is_refused():
         lstm(Spec((4, 2), classes=5))
 
 
+def test_networks_say_what_training_does_to_them():
+    for policy, by_batch in (("averaged", True), ("batch", True), ("frozen", False), ("group", False)):
+        assert small(policy).normalises_by_batch is by_batch
+    assert small("group").train_apply is None
+    assert small("group", share=0.2).train_apply is not None
+
+
+def test_options_of_networks_are_used(monkeypatch):
+    asked, model = [], small()
+    monkeypatch.setattr(inverted, "network", lambda *given: asked.append(given[2:]) or model)
+    options = {"normalisation": "group", "dropout": 0.3, "pixels": "cifar10", "width": 0.5, "stem_stride": 1}
+    for network in (inverted.mobilenet_v2, inverted.efficientnet_lite0):
+        network(Spec((32, 32, 3), 3), by_layers=True, **options)
+    assert asked == [tuple(options.values())] * 2
+
+
+def test_convolutions_start_with_the_variance_of_their_fan_out():
+    """2 / fan-out: 3·3·64 outputs that an input reaches, and 3·3 where each channel is by itself."""
+    for shape, fan_out in (((3, 3, 16, 64), 576), ((3, 3, 400), 9)):
+        kernel = inverted.conv_norm_init(jax.random.key(0), shape)["kernel"]
+        assert float(kernel.var()) == pytest.approx(2 / fan_out, rel=0.1)
+
+
 @pytest.mark.parametrize("method", [mj.methods.fedmgda_plus, mj.methods.q_ffl])
 def test_methods_that_do_not_average_refuse_running_statistics(method):
     with pytest.raises(
@@ -441,17 +511,20 @@ def test_methods_that_do_not_average_refuse_running_statistics(method):
 
 
 @pytest.mark.parametrize(
-    ("x", "message"),
+    ("code", "message"),
     [
-        (np.full((6, 3), 7), "codes from 7 to 7, which do not fit a vocabulary of 4: give vocabulary=8 or more"),
-        (np.full((6, 3), -1), "codes from -1 to -1.*codes begin at 0"),
-        (np.full((6, 3), 0.5), "no whole numbers"),
+        (7, "the {} samples have codes from 7 to 7, which do not fit a vocabulary of 4: give vocabulary=8 or more"),
+        (-1, "the {} samples have codes from -1 to -1.*codes begin at 0"),
+        (0.5, "some of the {} samples are no whole numbers"),
     ],
 )
-def test_codes_outside_the_vocabulary_are_refused(x, message):
-    data = FederatedData.from_arrays(x, np.arange(6) % 4, np.arange(6) % 2, split=(0.5, 0.0, 0.5), name="text")
-    with pytest.raises(ValueError, match=message):
-        lstm(data)
+@pytest.mark.parametrize("part", ["train", "test"])
+def test_codes_outside_the_vocabulary_are_refused(part, code, message):
+    zeros, labels = np.zeros((6, 3)), np.arange(6) % 4
+    data = FederatedData.from_arrays(zeros, labels, np.arange(6) % 2, split=(0.5, 0.0, 0.5), name="text")
+    samples = getattr(data, part)
+    with pytest.raises(ValueError, match=message.format(part)):
+        lstm(dataclasses.replace(data, **{part: samples._replace(x=samples.x + code)}))
 
 
 def test_pretrained_weights_are_asked_for_where_only_the_head_is_trained():

@@ -51,7 +51,9 @@ def test_nnx_statistics_follow_the_policy():
 
 
 def test_dropout_draws_from_the_minibatch_key_alone():
+    plain = lambda rngs: nnx.Sequential(nnx.Linear(4, 3, rngs=rngs), nnx.Dropout(0.5, rngs=rngs))
     nets = {
+        "nnx without normalisation": from_nnx(plain, SPEC),
         "nnx": from_nnx(lambda rngs: Normalised(rngs, 0.5), SPEC, normalisation="averaged"),
         "equinox": from_equinox(lambda key: Dropping(key), SPEC),
     }

@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
-COPIED = ("src", "tests", "benchmarks", "docs", "pyproject.toml")
+COPIED = ("src", "tests", "reproductions", "benchmarks", "docs", "pyproject.toml")
 LIMIT = 240.0  # seconds that the tests of one bug may take
 UNTRIED = ("broken", "not there")
 PASSED, FAILED = 0, 1  # pytest's exit codes; with all others it could not run the tests
@@ -101,6 +101,8 @@ def copy_of(root: Path) -> Iterator[Path]:
                 shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
             elif source.exists():
                 shutil.copy(source, target)
+        if (Path(folder) / "reproductions").exists():  # a package under another name, found before what is installed
+            (Path(folder) / "src" / "majorant_reproductions").symlink_to("../reproductions")
         yield Path(folder)
 
 
@@ -211,7 +213,11 @@ class Record:
     def tree_digest(self) -> str:
         """A digest of all Python files."""
         return digest_of(
-            sorted(file for name in ("src", "tests", "benchmarks") for file in (self.root / name).rglob("*.py"))
+            sorted(
+                file
+                for name in ("src", "tests", "reproductions", "benchmarks")
+                for file in (self.root / name).rglob("*.py")
+            )
         )
 
     def write(self) -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from majorant.data.tabular import inspect_table
+from majorant.data.tabular import doubts, inspect_table
 
 ROWS = 120
 RNG = np.random.default_rng(0)
@@ -68,6 +68,16 @@ def test_rows_that_recur_are_told(tmp_path):
 )
 def test_what_may_well_be_right_is_not(tmp_path, column, values):
     assert notes(tmp_path / "t.csv", TABLE | {column: values}) == []
+
+
+@pytest.mark.parametrize("column", ["sex", "a"])
+def test_what_holds_for_the_first_rows_alone_is_not_told(tmp_path, monkeypatch, column):
+    monkeypatch.setattr(doubts, "LOOKED_AT", 60)
+    telling = {
+        "sex": [*("fm"[y] for y in TABLE["y"][:70]), *TABLE["sex"][70:]],
+        "a": [*(7919 * i % 90001 for i in range(70)), *(i % 3 for i in range(70, ROWS))],
+    }
+    assert notes(tmp_path / "t.csv", TABLE | {column: telling[column]}) == []
 
 
 def test_few_values_recur_by_chance(tmp_path):

@@ -1,5 +1,6 @@
 """What a column holds is found out, or said to be unclear: odd cells, dates, truth values, ids, many categories."""
 
+import time
 from datetime import UTC, datetime
 
 import numpy as np
@@ -158,6 +159,17 @@ def test_dates_become_days_and_circles(tmp_path, format):
 def test_times_in_different_zones_are_the_same_moments():
     texts = ["2024-07-01T10:00:00Z", "2024-07-01T12:00:00+02:00", "2024-07-01 10:00", "2024-07-01T04:30-05:30"]
     assert len(set(parse_dates(pa.array(texts), ISO).values.tolist())) == 1
+
+
+@pytest.mark.skipif(not hasattr(time, "tzset"), reason="the time zone of a process cannot be set here")
+def test_times_without_a_zone_do_not_depend_on_that_of_the_machine(monkeypatch):
+    try:
+        monkeypatch.setenv("TZ", "America/New_York")
+        time.tzset()
+        assert parse_dates(pa.array(["1970-01-02", "1970-01-02 00:00"]), ISO).values.tolist() == [86400] * 2
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_times_of_day_and_gaps_between_dates(tmp_path):
