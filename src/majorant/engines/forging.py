@@ -15,7 +15,7 @@ from majorant.exchange.federation import Federation
 from majorant.exchange.gossip import Peers
 
 if TYPE_CHECKING:
-    from majorant.engines.rounds import Sent
+    from majorant.engines.client_part import Sent
 
 
 def delayed(hostile: Hostile, upload: Upload, late: Tree, slot: Any) -> tuple[Upload, Tree]:

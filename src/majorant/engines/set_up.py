@@ -25,7 +25,8 @@ from majorant.core import (
 )
 from majorant.core.collectives import Axis
 from majorant.core.trees import stack_rows
-from majorant.engines.rounds import Held, as_sent, map_clients
+from majorant.engines.client_part import Held, as_sent
+from majorant.engines.rounds import map_clients
 from majorant.exchange._stage import numbers_of
 from majorant.exchange.federation import Federation
 

@@ -259,8 +259,9 @@ def numbers_of(tree: Tree) -> int:
     return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(tree))
 
 
+@functools.lru_cache(maxsize=64)
 def numbers_sent(algorithm: Algorithm) -> int:
-    """How many numbers an upload has."""
+    """How many numbers the point has that an upload departs from, and so the upload."""
 
     def origin(key: Any) -> Any:
         view = algorithm.server.broadcast(algorithm.server.init(key), key)
