@@ -52,6 +52,7 @@ class Programs(NamedTuple):
     finish_start: Program
     begin: Program
     clients: Program
+    add: Program
     end: Program
     evaluate: Program
     evaluate_unseen: Program
@@ -115,6 +116,7 @@ def programs(federation: Federation, layout: Layout) -> Programs:
         finish_start=made(finish_start, (RUNS, RUNS, RUNS, None), (server, answer, RUN, CLIENT), server),
         begin=made(begin, (RUNS, SEEDS), (server, RUN), (view, RUN, RUN)),
         clients=made(clients, (RUNS, SEEDS, RUNS, None, RUNS), (view, RUN, HELD, CLIENT, HELD), (RUN, HELD, HELD)),
+        add=made(merged, (RUNS, RUNS), (RUN, RUN), RUN),
         end=made(
             end,
             (RUNS, RUNS, SEEDS, RUNS, RUNS, None, RUNS),
@@ -210,7 +212,7 @@ class Streamed:
                 sums, part, sent = self.programs.clients(self.seconds, view, key, part, train, inside)
                 taking_part = np.asarray(inside.any(axis=0))
                 self.write(bucket, states, rows, taking_part, part)
-                total = sums if total is None else merged(total, sums)
+                total = sums if total is None else self.programs.add(self.seconds, total, sums)
                 if stacks:
                     uploads.append(sent)
                     slots.append(np.where(taking_part, bucket.ids[rows], -1).astype(np.int32))
