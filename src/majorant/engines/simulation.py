@@ -20,6 +20,7 @@ from majorant.core import Server, all_finite
 from majorant.data.federated import FederatedData
 from majorant.data.lazy import holding
 from majorant.engines.client_part import Held
+from majorant.engines.client_scores import Scores
 from majorant.engines.divergence import Diverged, remedy, stop_if_unopened
 from majorant.engines.extremes import Largest, largest_allowed
 from majorant.engines.hosts import decided, least
@@ -37,7 +38,7 @@ from majorant.engines.patience import best_line, kept, out_of_patience
 from majorant.engines.population import in_order, padding
 from majorant.engines.probing import probed
 from majorant.engines.resident import Resident
-from majorant.engines.run import Run, Scores
+from majorant.engines.run import Run
 from majorant.engines.settings import distinct_seeds
 from majorant.engines.snapshots import Snapshot, in_order_of_ids, into_buckets, states_of
 from majorant.engines.stopping import Target
@@ -369,12 +370,12 @@ class Simulation:
             self.history,
             self.scores,
             last._replace(**self.best, best=()) if self.best else last,
+            last,
             dict(self.seconds),
             self.communication,
             self.metric,
             made,
             reason,
             self.target.optimum,
-            last,
             padding=padding(self.data, self.buckets),
         )

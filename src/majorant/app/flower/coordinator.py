@@ -294,19 +294,20 @@ class Coordinator:
         whole = jax.tree.map(lambda a: np.asarray(a)[None], server)
         counters = {"history": [record.history], "communication": [record.communication], "seconds": record.seconds}
         settings = [{"seed": self.config.seed, "hyper": {}}]
-        reason = self.target.reason([record.history])
+        snapshot = Snapshot(whole, (), counters)
         return Run(
             self.federation,
             [self.data],
             settings,
             [record.history],
             [self.scores],
-            Snapshot(whole, (), counters),
+            snapshot,
+            snapshot,
             record.seconds,
             [record.communication],
             self.metric,
             record.round,
-            reason,
+            self.target.reason([record.history]),
         )
 
     def name(self, slot: int) -> str:
