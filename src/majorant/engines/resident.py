@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from majorant.core import Key, Server, Tree, collectives, tree_bytes
+from majorant.core import Key, Server, Tree, collectives, in_double, tree_bytes
 from majorant.core.collectives import CLIENTS
 from majorant.data.federated import FederatedData
 from majorant.engines import evaluation, rounds, set_up, turns
@@ -21,7 +21,7 @@ from majorant.engines.client_part import Held
 from majorant.engines.mesh import CLIENT, HELD, RUN, SAME, dealt, fetch, program, put, put_parts, server_spec
 from majorant.engines.messages import message_shapes
 from majorant.engines.population import Bucket
-from majorant.engines.programs import RUNS, SEEDS, Layout, Program, in_double, over_runs
+from majorant.engines.programs import RUNS, SEEDS, Layout, Program, over_runs
 from majorant.engines.rounds import BucketData, State
 from majorant.engines.tally import Tally, empty_tally, merged, of_all_devices
 from majorant.exchange.federation import Federation

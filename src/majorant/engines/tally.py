@@ -9,12 +9,7 @@ from typing import NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 
-from majorant.core import (
-    Tree,
-    Upload,
-    View,
-    collectives,
-)
+from majorant.core import Tree, Upload, View, collectives, weighted_sum
 from majorant.core.collectives import Axis
 from majorant.engines.client_part import Sent
 from majorant.engines.extremes import Largest, larger, largest_of
@@ -56,7 +51,7 @@ Counted = TypeVar("Counted", Sums, Tally)
 
 def add_up(sent: Sent, active: jax.Array, keep_value: bool) -> Sums:
     """Sums over the leading axis of what clients sent."""
-    weigh = lambda v: weighted_sum(sent.upload.weight.astype(v.dtype), v)
+    weigh = functools.partial(weighted_sum, sent.upload.weight)
     total = weigh if not isinstance(sent.upload.value, Masked) else lambda v: v.sum(axis=0, dtype=v.dtype)
     return Sums(
         jax.tree.map(total, sent.upload.value) if keep_value else (),
@@ -69,17 +64,6 @@ def add_up(sent: Sent, active: jax.Array, keep_value: bool) -> Sums:
         jnp.where(sent.rejected, sent.slot, -1).max(),
         largest_of(sent.size, sent.slot),
     )
-
-
-def weighted_sum(weight: jax.Array, values: jax.Array) -> jax.Array:
-    """Σ weight · values over the leading axis.
-
-    On a CPU it is a matrix product. On a GPU that would be one to tune for every shape that a model has, in a precision
-    that is not that of the values (TF32); a sum of products is as fast: it reads the same memory.
-    """
-    if jax.default_backend() == "cpu":
-        return jnp.tensordot(weight, values, axes=1)
-    return (weight.reshape(-1, *(1,) * (values.ndim - 1)) * values).sum(axis=0)
 
 
 def merged(one: Counted, two: Counted) -> Counted:
