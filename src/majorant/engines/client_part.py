@@ -142,14 +142,14 @@ def displacement(value: Tree, origin: Tree) -> tuple[jax.Array, Callable[[jax.Ar
     return ravel_pytree(jax.tree.map(jnp.subtract, value, origin))
 
 
-def empty_sent(upload: Upload, rows: int, federation: Federation | None = None) -> Sent:
-    """What some absent clients send, from the shapes of an upload; of a federation, as it travels there."""
+def empty_sent(upload: Upload, rows: int, federation: Federation) -> Sent:
+    """What some absent clients send, from the shapes of an upload, as it travels."""
     zeros = lambda tree: jax.tree.map(lambda s: jnp.zeros((rows, *s.shape), s.dtype), tree)
     nobody, leaves = jnp.zeros(rows, bool), len(jax.tree.leaves(upload.value))
-    if federation is not None and secures(federation, upload):
+    if secures(federation, upload):
         words = jax.ShapeDtypeStruct((numbers_of(upload.value),), federation.way.secure[0].dtype)
         upload = upload._replace(value=Masked(words, jax.ShapeDtypeStruct((), jnp.uint32)))
-    elif federation is not None and federation.adds_payloads and numbers_of(upload.value):
+    elif federation.adds_payloads and numbers_of(upload.value):
         upload = upload._replace(value=payload_shape(federation.way, upload.value))
     value, weight, info = zeros(upload[:3])
     size, slot = jnp.zeros(rows, jnp.result_type(float)), jnp.full(rows, -1, jnp.int32)

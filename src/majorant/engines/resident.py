@@ -81,10 +81,10 @@ def programs(federation: Federation, layout: Layout) -> Programs:
         score = functools.partial(evaluation.evaluate_clients, federation, layout.classes, state.server, key)
         return (
             [
-                score(clients.state, b, chunk=chunk, unseen=False)
+                score(clients, b, chunk=chunk)
                 for clients, b, chunk in zip(state.clients, data, layout.chunks, strict=True)
             ],
-            [score((), b, chunk=chunk, unseen=True) for b, chunk in zip(unseen, layout.unseen_chunks, strict=True)],
+            [score(None, b, chunk=chunk) for b, chunk in zip(unseen, layout.unseen_chunks, strict=True)],
         )
 
     def diagnose(state: State, key: Key, data: tuple[BucketData, ...]) -> Any:

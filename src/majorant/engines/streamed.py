@@ -55,7 +55,6 @@ class Programs(NamedTuple):
     add: Program
     end: Program
     evaluate: Program
-    evaluate_unseen: Program
     measure: Program
     conclude: Program
 
@@ -88,15 +87,9 @@ def programs(federation: Federation, layout: Layout) -> Programs:
         stack = federation.exchange.stacked(sent, slots, layout.clients, axis) if sent else None
         return rounds.end_round(federation, server, view, key, sums, stack, tally)
 
-    def evaluate(server: Server, key: Key, clients: Held, b: BucketData) -> Any:
+    def evaluate(server: Server, key: Key, clients: Held | None, b: BucketData) -> Any:
         chunk = b.real.shape[0]
-        return evaluation.evaluate_clients(
-            federation, layout.classes, server, key, clients.state, b, chunk=chunk, unseen=False
-        )
-
-    def evaluate_unseen(server: Server, key: Key, b: BucketData) -> Any:
-        chunk = b.real.shape[0]
-        return evaluation.evaluate_clients(federation, layout.classes, server, key, (), b, chunk=chunk, unseen=True)
+        return evaluation.evaluate_clients(federation, layout.classes, server, key, clients, b, chunk=chunk)
 
     def measure(server: Server, key: Key, clients: Held, b: BucketData) -> Any:
         chunk = b.real.shape[0]
@@ -124,7 +117,6 @@ def programs(federation: Federation, layout: Layout) -> Programs:
             (server, RUN),
         ),
         evaluate=made(evaluate, (RUNS, SEEDS, RUNS, None), (server, RUN, HELD, CLIENT), HELD),
-        evaluate_unseen=made(evaluate_unseen, (RUNS, SEEDS, None), (server, RUN, CLIENT), HELD),
         measure=made(measure, (RUNS, SEEDS, RUNS, None), (server, RUN, HELD, CLIENT), RUN),
         conclude=made(conclude, (RUNS, RUNS), (server, RUN), RUN),
     )
@@ -250,25 +242,16 @@ class Streamed:
 
     def evaluate(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """Scores of the clients that train and of the unseen ones, a dictionary of ``(runs, clients)`` per bucket."""
-        seen, new = [], []
-        back = lambda bucket: np.argsort(bucket.pieces().ravel())
-        join = lambda bucket, parts: {
-            k: np.concatenate([p[k] for p in parts], axis=1)[:, back(bucket)] for k in parts[0]
-        }
-        for bucket, states in zip(self.buckets, self.states, strict=True):
-            parts = []
-            for rows in bucket.pieces():
-                part = self.read(bucket, states, rows)
-                scores = self.programs.evaluate(self.seconds, self.now, self.keys, part, self.chunk(bucket, rows))
-                parts.append(fetch(scores))
-            seen.append(join(bucket, parts))
-        for bucket in self.unseen:
-            parts = []
-            for rows in bucket.pieces():
-                scores = self.programs.evaluate_unseen(self.seconds, self.now, self.keys, self.chunk(bucket, rows))
-                parts.append(fetch(scores))
-            new.append(join(bucket, parts))
-        return seen, new
+        seen = [self.scores(*each) for each in zip(self.buckets, self.states, strict=True)]
+        return seen, [self.scores(bucket, None) for bucket in self.unseen]
+
+    def scores(self, bucket: Bucket, states: Tree | None) -> dict[str, Any]:
+        """Scores of a bucket's clients, chunk by chunk; ``states`` None: of unseen ones."""
+        parts, back = [], np.argsort(bucket.pieces().ravel())
+        for rows in bucket.pieces():
+            held, chunk = self.read(bucket, states, rows), self.chunk(bucket, rows)
+            parts.append(fetch(self.programs.evaluate(self.seconds, self.now, self.keys, held, chunk)))
+        return {name: np.concatenate([part[name] for part in parts], axis=1)[:, back] for name in parts[0]}
 
     def diagnose(self) -> dict[str, Any]:
         """Scalars about the server and about convergence, ``(runs,)`` each."""
