@@ -27,9 +27,10 @@ from majorant.core import Algorithm
 from majorant.core.trees import stack_rows
 from majorant.data.federated import FederatedData
 from majorant.engines import evaluation, forging, rounds, set_up
-from majorant.engines.memory import message_shapes
+from majorant.engines.messages import message_shapes
 from majorant.engines.population import stack
 from majorant.engines.programs import enable_compilation_cache
+from majorant.engines.tally import empty_tally
 from majorant.exchange import attack as attacks
 from majorant.exchange import robust
 from majorant.exchange._combine import Combine
@@ -400,7 +401,7 @@ def timed_round(together: Federation, data: Any) -> tuple[Any, int]:
         view, own = rounds.begin_round(together, server, key)
         sums, held, sent = rounds.chunk_pass(together, view, own, held, data, jnp.ones(clients, bool))
         stacked = None if sent is None else stack_rows([sent], [data.slot], clients)
-        tally = rounds.empty_tally(message_shapes(together, jax.tree.map(lambda a: a[0], data)))
+        tally = empty_tally(message_shapes(together, jax.tree.map(lambda a: a[0], data)))
         return rounds.end_round(together, server, view, own, sums, stacked, tally)[0], held
 
     key = jax.random.key(0)

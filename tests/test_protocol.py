@@ -19,7 +19,7 @@ from majorant.engines.run import Run
 from majorant.engines.settings import run_settings
 from majorant.engines.simulation import Simulation
 from majorant.engines.snapshots import Snapshot
-from majorant.exchange._stage import CHANNEL_STREAM, LOSS_STREAM
+from majorant.exchange._stage import LOSS_STREAM, STAGES_STREAM
 from majorant.exchange.federation import Federation, federation
 from majorant.exchange.participation import Participation
 from records import over
@@ -207,7 +207,7 @@ def test_a_message_that_is_lost_changes_nobody(name):
     run = simulate(name, resume=lambda fresh: seen.append(fresh) or fresh, **options)
     start, end = seen
     key = round_key(jax.random.key(0), 1)
-    draws = [jax.random.fold_in(client_key(key, i), CHANNEL_STREAM) for i in TRAINING]
+    draws = [jax.random.fold_in(client_key(key, i), STAGES_STREAM) for i in TRAINING]
     arrived = [bool(jax.random.bernoulli(jax.random.fold_in(k, LOSS_STREAM), 0.5)) for k in draws]
     sends = jax.tree.leaves(zoo_upload(name).value)
     assert not sends or (any(arrived) and not all(arrived))

@@ -18,7 +18,8 @@ from compiling import quickly
 from majorant.core import Algorithm, ClientData, Server
 from majorant.engines import rounds as pure
 from majorant.engines import set_up
-from majorant.engines.memory import message_shapes
+from majorant.engines.messages import message_shapes
+from majorant.engines.tally import empty_tally
 from majorant.exchange.federation import Federation
 from majorant.exchange.participation import Participation, bernoulli, full
 from majorant.objectives.base import Constants, Objective
@@ -145,15 +146,13 @@ def _play(algorithm: Algorithm, rounds: int, data: ClientData, key: jax.Array, h
     count = data.id.shape[0]
     together = Federation(algorithm, taking_part(inclusion))
     server, clients = start(together, data, key, hyper, rounds)
-    tally = pure.empty_tally(message_shapes(together, jax.tree.map(lambda a: a[0], data)))
+    tally = empty_tally(message_shapes(together, jax.tree.map(lambda a: a[0], data)))
 
     def step(state, _):
         server, clients = state
         view, round_key = pure.begin_round(together, server, key)
         active = jax.random.bernoulli(jax.random.fold_in(round_key, 99), inclusion, (count,))
-        sums, clients, _ = pure.bucket_pass(
-            together, view, round_key, clients, data, active, chunk=count, everyone=True
-        )
+        sums, clients, _ = pure.chunk_pass(together, view, round_key, clients, data, active)
         server, _ = pure.end_round(together, server, view, round_key, sums, None, tally)
         seen = algorithm.release(server, key)
         deploy = lambda state, data: algorithm.deploy(seen, state, data, key)

@@ -12,7 +12,7 @@ import warnings
 from typing import Any
 
 import numpy as np
-from majorant_reproductions.fedem.synthetic import rounds_of, sgd, synthetic
+from majorant_reproductions.fedem.synthetic import rounds_of, runs_of, sgd, synthetic
 
 import majorant as mj
 from majorant.app.catalogue import datasets
@@ -58,9 +58,7 @@ def table(context: Context, name: str, data: FederatedData) -> Result:
         context.tell(f"{name}: {label}")
         algorithm = mj.fedem(mj.models.linear(data), local=sgd(), **options)
         seeds = context.seeds or (2 if context.quick else SEEDS)
-        run = mj.simulate(
-            algorithm, data, rounds=rounds, hyper={"lr": RATE}, seeds=seeds, evaluation=mj.Evaluation(every=rounds)
-        )
+        run = runs_of(context, algorithm, data, rounds, {"lr": RATE}, seeds=seeds)
         rows.append([label, *scores_of(run), left_of(run, options["components"]), megabytes(run, rounds)])
     columns = ["FedEM", "average", "worst seed", "bottom decile", "train", "components left", "MB sent in a round"]
     notes = [data.describe(), f"{rounds} rounds, learning rate 10^−0.5 for all, mean ± deviation over {seeds} seeds"]

@@ -11,20 +11,20 @@ from typing import Any
 
 import numpy as np
 from majorant_reproductions.fedem.synthetic import (
+    METHODS,
     RATES,
     SEEDS,
-    TUNING_SEEDS,
     percent,
     rounds_of,
-    sgd,
+    runs_of,
     sibling_data,
     synthetic,
+    tuned,
 )
 
 import majorant as mj
 from majorant.app.report.diagnosis import BOUNDS
 from majorant.app.reproduce import Context, Result
-from majorant.core import Algorithm
 from majorant.data.federated import FederatedData
 from majorant.engines.run import Run
 from majorant.exchange.participation import Participation, bernoulli, full
@@ -34,39 +34,21 @@ from majorant.metrics.rates import fitted_slope
 EVALUATIONS = 20
 
 
-def fedem(data: FederatedData) -> Algorithm:
-    """FedEM with three components under the paper's settings; D-FedEM where peers exchange messages."""
-    return mj.fedem(mj.models.linear(data), components=3, local=sgd())
-
-
 def best_rate(context: Context, topology: Topology | None, scaling: str = "sizes") -> float:
     """The learning rate of the paper's grid with the best accuracy on sibling data (no topology: with a server)."""
     if context.quick:
         return float(RATES[0])
-    context.tell("tuning " + (topology.name if topology else "FedEM"))
-    data, rounds, seeds = sibling_data(context), rounds_of(context, 200), TUNING_SEEDS
-    run = mj.simulate(
-        fedem(data),
-        data,
-        rounds=rounds,
-        grid={"lr": RATES},
-        seeds=seeds,
-        evaluation=mj.Evaluation(every=rounds),
-        exchange=None if topology is None else mj.gossip(topology, scaling=scaling),
-    )
-    means = np.array([scores.summary(run.metric)["test_accuracy"]["mean"] for scores in run.scores])
-    return float(RATES[int(np.nanargmax(means.reshape(-1, seeds).mean(axis=1)))])
+    peers = None if topology is None else mj.gossip(topology, scaling=scaling)
+    return tuned(context, "FedEM", sibling_data(context), rounds_of(context, 200), exchange=peers)["lr"]
 
 
 def trained(context: Context, data: FederatedData, rate: float, label: str = "with a server", **options: Any) -> Run:
     """A run of all seeds with a curve."""
     context.tell(f"training FedEM {label}")
     rounds = rounds_of(context, 200)
-    every = max(1, rounds // EVALUATIONS)
-    seeds, hyper = context.seeds or SEEDS, {"lr": rate}
-    return mj.simulate(
-        fedem(data), data, rounds=rounds, hyper=hyper, seeds=seeds, evaluation=mj.Evaluation(every=every), **options
-    )
+    curve = mj.Evaluation(every=max(1, rounds // EVALUATIONS))
+    algorithm = METHODS["FedEM"].make(mj.models.linear(data), data)
+    return runs_of(context, algorithm, data, rounds, {"lr": rate}, evaluation=curve, **options)
 
 
 def curve(run: Run) -> tuple[list[float], list[float]]:

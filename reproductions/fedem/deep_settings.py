@@ -131,15 +131,23 @@ def with_joining(data: FederatedData, given: Any) -> FederatedData:
 
 
 def network(data: FederatedData, given: Any) -> Model:
+    """The network that a method trains, in the precision that is asked for."""
+    return in_precision(plain_network(data, given), given)
+
+
+def in_precision(model: Model, given: Any) -> Model:
+    """The model in the precision that is asked for."""
+    return mj.models.mixed_precision(model) if given.precision == "mixed" else model
+
+
+def plain_network(data: FederatedData, given: Any) -> Model:
     """MobileNet-v2 from random weights, or EfficientNet-Lite0 from a file's; LEAF's network; the LSTM."""
     if given.data == "shakespeare" and not given.tiny:
         weights = class_weights(data) if given.class_weights else None
         options = json.loads(given.lstm)
-        model = mj.models.lstm(data, every_position=given.every_position, class_weights=weights, **options)
-        return mj.models.mixed_precision(model) if given.precision == "mixed" else model
+        return mj.models.lstm(data, every_position=given.every_position, class_weights=weights, **options)
     if given.data in GREY and not given.tiny:
-        model = mj.models.cnn(data, hidden=2048, kernel=5, padding="valid")
-        return mj.models.mixed_precision(model) if given.precision == "mixed" else model
+        return mj.models.cnn(data, hidden=2048, kernel=5, padding="valid")
     options: dict[str, Any] = {"normalisation": given.normalisation, "pixels": given.data}
     if given.tiny:
         plan = inverted_residuals.MOBILENET_V2
@@ -151,9 +159,7 @@ def network(data: FederatedData, given: Any) -> Model:
         model = mj.models.pretrained(mj.models.efficientnet_lite0(data, **options), given.weights)
     else:
         model = mj.models.mobilenet_v2(data, **options)
-    if given.augment:
-        model = mj.models.augmented(model)
-    return mj.models.mixed_precision(model) if given.precision == "mixed" else model
+    return mj.models.augmented(model) if given.augment else model
 
 
 def class_weights(data: FederatedData) -> np.ndarray:
@@ -171,9 +177,7 @@ def method(name: str, model: Model, data: FederatedData, given: Any) -> Algorith
     algorithm = trained_by(name, model, data, given)
     if given.data != "shakespeare" or given.tiny or not given.every_position:
         return algorithm
-    speaking = everywhere(model)
-    speaking = mj.models.mixed_precision(speaking) if given.precision == "mixed" else speaking
-    return at_every_position(algorithm, trained_by(name, speaking, data, given))
+    return at_every_position(algorithm, trained_by(name, in_precision(everywhere(model), given), data, given))
 
 
 def at_every_position(algorithm: Algorithm, speaking: Algorithm) -> Algorithm:

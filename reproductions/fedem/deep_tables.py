@@ -178,46 +178,6 @@ def table2(context: Context, data: str = "cifar10", weights: bool = False, **opt
     return [table._replace(curves=drawn, axes=("round", "test accuracy, %"))]
 
 
-def table2_weights(context: Context) -> list[Result]:
-    """Table 2, CIFAR-10, from ImageNet weights."""
-    return table2(context, weights=True)
-
-
-def table2_split(context: Context) -> list[Result]:
-    """The same on the split of the paper's text."""
-    return table2(context, weights=True, split="paper")
-
-
-def table2_hundred(context: Context) -> list[Result]:
-    """Table 2, CIFAR-100, from random weights."""
-    return table2(context, "cifar100")
-
-
-def table2_hundred_weights(context: Context) -> list[Result]:
-    """Table 2, CIFAR-100, from ImageNet weights."""
-    return table2(context, "cifar100", weights=True)
-
-
-def table2_emnist(context: Context) -> list[Result]:
-    """Table 2, EMNIST."""
-    return table2(context, "emnist")
-
-
-def table2_mnist(context: Context) -> list[Result]:
-    """Table 2, MNIST in EMNIST's place."""
-    return table2(context, "mnist")
-
-
-def table2_fashion(context: Context) -> list[Result]:
-    """Table 2, Fashion-MNIST in EMNIST's place."""
-    return table2(context, "fashion-mnist")
-
-
-def table2_text(context: Context) -> list[Result]:
-    """Table 2, Shakespeare."""
-    return table2(context, "shakespeare")
-
-
 def table3(context: Context) -> list[Result]:
     """Table 3 and Figure 2: a fifth of the clients join after training, with a part of their samples."""
     jobs = ["fedem@unseen=0.2", "fedavg@unseen=0.2"]

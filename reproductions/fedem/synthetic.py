@@ -101,16 +101,15 @@ def trained(
 ) -> Run:
     """A method on the data, for the given number of seeds."""
     context.tell(f"training {name}")
-    algorithm = METHODS[name].make(mj.models.linear(data), data)
-    return mj.simulate(
-        algorithm,
-        data,
-        rounds=rounds,
-        hyper=hyper,
-        seeds=context.seeds or SEEDS,
-        evaluation=mj.Evaluation(every=rounds),
-        **options,
-    )
+    return runs_of(context, METHODS[name].make(mj.models.linear(data), data), data, rounds, hyper, **options)
+
+
+def runs_of(
+    context: Context, algorithm: Algorithm, data: FederatedData, rounds: int, hyper: dict[str, float], **options: Any
+) -> Run:
+    """An algorithm on the data for the given number of seeds, evaluated at its end."""
+    options = {"seeds": context.seeds or SEEDS, "evaluation": mj.Evaluation(every=rounds)} | options
+    return mj.simulate(algorithm, data, rounds=rounds, hyper=hyper, **options)
 
 
 def percent(run: Run, key: str = "test_accuracy", part: str = "mean") -> str:
@@ -138,7 +137,10 @@ PAPER_TABLE2 = {
 
 
 def table2(context: Context, variant: str = "released") -> list[Result]:
-    """Table 2, synthetic row, and MOCHA of App. J.2: on data by the released generator."""
+    """Table 2, synthetic row, and MOCHA of App. J.2: on data by the released generator.
+
+    On data by the paper's text (``variant`` "paper") the paper's column is for orientation only.
+    """
     data, sibling = synthetic(context, variant), sibling_data(context, variant)
     rounds, rows = rounds_of(context, 200), []
     for name, reported in PAPER_TABLE2.items():
@@ -149,11 +151,6 @@ def table2(context: Context, variant: str = "released") -> list[Result]:
     title = f"Table 2, synthetic data, variant {variant!r}: test accuracy of personalized models, %"
     columns = ["method", "average", "bottom decile", "train", "tuned", "paper (average / bottom decile)"]
     return [Result(title, columns, rows, [data.describe()])]
-
-
-def table2_text(context: Context) -> list[Result]:
-    """The same on data by the paper's text, where the paper's column is for orientation only."""
-    return table2(context, "paper")
 
 
 def table3(context: Context) -> list[Result]:
@@ -225,10 +222,7 @@ def figure1_components(context: Context) -> list[Result]:
     for components in numbers:
         context.tell(f"training FedEM with {components} components")
         algorithm = mj.fedem(mj.models.linear(data), components=components, local=sgd())
-        seeds = context.seeds or SEEDS
-        run = mj.simulate(
-            algorithm, data, rounds=rounds, hyper=hyper, seeds=seeds, evaluation=mj.Evaluation(every=rounds)
-        )
+        run = runs_of(context, algorithm, data, rounds, hyper)
         rows[0].append(percent(run))
         rows[1].append(percent(run, part="bottom_decile"))
         summary = run.summary()["test_accuracy"]
@@ -274,10 +268,7 @@ def clusters(context: Context) -> list[Result]:
         context.tell(f"training FedEM with {components} components")
         local = sgd()._replace(schedule=mj.schedules.constant())
         algorithm = mj.fedem(mj.models.linear(data), components=components, local=local)
-        rounds, seeds, hyper = rounds_of(context, 200), context.seeds or SEEDS, {"lr": RATES[0]}
-        runs = mj.simulate(
-            algorithm, data, rounds=rounds, hyper=hyper, seeds=seeds, evaluation=mj.Evaluation(every=rounds)
-        )
+        runs = runs_of(context, algorithm, data, rounds_of(context, 200), {"lr": RATES[0]})
         for number in range(len(runs)):
             found = np.asarray(runs[number].server.value[0]["weight"])[..., 0]  # (M, d)
             true = data.truth["theta"]

@@ -20,7 +20,8 @@ from majorant.core import Algorithm, ClientData, Server, Tree, round_key, square
 from majorant.data.federated import FederatedData, Ragged, offsets_of
 from majorant.engines import rounds as engine
 from majorant.engines import set_up
-from majorant.engines.memory import message_shapes
+from majorant.engines.messages import message_shapes
+from majorant.engines.tally import empty_tally
 from majorant.exchange import federation
 from majorant.methods.mm import look, objective, pool
 from majorant.surrogates import LinearSurrogate, regularizers
@@ -111,7 +112,7 @@ def rounds_of(algorithm: Algorithm, data: FederatedData, rounds: int, seed: int 
     stacked = ClientData(number(data.train.x[rows]), number(data.train.y[rows]), jnp.asarray(sizes), slots, slots)
     everyone = jnp.ones(count, bool)
     together = federation(algorithm, training=np.arange(count))
-    nothing = engine.empty_tally(message_shapes(together, jax.tree.map(lambda a: a[0], stacked)))
+    nothing = empty_tally(message_shapes(together, jax.tree.map(lambda a: a[0], stacked)))
 
     def run(key: jax.Array) -> Server:
         server = set_up.start_server(together, count, key, {}, jnp.int32(rounds))

@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from majorant.app.verdict import TRIVIAL, Comparison, Rows, judged, refuse_other_data
+from majorant.app.evidence import TRIVIAL, Comparison, Rows, refuse_other_data
+from majorant.app.verdict import judged
 from majorant.data import synthetic_mixture
 from majorant.metrics.headline import Headline
 from majorant.metrics.intervals import Design

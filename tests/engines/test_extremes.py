@@ -9,9 +9,9 @@ import majorant as mj
 import zoo
 from majorant.app.files import strict_json
 from majorant.core import ClientData, all_finite
+from majorant.engines.client_scores import Scores
 from majorant.engines.divergence import Diverged, OutlierWarning
 from majorant.engines.extremes import Largest, larger, largest_of
-from majorant.engines.run import Scores
 from majorant.engines.settings import run_settings
 from majorant.engines.simulation import Simulation
 from majorant.exchange.federation import federation

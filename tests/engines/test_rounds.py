@@ -10,7 +10,7 @@ import pytest
 
 import majorant as mj
 import zoo
-from majorant.engines.rounds import weighted_sum
+from majorant.core import weighted_sum
 
 DATA = zoo.problem()
 MODEL = mj.models.linear(DATA)

@@ -7,7 +7,7 @@ import numpy as np
 
 import majorant as mj
 import zoo
-from majorant.engines.memory import tree_bytes
+from majorant.core import tree_bytes
 
 NODES = len(zoo.SIZES) - 1
 RESTING = mj.fedavg(zoo.model(), local=mj.local_sgd(1e-30, steps=1, batch_size=None))

@@ -12,7 +12,7 @@ from scipy import special
 import majorant as mj
 import zoo
 from majorant.core import Answer, Setup
-from majorant.engines.memory import tiny_client
+from majorant.engines.messages import tiny_client
 from majorant.exchange import accounting, chain, federation, gaussian, skellam
 from majorant.exchange.privacy import Privacy, of_samples
 from majorant.exchange.secure_sum import secure_sum, skellam_parts

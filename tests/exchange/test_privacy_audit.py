@@ -11,7 +11,9 @@ import majorant as mj
 from majorant.core import Algorithm, ClientData, ClientSide, Deployment, Server, ServerSide, Upload
 from majorant.core.compilation import jit
 from majorant.engines import rounds, set_up, turns
-from majorant.engines.memory import message_shapes
+from majorant.engines.client_part import Held
+from majorant.engines.messages import message_shapes
+from majorant.engines.tally import empty_tally
 from majorant.exchange import adaptive_clip, chain, federation, gaussian, skellam
 from majorant.exchange.secure_sum import secure_sum
 from majorant.metrics.audit import one_run, two_worlds
@@ -47,9 +49,9 @@ def one_round(found):
         server = set_up.start_server(found, clients, key, {}, jnp.int32(1))
         view, own = rounds.begin_round(found, server, key)
         active = turns.who_takes_part(found, server, key, clients) & ((places != VICTIM) | there)
-        held = rounds.Held((), jax.tree.map(lambda a: jnp.stack([a] * clients), found.channel.memory(length)))
-        sums, _, _ = rounds.bucket_pass(found, view, own, held, data, active, chunk=clients, everyone=True)
-        tally = rounds.empty_tally(message_shapes(found, jax.tree.map(lambda a: a[0], data)))
+        held = Held((), jax.tree.map(lambda a: jnp.stack([a] * clients), found.channel.memory(length)))
+        sums, _, _ = rounds.chunk_pass(found, view, own, held, data, active)
+        tally = empty_tally(message_shapes(found, jax.tree.map(lambda a: a[0], data)))
         after = rounds.end_round(found, server, view, own, sums, None, tally)[0]
         return found.expected * after.value, after.channel
 

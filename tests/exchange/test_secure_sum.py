@@ -16,7 +16,7 @@ from majorant.engines.divergence import Unopened
 from majorant.engines.population import build_buckets
 from majorant.exchange.federation import federation
 from majorant.exchange.participation import Participation
-from majorant.exchange.secure_sum import Masked, Noise, SecureSum, open_sum, seal, secure_sum
+from majorant.exchange.secure_sum import Masked, SecureSum, WholeNoise, open_sum, seal, secure_sum
 
 KEY = jax.random.key(0)
 LINEAR = [
@@ -98,7 +98,7 @@ def test_what_is_clipped_to_the_range_is_within_it():
 
 
 def test_noise_is_added_to_whole_numbers_before_they_become_residues():
-    noise = Noise("seven", lambda key, whole: whole - 7, most=lambda clients: 7 * clients)
+    noise = WholeNoise(lambda key, whole: whole - 7, most=lambda clients: 7 * clients)
     spec = SecureSum(1.0, 4, "nearest", noise=noise).among(3)
     assert spec.modulus == (3 * 8 + 21).bit_length() + 1
     sent, *_ = residues(spec, np.zeros((3, 2), np.float32), np.ones(3, np.float32))

@@ -13,7 +13,7 @@ from majorant_reproductions.fedmm.equivalence import cases, distance, federated,
 
 import majorant as mj
 from majorant.core import Answer, ClientData, client_key, round_key
-from majorant.exchange._stage import CHANNEL_STREAM
+from majorant.exchange._stage import STAGES_STREAM
 from majorant.exchange.channel import chain, clip, error_feedback, quantized, random_k, sometimes, top_k
 from majorant.exchange.federation import federation
 from majorant.exchange.participation import Participation
@@ -122,7 +122,7 @@ def test_an_absent_client_is_a_compressor_that_sends_nothing():
     algorithm = mj.fedmm(surrogate, data, step=mj.steps.constant(0.2), batch_size=4, alpha=0.3)
 
     def coin(id, number):
-        own = jax.random.fold_in(client_key(round_key(jax.random.key(seed), number), id), CHANNEL_STREAM)
+        own = jax.random.fold_in(client_key(round_key(jax.random.key(seed), number), id), STAGES_STREAM)
         return jax.random.bernoulli(jax.random.fold_in(own, 1), probability)
 
     same_coins = Participation(

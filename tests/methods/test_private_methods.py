@@ -47,7 +47,7 @@ def test_one_client_moves_the_sum_by_no_more_than_the_bound(name):
         held, answers = set_up.start_clients(found, server, jax.random.key(0), data, jnp.ones(CLIENTS, bool), CLIENTS)
         server = set_up.finish_start(found, server, [answers], [data.slot], CLIENTS)
         view, key = rounds.begin_round(found, server, jax.random.key(0))
-        sums, *_ = rounds.bucket_pass(found, view, key, held, data, active, chunk=CLIENTS, everyone=True)
+        sums, *_ = rounds.chunk_pass(found, view, key, held, data, active)
         return sums.value, sums.weight, server
 
     def with_first(x=None, y=None, size=ROWS):

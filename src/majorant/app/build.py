@@ -372,7 +372,8 @@ def build(config: RunConfig, data: FederatedData | None = None) -> Problem:
 
 def build_problem(config: RunConfig, data: FederatedData | None) -> Problem:
     """`build`, in the precision that is switched on."""
-    from majorant.engines.memory import message_shapes, refuse_too_many_runs, refuse_unequal_sizes, tiny_client
+    from majorant.engines.memory import refuse_too_many_runs, refuse_unequal_sizes
+    from majorant.engines.messages import message_shapes, tiny_client
     from majorant.engines.private_messages import refuse_unprotected
     from majorant.engines.stopping import needs_diagnostics, parse_bounds
 

@@ -74,9 +74,9 @@ def experiment_named(name: str) -> Experiment:
     return known[name]
 
 
-def lazily(place: str, help: str) -> Experiment:
-    """An experiment whose function, "module:function", is imported when it runs."""
-    return Experiment(help, lambda context: pkgutil.resolve_name(place)(context))
+def lazily(place: str, help: str, **options: Any) -> Experiment:
+    """An experiment whose function, "module:function", is imported when it runs, and then given the options."""
+    return Experiment(help, lambda context: pkgutil.resolve_name(place)(context, **options))
 
 
 def reproduce(name: str, folder: Path, *, quick: bool, seeds: int | None, console: Console) -> dict[str, Any]:

@@ -93,7 +93,7 @@ def some(names: Sequence[str]) -> str:
 
 def traffic(megabytes: float) -> str:
     """An amount of traffic for people."""
-    from majorant.engines.run import megabytes as bytes_for_people
+    from majorant.engines.summary import megabytes as bytes_for_people
 
     return bytes_for_people(megabytes * 1e6)
 

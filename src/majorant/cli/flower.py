@@ -82,7 +82,7 @@ def up(
     study = read_study(config or resume / "config.toml", clients=clients)  # type: ignore[operator]
     from majorant.app.flower.up import up as bring_up
     from majorant.app.signed import read_signed
-    from majorant.engines.run import Summary
+    from majorant.engines.summary import Summary
 
     folder = resume or out or new_folder(Path("runs"), f"flower-{study.config.algorithm}")
     left = lambda: (

@@ -93,7 +93,7 @@ def comparison_table(summaries: dict[str, dict[str, Any]], record: dict[str, Any
     ``record`` is the comparison's own summary, where there is one: its headline score is shown.
     """
     from majorant.app.wording import shown, title
-    from majorant.engines.run import megabytes
+    from majorant.engines.summary import megabytes
 
     metric = record["metric"] if record else next(iter(summaries.values()))["metric"]
     worst = "bottom decile" if record is None or record["higher_is_better"] else "worst decile"
@@ -130,7 +130,7 @@ def comparison_table(summaries: dict[str, dict[str, Any]], record: dict[str, Any
 
 def objective_table(summaries: dict[str, dict[str, Any]]) -> Table | None:
     """How far methods came in minimising their objective, and what it took; None where none of them measured it."""
-    from majorant.engines.run import megabytes
+    from majorant.engines.summary import megabytes
 
     if not any("objective" in s and ("gradients" in s or "optimum" in s) for s in summaries.values()):
         return None

@@ -31,15 +31,18 @@ from majorant.core.trees import (
     Tree,
     all_finite,
     as_hyper,
+    beside,
     blocks,
     blockwise,
     blockwise_parts,
+    in_double,
     magnitude,
     masked_mean,
     select,
     squared_norm,
     tree_bytes,
     tree_norm,
+    weighted_sum,
 )
 
 __all__ = [
@@ -69,11 +72,13 @@ __all__ = [
     "View",
     "all_finite",
     "as_hyper",
+    "beside",
     "blocks",
     "blockwise",
     "blockwise_parts",
     "broadcast_value",
     "client_key",
+    "in_double",
     "leaf_travels",
     "magnitude",
     "masked_mean",
@@ -85,4 +90,5 @@ __all__ = [
     "tree_bytes",
     "tree_norm",
     "view_of",
+    "weighted_sum",
 ]

@@ -46,13 +46,13 @@ def tree_norm(tree: Tree) -> jax.Array:
     Array(5., dtype=float32)
     """
     squares = [jnp.square(jnp.abs(leaf)).sum() for leaf in jax.tree.leaves(tree)]
-    return once(jnp.sqrt(jnp.abs(stacked(squares)).sum()))
+    return made_once(squares, lambda each: jnp.sqrt(jnp.abs(each).sum()))
 
 
 def all_finite(tree: Tree) -> jax.Array:
     """Whether every number in a tree is finite."""
     leaves = [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
-    return once(stacked(leaves).astype(jnp.int32).sum() == len(leaves)) if leaves else jnp.asarray(True)
+    return made_once(leaves, lambda each: each.astype(jnp.int32).sum() == len(leaves)) if leaves else jnp.asarray(True)
 
 
 def magnitude(tree: Tree) -> jax.Array:
@@ -63,22 +63,19 @@ def magnitude(tree: Tree) -> jax.Array:
     """
     real = [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.inexact) and leaf.size]
     kind = jnp.result_type(float)
-    return once(jnp.abs(stacked([jnp.zeros((), kind), *(jnp.abs(leaf).max().astype(kind) for leaf in real)])).max())
+    sizes = [jnp.zeros((), kind), *(jnp.abs(leaf).max().astype(kind) for leaf in real)]
+    return made_once(sizes, lambda each: jnp.abs(each).max())
 
 
-def stacked(numbers: list[jax.Array]) -> jax.Array:
-    """A number for each leaf of a tree as one vector.
+def made_once(numbers: list[jax.Array], combine: Callable[[jax.Array], jax.Array]) -> jax.Array:
+    """A number that decides about every leaf of a tree, made of one for each leaf.
 
-    What decides about every leaf must not be a chain of operations on single numbers: XLA makes such chains again
-    inside what is done with each leaf, and the program of a network with hundreds of leaves grows with their square. A
-    sum over a vector is made once; but the sum of a stack itself XLA takes apart, so something must stand between them.
+    It must not be a chain of operations on single numbers: XLA makes such chains again inside what is done with each
+    leaf, and the program of a network with hundreds of leaves grows with their square. So ``combine`` is given a
+    vector; but the sum of a stack itself XLA takes apart, so something must stand between them, as an absolute value or
+    a conversion does. XLA for GPUs would still make the number again wherever it is used.
     """
-    return jnp.stack(numbers)
-
-
-def once(number: jax.Array) -> jax.Array:
-    """A number made of all leaves, before it is used: XLA for GPUs then makes it once."""
-    return jax.lax.optimization_barrier(number)
+    return jax.lax.optimization_barrier(combine(jnp.stack(numbers)))
 
 
 def select(condition: jax.Array, yes: Tree, no: Tree) -> Tree:
@@ -198,12 +195,37 @@ def stack_rows(parts: Sequence[Tree], rows: Sequence[jax.Array], count: int) -> 
     return jax.tree.map(place, *parts)
 
 
+def beside(numbers: Any, leaf: Any) -> Any:
+    """Numbers ``(n,)`` in a shape in which each goes with its row of ``leaf (n, ...)``.
+
+    >>> beside(jnp.array([1.0, 2.0]), jnp.zeros((2, 3, 4))).shape
+    (2, 1, 1)
+    """
+    return numbers.reshape(-1, *(1,) * (leaf.ndim - 1))
+
+
+def weighted_sum(weight: jax.Array, values: jax.Array) -> jax.Array:
+    """Σ weight · values over the leading axis, in the type of the values.
+
+    On a CPU it is a matrix product. On a GPU that would be one to tune for every shape that a model has, in a precision
+    that is not that of the values (TF32); a sum of products is as fast: it reads the same memory.
+    """
+    weight = weight.astype(values.dtype)
+    if jax.default_backend() == "cpu":
+        return jnp.tensordot(weight, values, axes=1)
+    return (beside(weight, values) * values).sum(axis=0)
+
+
 def masked_mean(values: jax.Array, data: ClientData) -> jax.Array:
     """The mean over a client's real samples of ``(n, ...)`` values; 0 for a client without samples."""
-    mask = data.mask.reshape((-1,) + (1,) * (values.ndim - 1))
-    return jnp.where(mask, values, 0).sum(axis=0) / jnp.maximum(data.size, 1)
+    return jnp.where(beside(data.mask, values), values, 0).sum(axis=0) / jnp.maximum(data.size, 1)
 
 
 def as_hyper(values: dict[str, float]) -> dict[str, jax.Array]:
     """Hyperparameters as array leaves of the server's state."""
     return {name: jnp.asarray(value, jnp.result_type(float)) for name, value in values.items()}
+
+
+def in_double() -> bool:
+    """Whether double precision is switched on."""
+    return jnp.result_type(float) == jnp.float64

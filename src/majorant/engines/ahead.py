@@ -14,8 +14,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import jax
 
+from majorant.core import in_double
 from majorant.data.federated import FederatedData
-from majorant.engines.programs import in_double
 from majorant.engines.resident import Resident
 from majorant.engines.simulation import Simulation
 

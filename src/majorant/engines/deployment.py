@@ -14,21 +14,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from majorant.core import (
-    EVALUATION_STREAM,
-    SERVER_STREAM,
     Algorithm,
     ClientData,
     Key,
     Server,
     Tree,
-    client_key,
-    round_key,
-    stream_key,
 )
 from majorant.core.compilation import jit
 from majorant.data.federated import tidy
 from majorant.data.labels import TargetScale, label_codes, label_values
 from majorant.data.tabular import Encoding, encode_table
+from majorant.engines.evaluation import deployed_model, released_view
 from majorant.exchange.federation import Federation
 from majorant.metrics.regression import r2
 
@@ -130,16 +126,10 @@ class PersonalModel(NamedTuple):
 @functools.lru_cache(maxsize=32)
 def deploying(federation: Federation) -> Any:
     """The program that makes a client's model; compiled once for clients of one shape."""
-    algorithm, exchange = federation.algorithm, federation.exchange
 
     def deploy(run_key: Key, server: Server, data: ClientData, state: tuple[Tree] | None) -> Tree:
-        key = round_key(run_key, server.round)
-        view = exchange.release(algorithm, server, stream_key(key, SERVER_STREAM))
-        own = client_key(stream_key(key, EVALUATION_STREAM), data.id)
-        if state is None:
-            view = exchange.newcomer(algorithm, view, jax.random.fold_in(own, 0))
-            return algorithm.deploy(view, algorithm.join(view, data, own), data, own)
-        return algorithm.deploy(exchange.seen(algorithm, view, data.slot), state[0], data, own)
+        view, key = released_view(federation, server, run_key)
+        return deployed_model(federation, view, key, () if state is None else state[0], data, state is None)
 
     return jit(deploy)
 

@@ -10,7 +10,7 @@ import numpy as np
 from majorant.engines.extremes import Largest
 
 if TYPE_CHECKING:
-    from majorant.engines.rounds import Tally
+    from majorant.engines.tally import Tally
     from majorant.exchange.federation import Federation
 
 
@@ -39,9 +39,9 @@ def remedy(outlier: Largest | None, names: Sequence[str], hyper: Mapping[str, An
     return f"Lower the learning rate{now}, for example tenfold, or check the scale of the features."
 
 
-def stop_if_unopened(federation: Federation, done: int, tally: Tally | None) -> None:
+def stop_if_unopened(federation: Federation, done: int, tally: Tally) -> None:
     """A secure sum of too few clients is not opened, and those who sent something cannot take it back."""
-    if tally is None or not np.asarray(tally.unopened).any():
+    if not np.asarray(tally.unopened).any():
         return
     spec = federation.way.secure[0]
     raise Unopened(

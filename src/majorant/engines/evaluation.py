@@ -27,6 +27,7 @@ from majorant.core import (
     round_key,
     stream_key,
 )
+from majorant.engines.client_part import Held
 from majorant.engines.rounds import BucketData, map_clients
 from majorant.exchange.federation import Federation
 from majorant.metrics.scores import client_scores, sample_scores
@@ -42,22 +43,6 @@ def deployed_model(federation: Federation, view: View, key: Key, state: Tree, tr
     else:
         view = exchange.seen(algorithm, view, train.slot)
     return algorithm.deploy(view, state, train, key)
-
-
-def evaluate_client(
-    federation: Federation,
-    classes: int,
-    view: View,
-    key: Key,
-    state: Tree,
-    train: ClientData,
-    validation: ClientData,
-    test: ClientData,
-    unseen: bool,
-) -> dict[str, jax.Array]:
-    """A client's scores with the model it would deploy; an unseen client first joins, with its own training samples."""
-    model = deployed_model(federation, view, key, state, train, unseen)
-    return score_model(federation, classes, model, train, validation, test)
 
 
 def score_model(
@@ -90,20 +75,25 @@ def evaluate_clients(
     classes: int,
     server: Server,
     run_key: Key,
-    states: Tree,
+    clients: Held | None,
     data: BucketData,
     *,
     chunk: int,
-    unseen: bool,
 ) -> dict[str, jax.Array]:
-    """The scores of every client of a bucket, ``(clients,)`` each."""
+    """The scores of every client of a bucket, ``(clients,)`` each, with the model it would deploy.
+
+    Unseen ones, on which nothing is held, first join with their own training samples.
+    """
     view, key = released_view(federation, server, run_key)
+    unseen = clients is None
     if unseen:
         view = federation.exchange.everybody(view)
-    one = lambda state, train, validation, test: evaluate_client(
-        federation, classes, view, key, state, train, validation, test, unseen
-    )
-    return map_clients(one, chunk, states, data.train, data.validation, data.test)
+
+    def one(state: Tree, train: ClientData, validation: ClientData, test: ClientData) -> dict[str, jax.Array]:
+        model = deployed_model(federation, view, key, state, train, unseen)
+        return score_model(federation, classes, model, train, validation, test)
+
+    return map_clients(one, chunk, () if clients is None else clients.state, data.train, data.validation, data.test)
 
 
 def released_view(federation: Federation, server: Server, run_key: Key) -> tuple[View, Key]:

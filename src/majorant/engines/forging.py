@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from majorant.core import Key, Tree, Upload, Uploads, View, magnitude, stream_key
+from majorant.core import Key, Tree, Upload, Uploads, View, beside, magnitude, stream_key, weighted_sum
 from majorant.engines.extremes import largest_allowed
 from majorant.exchange.attack import ATTACK_STREAM, Hostile, Seen
 from majorant.exchange.federation import Federation
 from majorant.exchange.gossip import Peers
 
 if TYPE_CHECKING:
-    from majorant.engines.rounds import Sent
+    from majorant.engines.client_part import Sent
 
 
 def delayed(hostile: Hostile, upload: Upload, late: Tree, slot: Any) -> tuple[Upload, Tree]:
@@ -43,8 +44,8 @@ def attacked(
     uploads, heard, refused = forged(federation, view, key, uploads, heard, federation.hostile)
     if federation.exchange.stacks(federation.algorithm):
         return uploads, heard, refused
-    weigh = lambda v: jnp.tensordot(uploads.weight.astype(v.dtype), v, axes=1)
-    return Uploads(jax.tree.map(weigh, uploads.value), uploads.weight.sum()), heard, refused
+    value = jax.tree.map(functools.partial(weighted_sum, uploads.weight), uploads.value)
+    return Uploads(value, uploads.weight.sum()), heard, refused
 
 
 def forged(
@@ -62,9 +63,8 @@ def forged(
     sent = attack.forge(stream_key(key, ATTACK_STREAM), Seen(moved, heard & ~mask, heard & mask))
     value = jax.tree.map(lambda o, f: (o + f).astype(o.dtype), origin, sent)
     sound = jax.vmap(magnitude)(value) <= largest_allowed()  # False for NaN
-    wide = lambda flags, a: flags.reshape((-1,) + (1,) * (a.ndim - 1))
     value = jax.tree.map(
-        lambda f, v: jnp.where(wide(mask, v), jnp.where(wide(sound & heard, v), f, 0), v), value, uploads.value
+        lambda f, v: jnp.where(beside(mask, v), jnp.where(beside(sound & heard, v), f, 0), v), value, uploads.value
     )
     weight = jnp.where(mask & ~sound, 0, uploads.weight)
     return Uploads(value, weight), heard & (sound | ~mask), (mask & heard & ~sound).sum()

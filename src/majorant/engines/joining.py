@@ -7,10 +7,10 @@ import numpy as np
 
 from majorant.core import Server
 from majorant.data.federated import FederatedData
+from majorant.engines.client_scores import Scores
 from majorant.engines.memory import chunk_size, default_budget, runs_one_at_a_time
 from majorant.engines.population import build_buckets, in_order
 from majorant.engines.programs import Layout
-from majorant.engines.run import Scores
 from majorant.engines.streamed import Streamed
 from majorant.exchange.federation import Federation
 from majorant.metrics.scores import metric_name

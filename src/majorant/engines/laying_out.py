@@ -13,8 +13,6 @@ import numpy as np
 
 from majorant.data.federated import FederatedData
 from majorant.engines.memory import (
-    Bill,
-    bill_of,
     chunk_size,
     clients_that_saturate,
     fewer,
@@ -24,6 +22,7 @@ from majorant.engines.memory import (
     runs_one_at_a_time,
 )
 from majorant.engines.mesh import rectangle
+from majorant.engines.messages import Bill, bill_of
 from majorant.engines.options import Resources
 from majorant.engines.population import Bucket, build_buckets, neighbourhoods, padded_bytes
 from majorant.engines.programs import Layout

@@ -6,16 +6,18 @@ import contextlib
 import functools
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from majorant.core import BLOCK_VALUES, Algorithm, ClientData, Upload, Uploads, View, tree_bytes
-from majorant.core.lanes import for_shapes
+from majorant.core import BLOCK_VALUES, Algorithm, ClientData, Uploads, tree_bytes
 from majorant.data.federated import FederatedData
+from majorant.engines import forging, set_up
+from majorant.engines.messages import message_shapes, shapes_of, tiny_client
 from majorant.engines.population import USUAL_BATCH, Bucket
+from majorant.exchange._stage import numbers_sent
 from majorant.exchange.federation import Federation
 from majorant.math.room import machine_memory, refuse_too_large
 
@@ -100,7 +102,7 @@ def most_side_by_side(algorithm: Algorithm, data: FederatedData, budget: int, ru
 
 def most_held(algorithm: Algorithm, budget: int, runs: int) -> int:
     """How many clients' models fit the budget at once."""
-    return int(max(1, budget // max(1, COPIES * number_bytes() * runs * parameters(algorithm))))
+    return int(max(1, budget // max(1, COPIES * number_bytes() * runs * numbers_sent(algorithm))))
 
 
 def number_bytes() -> int:
@@ -111,11 +113,6 @@ def number_bytes() -> int:
 def longer(samples: Any) -> Any:
     """The shape with one more sample."""
     return jax.ShapeDtypeStruct((samples.shape[0] + 1, *samples.shape[1:]), samples.dtype)
-
-
-def shapes_of(client: ClientData) -> ClientData:
-    """Shapes and types in place of arrays: what tracing needs, and a key to remember its results by."""
-    return jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), client)
 
 
 def values_of_a_prediction(algorithm: Algorithm, one: ClientData) -> int:
@@ -180,108 +177,13 @@ def runs_in_turn(algorithm: Algorithm) -> bool:
 
 def fills_the_machine(algorithm: Algorithm) -> bool:
     """Whether one client's work on one model keeps the device busy: large models on a CPU."""
-    return jax.default_backend() == "cpu" and parameters(algorithm) > LARGE_MODEL
-
-
-@functools.lru_cache(maxsize=64)
-def parameters(algorithm: Algorithm) -> int:
-    """The numbers in the point that a client starts from."""
-
-    def origin(key: jax.Array) -> Any:
-        view = algorithm.server.broadcast(algorithm.server.init(key), key)
-        return algorithm.client.origin(algorithm.server.address(view, jnp.int32(0)))
-
-    return sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(origin, jax.random.key(0))))
-
-
-class Bill(NamedTuple):
-    """The bytes of messages: of each leaf of a value where it travels, and of the rest of a message."""
-
-    up: np.ndarray  # (leaves of an upload's value,)
-    up_rest: int
-    down: np.ndarray  # (leaves of a view's value,)
-    down_rest: int
-    state: int  # bytes of what a client keeps
-
-    def sent(self, counts: Any, messages: int) -> int:
-        """Bytes that went up, from how often each leaf travelled."""
-        return round(float(np.dot(np.asarray(counts, np.float64), self.up))) + int(messages) * self.up_rest
-
-    def received(self, counts: Any, messages: int) -> int:
-        """Bytes that went down."""
-        return round(float(np.dot(np.asarray(counts, np.float64), self.down))) + int(messages) * self.down_rest
-
-
-def bill_of(federation: Federation, one: ClientData) -> Bill:
-    """What messages of a client like this one cost.
-
-    All of a view is counted; of an upload what the channel makes of its value, and the rest. Peers send points
-    (and what they agree on beside them), and what one sends is what another receives.
-    """
-    upload, view, held = message_shapes(federation, one)
-    leaves = jax.tree.leaves(upload.value)
-    up = np.array([leaf.size * leaf.dtype.itemsize for leaf in leaves], np.float64)
-    numbers = sum(leaf.size for leaf in leaves)
-    if federation.channel is not None and numbers:
-        bits = federation.channel.bits(numbers, jnp.result_type(*leaves))
-        up = np.array([math.ceil(bits / 8) * leaf.size / numbers for leaf in leaves])
-    if federation.exchange.network is not None:
-        lens = federation.algorithm.server.consensus
-        init = federation.algorithm.server.init
-        beside = () if lens is None else jax.eval_shape(lambda key: lens.get(init(key)), jax.random.key(0))
-        per_leaf = np.zeros(len(jax.tree.leaves(view.value)))
-        return Bill(up, tree_bytes(beside), per_leaf, int(up.sum()) + tree_bytes(beside), tree_bytes(held))
-    down = np.array([leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(view.value)], np.float64)
-    told = view._replace(value=(), travels=())
-    return Bill(
-        up,
-        tree_bytes((upload.weight, upload.info)) if leaves else 0,  # a client that sends nothing sends no weight
-        down,
-        tree_bytes(told) if len(down) else 0,
-        tree_bytes(held),
-    )
-
-
-def message_shapes(federation: Federation, one: ClientData) -> tuple[Upload, View, Any]:
-    """The shapes of what a client uploads, is sent and keeps. Tracing brings out a method's complaints, too."""
-    return traced_message(federation, shapes_of(one), jnp.result_type(float))
-
-
-@functools.lru_cache(maxsize=64)
-def traced_message(federation: Federation, one: ClientData, precision: Any) -> tuple[Upload, View, Any]:
-    """`message_shapes` for a client of this shape, in this precision."""
-    from majorant.engines import rounds, set_up
-
-    federation = federation._replace(exchange=federation.exchange.whole)
-    algorithm = federation.algorithm
-
-    def message(data: ClientData, key: jax.Array) -> Any:
-        server = set_up.start_server(federation, 1, key, {}, jnp.int32(1))
-        view = rounds.sent_view(federation, server, key)
-        seen = federation.exchange.seen(algorithm, view, data.slot)
-        held, _ = set_up.start_client(federation, view, key, data)
-        return rounds.as_sent(federation, algorithm.client.update(seen, held.state, data, key)[0]), seen, held
-
-    with for_shapes():
-        return jax.eval_shape(message, one, jax.random.key(0))
-
-
-def tiny_client(data: FederatedData) -> ClientData:
-    """A client with one sample of zeros."""
-    as_computed = jax.dtypes.canonicalize_dtype  # 32 bits, unless JAX is told to compute with 64
-    x: Any = np.zeros((1, *data.spec.features), as_computed(data.train.x.dtype))  # JAX would compile to make zeros
-    y: Any = np.zeros(1, as_computed(data.train.y.dtype))
-    place: Any = np.int32(np.flatnonzero(~data.unseen)[0])
-    one: Any = np.int32(1)
-    return ClientData(x, y, one, place, place)
+    return jax.default_backend() == "cpu" and numbers_sent(algorithm) > LARGE_MODEL
 
 
 def refuse_too_large_stack(federation: Federation, clients: int, one: ClientData, runs: int, budget: int) -> None:
     """Methods that need every upload side by side cannot work in chunks: all must fit, with what they make of it."""
     if not federation.stacks:
         return
-    from majorant.engines import forging, set_up
-
     upload, *_ = message_shapes(federation, one)
     slots = clients if federation.exchange.network is None else federation.exchange.network.nodes
     nothing = lambda: jax.tree.map(lambda a: jnp.zeros((slots, *a.shape), a.dtype), (upload.value, upload.weight))

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from majorant.core import Tree
+from majorant.core import Tree, beside
 from majorant.data.federated import FederatedData
 from majorant.metrics.scores import METRICS
 
@@ -56,5 +56,5 @@ def out_of_patience(histories: Sequence[Lines], metric: str, patience: int | Non
 def kept(before: Tree, now: Tree, improved: Sequence[bool]) -> Tree:
     """The states of now in the runs that have improved, in the others those of before; the first axis is of runs."""
     mask = np.asarray(improved)
-    choose = lambda a, b: np.where(mask.reshape(-1, *[1] * (np.ndim(a) - 1)), b, a)
+    choose = lambda a, b: np.where(beside(mask, np.asarray(a)), b, a)
     return jax.tree.map(choose, before, now)

@@ -16,7 +16,9 @@ from jax.interpreters import partial_eval
 
 from majorant.core import ClientData
 from majorant.data.federated import FederatedData
-from majorant.engines.memory import shapes_of, tiny_client
+from majorant.engines.messages import shapes_of, tiny_client
+from majorant.engines.rounds import sent_view
+from majorant.engines.set_up import start_client, start_server
 from majorant.exchange.federation import Federation
 
 
@@ -45,13 +47,12 @@ def refuse_uncovered(federation: Federation, one: ClientData) -> None:
 @functools.lru_cache(maxsize=64)
 def uncovered(federation: Federation, one: ClientData, precision: Any) -> tuple[bool, bool]:
     """Whether answers before round 1, and weights of uploads, depend on a client's samples or on how many it has."""
-    from majorant.engines import rounds, set_up
 
     def messages(x: Any, y: Any, size: Any, key: jax.Array) -> Any:
         data = ClientData(x, y, size, jnp.int32(0), jnp.int32(0))
-        server = set_up.start_server(federation, 1, key, {}, jnp.int32(1))
-        view = rounds.sent_view(federation, server, key)
-        held, answers = set_up.start_client(federation, view, key, data)
+        server = start_server(federation, 1, key, {}, jnp.int32(1))
+        view = sent_view(federation, server, key)
+        held, answers = start_client(federation, view, key, data)
         upload, _ = federation.algorithm.client.update(view, held.state, data, key)
         return () if answers is None else (answers.value, answers.largest), upload.weight
 

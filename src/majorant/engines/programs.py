@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from majorant.core import Server, Tree, View
+from majorant.core import Server, Tree, View, in_double
 from majorant.core.collectives import CLIENTS, Axis
 from majorant.core.compilation import compiled, staged
 from majorant.core.lanes import in_lanes
@@ -126,11 +126,6 @@ def signature(args: Any) -> Any:
     leaves, structure = jax.tree.flatten(args)
     kind = lambda a: (a.shape, a.dtype) if isinstance(a, jax.Array) else (jnp.shape(a), jnp.result_type(a))
     return in_double(), structure, tuple(map(kind, leaves))
-
-
-def in_double() -> bool:
-    """Whether double precision is switched on."""
-    return jnp.result_type(float) == jnp.float64
 
 
 @contextlib.contextmanager

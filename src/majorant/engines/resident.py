@@ -13,15 +13,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from majorant.core import Key, Server, Tree, collectives, tree_bytes
+from majorant.core import Key, Server, Tree, collectives, in_double, tree_bytes
 from majorant.core.collectives import CLIENTS
 from majorant.data.federated import FederatedData
 from majorant.engines import evaluation, rounds, set_up, turns
-from majorant.engines.memory import message_shapes
+from majorant.engines.client_part import Held
 from majorant.engines.mesh import CLIENT, HELD, RUN, SAME, dealt, fetch, program, put, put_parts, server_spec
+from majorant.engines.messages import message_shapes
 from majorant.engines.population import Bucket
-from majorant.engines.programs import RUNS, SEEDS, Layout, Program, in_double, over_runs
-from majorant.engines.rounds import BucketData, Held, State
+from majorant.engines.programs import RUNS, SEEDS, Layout, Program, over_runs
+from majorant.engines.rounds import BucketData, State
+from majorant.engines.tally import Tally, empty_tally, merged, of_all_devices
 from majorant.exchange.federation import Federation
 from majorant.exchange.gossip import Peers
 
@@ -55,7 +57,7 @@ def programs(federation: Federation, layout: Layout) -> Programs:
     def shapes(data: tuple[BucketData, ...]) -> Any:
         return message_shapes(federation, jax.tree.map(lambda a: a[0], data[0].train))
 
-    def one_round(state: State, tally: rounds.Tally, key: Key, data: tuple[BucketData, ...]) -> Any:
+    def one_round(state: State, tally: Tally, key: Key, data: tuple[BucketData, ...]) -> Any:
         view, key_of_round = rounds.begin_round(federation, state.server, key)
         taking_part = turns.turns(federation, state.server, key, layout.training, data)
         upload, everyone = shapes(data)[0], layout.everyone
@@ -67,22 +69,22 @@ def programs(federation: Federation, layout: Layout) -> Programs:
         sums, clients, sent = zip(*passes, strict=True)
         slots = [b.train.slot for b in data]
         stack = federation.exchange.stacked(sent, slots, layout.clients, layout.axis) if stacks else None
-        total = rounds.of_all_devices(rounds.add_sums(list(sums)), layout.axis)
+        total = of_all_devices(functools.reduce(merged, sums), layout.axis)
         server, tally = rounds.end_round(federation, state.server, view, key_of_round, total, stack, tally)
         return State(server, clients), tally
 
     def block(state: State, key: Key, count: jax.Array, data: tuple[BucketData, ...]) -> Any:
-        tally = rounds.empty_tally(shapes(data))
+        tally = empty_tally(shapes(data))
         return jax.lax.fori_loop(0, count, lambda _, s: one_round(s[0], s[1], key, data), (state, tally))
 
     def evaluate(state: State, key: Key, data: tuple[BucketData, ...], unseen: tuple[BucketData, ...]) -> Any:
         score = functools.partial(evaluation.evaluate_clients, federation, layout.classes, state.server, key)
         return (
             [
-                score(clients.state, b, chunk=chunk, unseen=False)
+                score(clients, b, chunk=chunk)
                 for clients, b, chunk in zip(state.clients, data, layout.chunks, strict=True)
             ],
-            [score((), b, chunk=chunk, unseen=True) for b, chunk in zip(unseen, layout.unseen_chunks, strict=True)],
+            [score(None, b, chunk=chunk) for b, chunk in zip(unseen, layout.unseen_chunks, strict=True)],
         )
 
     def diagnose(state: State, key: Key, data: tuple[BucketData, ...]) -> Any:
@@ -168,7 +170,7 @@ class Resident:
         share = 1 if self.layout.mesh is None else self.layout.mesh.shape[CLIENTS]
         return tree_bytes((self.data, self.unseen)) // share
 
-    def block(self, count: int) -> rounds.Tally:
+    def block(self, count: int) -> Tally:
         """``count`` more rounds."""
         self.state, tally = self.programs.block(self.seconds, self.state, self.keys, jnp.int32(count), self.data)
         return fetch(tally)

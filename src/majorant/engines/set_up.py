@@ -17,15 +17,18 @@ from majorant.core import (
     Server,
     View,
     all_finite,
+    beside,
     client_key,
     collectives,
     round_key,
     select,
     stream_key,
+    weighted_sum,
 )
 from majorant.core.collectives import Axis
 from majorant.core.trees import stack_rows
-from majorant.engines.rounds import Held, as_sent, map_clients
+from majorant.engines.client_part import Held, as_sent
+from majorant.engines.rounds import map_clients
 from majorant.exchange._stage import numbers_of
 from majorant.exchange.federation import Federation
 
@@ -82,13 +85,12 @@ def start_clients(
     if answers is None:
         return clients, None
     usable = real & jax.vmap(all_finite)(answers)
-    mask = lambda a, other=0: jnp.where(usable.reshape((-1,) + (1,) * (a.ndim - 1)), a, other)
+    mask = lambda a, other=0: jnp.where(beside(usable, a), a, other)
     largest = jax.tree.map(lambda a: mask(a, -jnp.inf).max(axis=0), answers.largest)
     value, weight = jax.tree.map(mask, (answers.value, answers.weight))
     if federation.algorithm.traits.reads == "each":
         return clients, Answer(value, weight, largest)
-    weigh = lambda v: jnp.tensordot(weight.astype(v.dtype), v, axes=1)
-    return clients, Answer(jax.tree.map(weigh, value), weight.sum(), largest)
+    return clients, Answer(jax.tree.map(functools.partial(weighted_sum, weight), value), weight.sum(), largest)
 
 
 def finish_start(

@@ -19,8 +19,10 @@ import numpy as np
 from majorant.core import Server, all_finite
 from majorant.data.federated import FederatedData
 from majorant.data.lazy import holding
+from majorant.engines.client_part import Held
+from majorant.engines.client_scores import Scores
 from majorant.engines.divergence import Diverged, remedy, stop_if_unopened
-from majorant.engines.extremes import Largest, larger, largest_allowed
+from majorant.engines.extremes import Largest, largest_allowed
 from majorant.engines.hosts import decided, least
 from majorant.engines.laying_out import Plan, laid_out
 from majorant.engines.memory import (
@@ -36,12 +38,12 @@ from majorant.engines.patience import best_line, kept, out_of_patience
 from majorant.engines.population import in_order, padding
 from majorant.engines.probing import probed
 from majorant.engines.resident import Resident
-from majorant.engines.rounds import Held, Tally
-from majorant.engines.run import Run, Scores
+from majorant.engines.run import Run
 from majorant.engines.settings import distinct_seeds
 from majorant.engines.snapshots import Snapshot, in_order_of_ids, into_buckets, states_of
 from majorant.engines.stopping import Target
 from majorant.engines.streamed import Streamed
+from majorant.engines.tally import Tally, merged
 from majorant.exchange.federation import Federation
 from majorant.metrics.scores import metric_name
 
@@ -195,21 +197,12 @@ class Simulation:
             now = states_of(self.snapshot())
             self.best = kept(self.best or now, now, improved)
 
-    def block(self, count: int) -> Any:
+    def block(self, count: int) -> Tally:
         """Rounds in pieces whose messages can be counted."""
-        most, total = rounds_that_count(self.federation, self.layout.training), None
-        for begin in range(0, count, most):
-            tally = self.engine.block(min(most, count - begin))
-            if tally is None:  # nobody took part
-                continue
-            here = jax.tree.map(lambda a: np.asarray(a, np.result_type(a.dtype, np.int64)), tally)
-            if total is not None:
-                largest = jax.tree.map(np.asarray, larger(total.largest, here.largest))
-                offender = np.maximum(total.offender, here.offender)
-                together = jax.tree.map(np.add, total, here)
-                here = together._replace(fruitless=here.fruitless, largest=largest, offender=offender)
-            total = here
-        return total
+        most = rounds_that_count(self.federation, self.layout.training)
+        pieces = (self.engine.block(min(most, count - begin)) for begin in range(0, count, most))
+        wide = (jax.tree.map(lambda a: np.asarray(a, np.result_type(a.dtype, np.int64)), piece) for piece in pieces)
+        return functools.reduce(lambda one, two: merged(one, two)._replace(fruitless=two.fruitless), wide)
 
     def timed(self, what: str, work: Callable[[], Any]) -> Any:
         """Runs something and books its time, less what was spent compiling."""
@@ -218,30 +211,27 @@ class Simulation:
         self.seconds[what] += time.perf_counter() - begin - (self.seconds["compile"] - compiling)
         return result
 
-    def record(self, done: int, count: int, tally: Any) -> None:
+    def record(self, done: int, count: int, tally: Tally) -> None:
         """Evaluates and appends a line of history for every run."""
         self.scores = self.timed("evaluate", self.evaluate)
         noticed = self.timed("evaluate", self.diagnose)
         for run, (lines, bill) in enumerate(zip(self.history, self.communication, strict=True)):
-            participants = int(tally.participants[run]) if tally else 0
             bill["rounds"] += count
-            if tally is not None:
-                bill["bytes_up"] += self.bill.sent(tally.up[run], tally.messages[run])
-                bill["bytes_down"] += self.bill.received(tally.down[run], tally.messages[run])
+            bill["bytes_up"] += self.bill.sent(tally.up[run], tally.messages[run])
+            bill["bytes_down"] += self.bill.received(tally.down[run], tally.messages[run])
             line = {
                 "round": done,
                 "seed": self.settings[run]["seed"],
                 "seconds": self.seconds["train"],
                 "bytes_up": bill["bytes_up"],
                 "bytes_down": bill["bytes_down"],
-                "participants": participants / count,
-                "rejected": int(tally.rejected[run]) if tally else 0,
+                "participants": int(tally.participants[run]) / count,
+                "rejected": int(tally.rejected[run]),
             }
-            if tally is not None and tally.offender[run] >= 0:
+            if tally.offender[run] >= 0:
                 line["rejected_client"] = self.data.names[int(tally.offender[run])]
-            if tally is not None:
-                weight = max(float(tally.weight[run]), 1e-30)
-                line |= {name: float(total[run]) / weight for name, total in tally.info.items()}
+            weight = max(float(tally.weight[run]), 1e-30)
+            line |= {name: float(total[run]) / weight for name, total in tally.info.items()}
             line |= {name: float(values[run]) for name, values in noticed.items()}
             if self.federation.guarantee is not None:
                 line["epsilon"] = self.federation.guarantee.epsilon(done)
@@ -278,12 +268,11 @@ class Simulation:
         """The rounds that have been made."""
         return self.engine.round
 
-    def stop_if_diverged(self, done: int, tally: Tally | None) -> None:
+    def stop_if_diverged(self, done: int, tally: Tally) -> None:
         """A run in which most uploads are rejected, or most models give NaN, will not recover: say so, and why."""
-        fruitless = np.zeros(len(self.settings), bool) if tally is None else np.asarray(tally.fruitless) > 0
-        if tally is not None:
-            for run in np.flatnonzero(tally.largest.stands_out()):
-                self.outlier = Largest(*(entry[run] for entry in tally.largest))
+        fruitless = np.asarray(tally.fruitless) > 0
+        for run in np.flatnonzero(tally.largest.stands_out()):
+            self.outlier = Largest(*(entry[run] for entry in tally.largest))
         if not (fruitless | [scores.lost() for scores in self.scores]).all():
             return
         what = "updates" if fruitless.all() else "models"
@@ -381,12 +370,12 @@ class Simulation:
             self.history,
             self.scores,
             last._replace(**self.best, best=()) if self.best else last,
+            last,
             dict(self.seconds),
             self.communication,
             self.metric,
             made,
             reason,
             self.target.optimum,
-            last,
             padding=padding(self.data, self.buckets),
         )

@@ -16,9 +16,7 @@ from majorant.core.compilation import leave_out_tracebacks
 from majorant.data.federated import FederatedData
 from majorant.engines.divergence import OutlierWarning
 from majorant.engines.hosts import explained_loss
-from majorant.engines.memory import (
-    refuse_unequal_sizes,
-)
+from majorant.engines.memory import refuse_unequal_sizes
 from majorant.engines.mesh import devices_for
 from majorant.engines.options import Evaluation, Resources
 from majorant.engines.patience import check_validation

@@ -9,9 +9,9 @@ import jax
 import numpy as np
 
 from majorant.core import Server, Tree
+from majorant.engines.client_part import Held
 from majorant.engines.population import Bucket
 from majorant.engines.resident import positions
-from majorant.engines.rounds import Held
 
 STATES = ("server", "clients", "memory")
 

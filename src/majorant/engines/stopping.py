@@ -24,7 +24,7 @@ import numpy as np
 from majorant.core import ClientData
 from majorant.data.federated import PARTS, FederatedData
 from majorant.engines import evaluation, set_up
-from majorant.engines.memory import message_shapes, tiny_client
+from majorant.engines.messages import message_shapes, tiny_client
 from majorant.exchange.federation import Federation
 from majorant.metrics.scores import metric_name
 

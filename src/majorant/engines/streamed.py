@@ -22,7 +22,7 @@ from jax.experimental import multihost_utils
 from majorant.core import Answer, ClientData, Key, Server, Tree, View, collectives
 from majorant.data.federated import FederatedData
 from majorant.engines import evaluation, rounds, set_up, turns
-from majorant.engines.memory import message_shapes
+from majorant.engines.client_part import Held
 from majorant.engines.mesh import (
     CLIENT,
     HELD,
@@ -35,10 +35,12 @@ from majorant.engines.mesh import (
     server_spec,
     view_spec,
 )
+from majorant.engines.messages import message_shapes
 from majorant.engines.population import Bucket
 from majorant.engines.programs import RUNS, SEEDS, Layout, Program, over_runs
 from majorant.engines.resident import positions, rows_of, server_of
-from majorant.engines.rounds import BucketData, Held
+from majorant.engines.rounds import BucketData
+from majorant.engines.tally import Sums, Tally, empty_tally, merged, of_all_devices
 from majorant.exchange.federation import Federation
 
 
@@ -50,9 +52,9 @@ class Programs(NamedTuple):
     finish_start: Program
     begin: Program
     clients: Program
+    add: Program
     end: Program
     evaluate: Program
-    evaluate_unseen: Program
     measure: Program
     conclude: Program
 
@@ -79,21 +81,15 @@ def programs(federation: Federation, layout: Layout) -> Programs:
 
     def clients(view: View, key: Key, clients: Held, data: ClientData, active: jax.Array) -> Any:
         sums, clients, sent = rounds.chunk_pass(federation, view, key, clients, data, active)
-        return rounds.of_all_devices(sums, axis), clients, sent
+        return of_all_devices(sums, axis), clients, sent
 
-    def end(server: Server, view: View, key: Key, sums: rounds.Sums, sent: Any, slots: Any, tally: rounds.Tally) -> Any:
+    def end(server: Server, view: View, key: Key, sums: Sums, sent: Any, slots: Any, tally: Tally) -> Any:
         stack = federation.exchange.stacked(sent, slots, layout.clients, axis) if sent else None
         return rounds.end_round(federation, server, view, key, sums, stack, tally)
 
-    def evaluate(server: Server, key: Key, clients: Held, b: BucketData) -> Any:
+    def evaluate(server: Server, key: Key, clients: Held | None, b: BucketData) -> Any:
         chunk = b.real.shape[0]
-        return evaluation.evaluate_clients(
-            federation, layout.classes, server, key, clients.state, b, chunk=chunk, unseen=False
-        )
-
-    def evaluate_unseen(server: Server, key: Key, b: BucketData) -> Any:
-        chunk = b.real.shape[0]
-        return evaluation.evaluate_clients(federation, layout.classes, server, key, (), b, chunk=chunk, unseen=True)
+        return evaluation.evaluate_clients(federation, layout.classes, server, key, clients, b, chunk=chunk)
 
     def measure(server: Server, key: Key, clients: Held, b: BucketData) -> Any:
         chunk = b.real.shape[0]
@@ -113,6 +109,7 @@ def programs(federation: Federation, layout: Layout) -> Programs:
         finish_start=made(finish_start, (RUNS, RUNS, RUNS, None), (server, answer, RUN, CLIENT), server),
         begin=made(begin, (RUNS, SEEDS), (server, RUN), (view, RUN, RUN)),
         clients=made(clients, (RUNS, SEEDS, RUNS, None, RUNS), (view, RUN, HELD, CLIENT, HELD), (RUN, HELD, HELD)),
+        add=made(merged, (RUNS, RUNS), (RUN, RUN), RUN),
         end=made(
             end,
             (RUNS, RUNS, SEEDS, RUNS, RUNS, None, RUNS),
@@ -120,7 +117,6 @@ def programs(federation: Federation, layout: Layout) -> Programs:
             (server, RUN),
         ),
         evaluate=made(evaluate, (RUNS, SEEDS, RUNS, None), (server, RUN, HELD, CLIENT), HELD),
-        evaluate_unseen=made(evaluate_unseen, (RUNS, SEEDS, None), (server, RUN, CLIENT), HELD),
         measure=made(measure, (RUNS, SEEDS, RUNS, None), (server, RUN, HELD, CLIENT), RUN),
         conclude=made(conclude, (RUNS, RUNS), (server, RUN), RUN),
     )
@@ -195,10 +191,9 @@ class Streamed:
             own, largest = map(list, zip(*together, strict=True))
             self.now = self.programs.finish_start(self.seconds, self.now, own, largest, slots[: len(together)])
 
-    def block(self, count: int) -> rounds.Tally:
+    def block(self, count: int) -> Tally:
         """``count`` more rounds."""
-        tally = None
-        stacks = self.federation.stacks
+        tally, stacks = self.no_tally(), self.federation.stacks
         for _ in range(count):
             view, key, active = self.programs.begin(self.seconds, self.now, self.keys)
             total: Any = None
@@ -209,11 +204,10 @@ class Streamed:
                 sums, part, sent = self.programs.clients(self.seconds, view, key, part, train, inside)
                 taking_part = np.asarray(inside.any(axis=0))
                 self.write(bucket, states, rows, taking_part, part)
-                total = sums if total is None else rounds.add_sums([total, sums])
+                total = sums if total is None else self.programs.add(self.seconds, total, sums)
                 if stacks:
                     uploads.append(sent)
                     slots.append(np.where(taking_part, bucket.ids[rows], -1).astype(np.int32))
-            tally = self.no_tally(total) if tally is None else tally
             self.now, tally = self.programs.end(self.seconds, self.now, view, key, total, uploads, slots, tally)
         return fetch(tally)
 
@@ -241,38 +235,23 @@ class Streamed:
             rows = bucket.pieces()[0]
             yield bucket, self.states[0], rows, np.zeros((len(active), len(rows)), bool)
 
-    def no_tally(self, sums: rounds.Sums) -> rounds.Tally:
-        """A tally of nothing, with the fields of the given sums."""
-        sums = fetch(sums)
-        zero = jnp.zeros_like(sums.participants)
-        info = jax.tree.map(jnp.zeros_like, sums.info)
-        seen = message_shapes(self.federation, self.buckets[0].one(self.data))[1]
-        down = jnp.zeros((len(zero), len(jax.tree.leaves(seen.value))), jnp.int32)
-        up = jnp.zeros_like(sums.travelled)
-        nobody, largest = jnp.full_like(sums.offender, -1), jax.tree.map(jnp.zeros_like, sums.largest)
-        return rounds.Tally(info, jnp.zeros_like(sums.weight), zero, zero, nobody, zero, largest, zero, zero, up, down)
+    def no_tally(self) -> Tally:
+        """A tally of nothing, ``(runs, ...)``."""
+        one = empty_tally(message_shapes(self.federation, self.buckets[0].one(self.data)))
+        return jax.tree.map(lambda a: jnp.broadcast_to(a, (len(self.keys), *a.shape)), one)
 
     def evaluate(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """Scores of the clients that train and of the unseen ones, a dictionary of ``(runs, clients)`` per bucket."""
-        seen, new = [], []
-        back = lambda bucket: np.argsort(bucket.pieces().ravel())
-        join = lambda bucket, parts: {
-            k: np.concatenate([p[k] for p in parts], axis=1)[:, back(bucket)] for k in parts[0]
-        }
-        for bucket, states in zip(self.buckets, self.states, strict=True):
-            parts = []
-            for rows in bucket.pieces():
-                part = self.read(bucket, states, rows)
-                scores = self.programs.evaluate(self.seconds, self.now, self.keys, part, self.chunk(bucket, rows))
-                parts.append(fetch(scores))
-            seen.append(join(bucket, parts))
-        for bucket in self.unseen:
-            parts = []
-            for rows in bucket.pieces():
-                scores = self.programs.evaluate_unseen(self.seconds, self.now, self.keys, self.chunk(bucket, rows))
-                parts.append(fetch(scores))
-            new.append(join(bucket, parts))
-        return seen, new
+        seen = [self.scores(*each) for each in zip(self.buckets, self.states, strict=True)]
+        return seen, [self.scores(bucket, None) for bucket in self.unseen]
+
+    def scores(self, bucket: Bucket, states: Tree | None) -> dict[str, Any]:
+        """Scores of a bucket's clients, chunk by chunk; ``states`` None: of unseen ones."""
+        parts, back = [], np.argsort(bucket.pieces().ravel())
+        for rows in bucket.pieces():
+            held, chunk = self.read(bucket, states, rows), self.chunk(bucket, rows)
+            parts.append(fetch(self.programs.evaluate(self.seconds, self.now, self.keys, held, chunk)))
+        return {name: np.concatenate([part[name] for part in parts], axis=1)[:, back] for name in parts[0]}
 
     def diagnose(self) -> dict[str, Any]:
         """Scalars about the server and about convergence, ``(runs,)`` each."""

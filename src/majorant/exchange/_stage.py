@@ -29,7 +29,7 @@ from jax.flatten_util import ravel_pytree
 
 from majorant.core import Algorithm, Key, Tree
 
-CHANNEL_STREAM = 0xC0DE
+STAGES_STREAM = 0xC0DE
 LOSS_STREAM = 0x1057
 
 
@@ -259,8 +259,9 @@ def numbers_of(tree: Tree) -> int:
     return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(tree))
 
 
+@functools.lru_cache(maxsize=64)
 def numbers_sent(algorithm: Algorithm) -> int:
-    """How many numbers an upload has."""
+    """How many numbers the point has that an upload departs from, and so the upload."""
 
     def origin(key: Any) -> Any:
         view = algorithm.server.broadcast(algorithm.server.init(key), key)
@@ -282,15 +283,19 @@ class Delivery(NamedTuple):
 def send(channel: Stage, key: Key, value: Tree, origin: Tree, memory: Tree, news: Tree = ()) -> Delivery:
     """An uploaded value on its way through a channel, whose clients have been told the news."""
     displacement, unravel = ravel_pytree(jax.tree.map(lambda v, o: v - o, value, origin))
-    own = jax.random.fold_in(key, CHANNEL_STREAM)
+    own = jax.random.fold_in(key, STAGES_STREAM)
     stage = channel.informed(news)
     message, memory = stage.encode(own, displacement, memory)
     moved = unravel(stage.decode(message, displacement.size))
     value = jax.tree.map(lambda o, m: (o + m).astype(o.dtype), origin, moved)
-    arrived = jnp.asarray(True)
-    if channel.arrives < 1:
-        arrived = jax.random.bernoulli(jax.random.fold_in(own, LOSS_STREAM), channel.arrives)
-    return Delivery(value, memory, arrived, None if channel.server is None else message.payload, message)
+    return Delivery(value, memory, arrives(channel, own), None if channel.server is None else message.payload, message)
+
+
+def arrives(channel: Stage, own: Key) -> jax.Array:
+    """Whether a client's message arrives, by the key of its stages."""
+    if channel.arrives == 1:
+        return jnp.asarray(True)
+    return jax.random.bernoulli(jax.random.fold_in(own, LOSS_STREAM), channel.arrives)
 
 
 def decoded(channel: Stage, message: Any, origin: Tree) -> Tree:
@@ -306,7 +311,7 @@ def received(
     """Σ weight · value from the sum of all payloads, and the news of the next round."""
     assert channel.server is not None
     flat, unravel = ravel_pytree(origin)
-    moved, news = channel.server.collect(jax.random.fold_in(key, CHANNEL_STREAM), total, news, weight)
+    moved, news = channel.server.collect(jax.random.fold_in(key, STAGES_STREAM), total, news, weight)
     return unravel((weight.astype(flat.dtype) * flat + moved).astype(flat.dtype)), news
 
 

@@ -16,7 +16,6 @@ import jax
 import numpy as np
 import scipy
 
-from majorant.core import Key
 from majorant.core.compilation import jit
 from majorant.exchange.graphs import parts
 from majorant.exchange.mixing import Dense, Mixing
@@ -64,14 +63,14 @@ class Properties(NamedTuple):
         return ", ".join(found + [words for holds, words in wrong if not holds])
 
 
-def inspect(network: Network, *, key: Key | None = None, draws: int = 50) -> Properties:
+def inspect(network: Network, *, draws: int = 50) -> Properties:
     """The properties of a network: exact, or for random ones an average over ``draws`` periods.
 
     >>> from majorant.exchange.topology import complete
     >>> inspect(complete().build(10)).describe()
     '10 nodes, 45 links, spectral gap 1, contraction p 1 over 1 round, symmetric'
     """
-    periods = list(drawn(network, key, draws))
+    periods = list(drawn(network, draws))
     rounds = [weights for period in periods for weights in period]
     mean = scipy.sparse.csr_array(sum(rounds[1:], start=rounds[0]) / len(rounds))
     sums = [np.concatenate([w.sum(axis=0), w.sum(axis=1)]) for w in rounds]
@@ -102,9 +101,9 @@ def inspect(network: Network, *, key: Key | None = None, draws: int = 50) -> Pro
     )
 
 
-def validate(network: Network, *, key: Key | None = None, draws: int = 10) -> None:
+def validate(network: Network) -> None:
     """Raises a ``ValueError`` that says what is wrong with a network's weights, and where."""
-    rounds = [weights for period in drawn(network, key, draws) for weights in period]
+    rounds = [weights for period in drawn(network, 10) for weights in period]
     for place, weights in enumerate(rounds, 1):
         check_sums(weights, f"round {place}" if network.varying else "the network")
         if network.symmetric:
@@ -203,10 +202,9 @@ def rebalanced(weights: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
     return scipy.sparse.csr_array(weights + scipy.sparse.diags_array(1 - weights.sum(axis=1)))
 
 
-def drawn(network: Network, key: Key | None, draws: int) -> Iterator[list[scipy.sparse.csr_array]]:
+def drawn(network: Network, draws: int) -> Iterator[list[scipy.sparse.csr_array]]:
     """The weights of periods, one after another: the first if it says all, else ``draws``, or fewer of large ones."""
-    key = jax.random.key(0) if key is None else key
-    draw, held, total = jit(network.draw), 0, max(1, draws if network.random else 1)
+    key, draw, held, total = jax.random.key(0), jit(network.draw), 0, max(1, draws if network.random else 1)
     for place in range(total):
         numbers = range(place * network.period + 1, (place + 1) * network.period + 1)
         period = [as_matrix(draw(jax.random.fold_in(key, number), number)) for number in numbers]

@@ -43,8 +43,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.stats import norm
 
-from majorant.core import Key, Tree
-from majorant.exchange.robust import lengths, part, spread, weighted
+from majorant.core import Key, Tree, beside
+from majorant.exchange.robust import lengths, part, weighted
 from majorant.math.checks import check_range, check_whole
 
 ATTACK_STREAM = 0xA77AC
@@ -136,7 +136,7 @@ def noise(share: float = 0.2, *, scale: float = 10.0, seed: int = 0, strict: boo
         numbers = sum(leaf[0].size for leaf in leaves)
         size = scale * lengths(seen.moved) / jnp.sqrt(jnp.asarray(float(max(numbers, 1))))
         draw = lambda i, a: jax.random.normal(jax.random.fold_in(key, i), a.shape, a.dtype)
-        add = lambda i, a: a + size.astype(a.dtype).reshape(spread(a)) * draw(i, a)
+        add = lambda i, a: a + beside(size.astype(a.dtype), a) * draw(i, a)
         return jax.tree.unflatten(structure, [add(i, a) for i, a in enumerate(leaves)])
 
     return forging("noise", share, forge, seed=seed, strict=strict)

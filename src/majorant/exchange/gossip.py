@@ -39,6 +39,7 @@ from majorant.core import (
     Tree,
     Uploads,
     View,
+    beside,
     collectives,
     select,
     squared_norm,
@@ -266,9 +267,8 @@ class Peers:
             raise ValueError(
                 f"{algorithm.name} cannot gossip: what it sends is not a point like the one it starts from"
             )
-        spread = lambda f, v: f.reshape((-1,) + (1,) * (v.ndim - 1))
         reached = jax.tree.map(
-            lambda o, v: jnp.where(spread(sent_one, v), (o + spread(factor, v) * (v - o)).astype(v.dtype), o),
+            lambda o, v: jnp.where(beside(sent_one, v), (o + beside(factor, v) * (v - o)).astype(v.dtype), o),
             origin,
             own,
         )
@@ -303,7 +303,7 @@ class Peers:
         def consensus(server: Server) -> dict[str, jax.Array]:
             value = server.value if algorithm.traits.points else self.each(algorithm.server.consensus.get, server)  # type: ignore[union-attr]
             off = jax.tree.map(jnp.subtract, value, places.mean(value))
-            off = jax.tree.map(lambda a: jnp.where(places.real.reshape((-1,) + (1,) * (a.ndim - 1)), a, 0), off)
+            off = jax.tree.map(lambda a: jnp.where(beside(places.real, a), a, 0), off)
             return {"consensus_distance": collectives.total(squared_norm(off), places.axis) / count}
 
         if own.measure is None:

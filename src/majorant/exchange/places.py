@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from majorant.core import Tree, collectives
+from majorant.core import Tree, collectives, weighted_sum
 from majorant.core.collectives import CLIENTS, Axis
 from majorant.exchange.network import Network
 
@@ -70,7 +70,7 @@ class Places:
         """The mean over all nodes."""
         if self.axis is None:
             return jax.tree.map(lambda a: a.mean(axis=0), tree)
-        weigh = lambda a: jnp.tensordot(self.real.astype(a.dtype), a, axes=1) / self.count
+        weigh = lambda a: weighted_sum(self.real, a) / self.count
         return collectives.total(jax.tree.map(weigh, tree), self.axis)
 
     def into_rows(self, leaf: np.ndarray, axis: int = 1) -> np.ndarray:

@@ -49,7 +49,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from majorant.core import Key, Tree
+from majorant.core import Key, Tree, beside, squared_norm, weighted_sum
 from majorant.exchange._combine import Combine, Rule
 from majorant.exchange.mixing import Dense, Mixing, Table
 from majorant.math.checks import check_range, check_whole
@@ -103,7 +103,7 @@ def geometric_median(*, iterations: int = 100, bucket: int = 1) -> Combine:
             i, v, _ = state
             weight = jnp.where(present, 1 / jnp.maximum(lengths(minus(x, v)), SMOOTHING), 0)
             new = weighted(x, weight / weight.sum())
-            moved, size = jnp.sqrt(squares(difference(new, v))), jnp.sqrt(squares(new))
+            moved, size = jnp.sqrt(squared_norm(minus(new, v))), jnp.sqrt(squared_norm(new))
             return i + 1, new, moved > 1e-7 * size
 
         start = by_coordinate(_middle, x, present)
@@ -129,8 +129,7 @@ def multi_krum(share: float = 0.2, *, bucket: int = 1) -> Combine:
 def centered_clip(radius: float | None = None, *, iterations: int = 3, bucket: int = 1) -> Combine:
     """Steps towards the mean to which no client adds more than ``radius`` (None: the median distance)."""
     check_whole("iterations", iterations)
-    if radius is not None:
-        check_range("radius", radius, above=0)
+    name = with_radius("centered-clip", radius)
 
     def rule(x: Tree, present: jax.Array, key: Key) -> Tree:
         v = jax.tree.map(lambda a: jnp.zeros(a.shape[1:], a.dtype), x)
@@ -139,26 +138,28 @@ def centered_clip(radius: float | None = None, *, iterations: int = 3, bucket: i
             v = jax.tree.map(jnp.add, v, shortened_mean(apart, present, radius))
         return v
 
-    name = "centered-clip" + ("" if radius is None else f":{radius:g}")
     return bucketed(name, rule, minority, bucket)
 
 
 @functools.cache
 def norm_bound(radius: float | None = None, *, bucket: int = 1) -> Combine:
     """The mean of displacements of at most a length (None: the median length)."""
-    if radius is not None:
-        check_range("radius", radius, above=0)
-    name = "norm-bound" + ("" if radius is None else f":{radius:g}")
+    name = with_radius("norm-bound", radius)
     return bucketed(name, lambda x, present, key: shortened_mean(x, present, radius), minority, bucket)
 
 
 @functools.cache
 def self_centered_clip(radius: float | None = None) -> Combine:
     """For peers: what neighbours sent, clipped around a node's own value (None: at the median distance)."""
-    if radius is not None:
-        check_range("radius", radius, above=0)
-    name = "self-centered-clip" + ("" if radius is None else f":{radius:g}")
-    return Combine(name, tolerates=minority, peers=True, radius=radius)
+    return Combine(with_radius("self-centered-clip", radius), tolerates=minority, peers=True, radius=radius)
+
+
+def with_radius(name: str, radius: float | None) -> str:
+    """A rule's name with its radius, which is checked."""
+    if radius is None:
+        return name
+    check_range("radius", radius, above=0)
+    return f"{name}:{radius:g}"
 
 
 def clip_links(mixing: Mixing, tree: Tree, present: jax.Array, radius: float | None) -> Mixing:
@@ -235,7 +236,7 @@ def bucketed(
         group = jnp.zeros(n, jnp.int32).at[order].set(jnp.arange(n, dtype=jnp.int32) // bucket)
         members = jax.ops.segment_sum(present.astype(jnp.float32), group, groups(n))
         share = jnp.where(present, 1 / jnp.maximum(members[group], 1), 0)
-        mean = lambda a: jax.ops.segment_sum(share.astype(a.dtype).reshape(spread(a)) * a, group, groups(n))
+        mean = lambda a: jax.ops.segment_sum(beside(share.astype(a.dtype), a) * a, group, groups(n))
         return rule(jax.tree.map(mean, x), members > 0, jax.random.fold_in(key, BUCKET_STREAM))
 
     return Combine(
@@ -265,22 +266,9 @@ def minority(clients: int) -> int:
     return max(clients - 1, 0) // 2
 
 
-def spread(leaf: jax.Array) -> tuple[int, ...]:
-    """The shape of one number for each client, beside a leaf."""
-    return (-1,) + (1,) * (leaf.ndim - 1)
-
-
 def minus(x: Tree, v: Tree) -> Tree:
     """How far each client is from a point."""
     return jax.tree.map(lambda a, b: a - b, x, v)
-
-
-difference = minus
-
-
-def squares(tree: Tree) -> jax.Array:
-    """The squared norm of a point."""
-    return sum((jnp.sum(jnp.square(a)) for a in jax.tree.leaves(tree)), jnp.zeros(()))
 
 
 def lengths(x: Tree) -> jax.Array:
@@ -292,9 +280,7 @@ def lengths(x: Tree) -> jax.Array:
 def weighted(x: Tree, weight: jax.Array) -> Tree:
     """Σ weight · x, where what has weight 0 may be anything."""
     used = weight > 0
-    return jax.tree.map(
-        lambda a: jnp.tensordot(weight.astype(a.dtype), jnp.where(used.reshape(spread(a)), a, 0), axes=1), x
-    )
+    return jax.tree.map(lambda a: weighted_sum(weight, jnp.where(beside(used, a), a, 0)), x)
 
 
 def shortened_mean(x: Tree, present: jax.Array, radius: float | None) -> Tree:

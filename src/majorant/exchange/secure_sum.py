@@ -22,7 +22,7 @@ and what noise adds, must be less than 2^(k − 1), else the channel is refused.
 
 Stages before it must be *linear*: payloads that can be added before they are decoded. Quantization with a norm for each
 client is not; ``bits`` is the quantization that is. Noise is added to the whole numbers, before the masks
-(`SecureSum.noise`). What this protects, and what not, is on the page about the threat model.
+(`skellam`). What this protects, and what not, is on the page about the threat model.
 
 References: Bonawitz et al., *Practical secure aggregation for privacy-preserving machine learning*, CCS 2017; Bell et
 al., *Secure single-server aggregation with (poly)logarithmic overhead*, CCS 2020 (SecAgg+).
@@ -39,9 +39,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from majorant.core import Key, Tree
+from majorant.core import Key, Tree, in_double
 from majorant.exchange._poisson import poisson
-from majorant.exchange._stage import CHANNEL_STREAM, Encoded, Stage
+from majorant.exchange._stage import STAGES_STREAM, Encoded, Stage, arrives
 from majorant.math.checks import check_range, check_whole
 
 ROUNDINGS = ("stochastic", "nearest")
@@ -50,19 +50,17 @@ NOISE_STREAM = 0x4015E
 COUNTED = 2.0**23  # the largest mean of Poisson numbers that are drawn in single precision: it has all whole numbers …
 # … up to twice as much, and uniform numbers fine enough to propose each of them
 SURE = 12  # standard deviations that noise does not pass
-LOSS_STREAM = 0x1057
 
 
-class Noise(NamedTuple):
+class WholeNoise(NamedTuple):
     """Whole numbers that each client adds to its own before it masks them."""
 
-    name: str
     add: Callable[[Key, jax.Array], jax.Array]  # (key, whole numbers of either sign) -> as many, of the same type
     most: Callable[[int], int]  # (clients) -> what the noise of all of them surely, or all but surely, adds at most
 
 
 @functools.cache
-def skellam_parts(multiplier: float, length: float, threshold: int) -> Noise:
+def skellam_parts(multiplier: float, length: float, threshold: int) -> WholeNoise:
     """Skellam noise of which ``threshold`` clients' parts have ``multiplier`` times a client's largest length.
 
     That is ``length`` in steps, and √d more by rounding. A part is a difference of two Poisson numbers, whose rate must
@@ -84,7 +82,7 @@ def skellam_parts(multiplier: float, length: float, threshold: int) -> Noise:
         return whole + (up - down).astype(whole.dtype)
 
     most = lambda clients: math.ceil(SURE * math.sqrt(clients * 2 * rate(int(length**2))))
-    return Noise(f"skellam-part:{multiplier:g}", add, most)
+    return WholeNoise(add, most)
 
 
 class SecureSum(NamedTuple):
@@ -95,7 +93,7 @@ class SecureSum(NamedTuple):
     rounding: str = "stochastic"
     threshold: int = 2
     modulus: int | None = None  # bits; None until the number of clients is known
-    noise: Noise | None = None
+    noise: WholeNoise | None = None  # that clients draw together
     clients: int = 2  # those that may be in a sum
 
     @property
@@ -103,9 +101,7 @@ class SecureSum(NamedTuple):
         """For messages."""
         more = "" if self.rounding == "stochastic" else f",rounding={self.rounding}"
         more += "" if self.threshold == 2 else f",threshold={self.threshold}"
-        return f"secure-sum:{self.range:g},bits={self.bits}{more}" + (
-            f",{self.noise.name}" if self.noise and not self.noise.name.startswith("skellam") else ""
-        )
+        return f"secure-sum:{self.range:g},bits={self.bits}{more}"
 
     @property
     def step(self) -> float:
@@ -211,7 +207,7 @@ class SecureSum(NamedTuple):
             if before is not None:
                 message, memory = before.encode(key, x, memory)
                 x = before.decode(message, x.size)
-            return Encoded(self.encode(jax.random.fold_in(key, CHANNEL_STREAM), x, jnp.ones((), x.dtype))[0]), memory
+            return Encoded(self.encode(jax.random.fold_in(key, STAGES_STREAM), x, jnp.ones((), x.dtype))[0]), memory
 
         decode = lambda message, length: self.decode(message.payload)
         own = Stage(self.name, encode, decode, lambda d: 0.0, linear=True, secure=(self, before))
@@ -248,7 +244,6 @@ def secure_sum(
     rounding: str = "stochastic",
     threshold: int = 2,
     modulus: int | None = None,
-    noise: Noise | None = None,
 ) -> Stage:
     """A sum that the server learns, and nothing else: the last stage of a channel.
 
@@ -264,7 +259,7 @@ def secure_sum(
     check_whole("modulus", modulus, least=2, most=64, optional=True)
     if rounding not in ROUNDINGS:
         raise ValueError(f"rounding must be 'stochastic' or 'nearest', got {rounding!r}")
-    return SecureSum(float(range), int(bits), rounding, int(threshold), modulus, noise).following()
+    return SecureSum(float(range), int(bits), rounding, int(threshold), modulus).following()
 
 
 def settled(channel: Stage | None, clients: int) -> Stage | None:
@@ -273,11 +268,6 @@ def settled(channel: Stage | None, clients: int) -> Stage | None:
         return channel
     spec, before = channel.secure
     return at_size(spec, before, clients, in_double())
-
-
-def in_double() -> bool:
-    """Whether double precision is switched on."""
-    return jnp.result_type(float) == jnp.float64
 
 
 @functools.lru_cache(maxsize=64)
@@ -301,7 +291,7 @@ def seal(
     Also the client's memory, and whether the message arrives. ``largest`` is the largest weight of any client.
     """
     spec, before = channel.secure
-    own = jax.random.fold_in(key, CHANNEL_STREAM)
+    own = jax.random.fold_in(key, STAGES_STREAM)
     x = displacement
     if before is not None:
         message, memory = before.encode(own, x, memory)
@@ -311,11 +301,8 @@ def seal(
     numbers, within = spec.encode(jax.random.fold_in(own, 1), x, ratio.astype(x.dtype))
     held = spec.decode(numbers, x.dtype) / jnp.where(ratio > 0, ratio, 1).astype(x.dtype)
     fair = (weight >= 0) & (weight <= bound)
-    arrived = jnp.asarray(True)
-    if channel.arrives < 1:
-        arrived = jax.random.bernoulli(jax.random.fold_in(own, LOSS_STREAM), channel.arrives)
     part = jnp.round(jnp.clip(jnp.nan_to_num(ratio), 0, 1) * 2.0**spec.weight_digits).astype(jnp.uint32)
-    return Masked(numbers, part), held, within & fair, memory, arrived
+    return Masked(numbers, part), held, within & fair, memory, arrives(channel, own)
 
 
 def open_sum(channel: Stage, total: Masked, largest: jax.Array, dtype: Any) -> tuple[jax.Array, jax.Array]:

@@ -21,23 +21,20 @@ import jax.numpy as jnp
 from majorant.core import ClientData, Diagnostics, Key, Server, Tree, View, masked_mean, squared_norm
 from majorant.models.base import Model
 from majorant.solvers.descent import inexactness
-from majorant.surrogates.partial import sample_losses
+from majorant.surrogates.partial import mean_loss, sample_losses
 
 
 def of_shared_model(model: Model, update: Callable, penalty: Callable[[Tree, View], jax.Array] | None) -> Diagnostics:
     """For methods that minimise the clients' mean loss over one model."""
 
-    def mean_loss(theta: Tree, data: ClientData) -> jax.Array:
-        return masked_mean(sample_losses(model, theta, data), data)
-
     def measure(view: View, client: Tree, data: ClientData, key: Key) -> dict[str, Tree]:
-        objective, gradient = jax.value_and_grad(mean_loss)(view.value, data)
+        objective, gradient = jax.value_and_grad(mean_loss, argnums=1)(model, view.value, data)
         return {"objective": objective, "gradient": gradient}
 
     def probe(view: View, client: Tree, data: ClientData, key: Key) -> dict[str, jax.Array]:
         added = (lambda theta: penalty(theta, view)) if penalty else lambda theta: 0
         found = update(view, client, data, key)[0].value
-        return {"alpha": inexactness(lambda theta: mean_loss(theta, data) + added(theta), view.value, found)}
+        return {"alpha": inexactness(lambda theta: mean_loss(model, theta, data) + added(theta), view.value, found)}
 
     return Diagnostics(None, measure, conclude, probe)
 
@@ -48,8 +45,7 @@ def of_personal_models(
     """For methods whose clients minimise f_t(θ_t) + penalty(θ_t, view): the mean of that, with ``client.theta``."""
 
     def measure(view: View, client: Tree, data: ClientData, key: Key) -> dict[str, Tree]:
-        loss = masked_mean(sample_losses(model, client.theta, data), data)
-        return {"objective": loss + penalty(client.theta, view)}
+        return {"objective": mean_loss(model, client.theta, data) + penalty(client.theta, view)}
 
     return Diagnostics(measure=measure, weight=weight)
 

@@ -71,11 +71,13 @@ from majorant.core import (
     select,
     view_of,
 )
+from majorant.methods._coordinate_steps import Form
 from majorant.methods._stalling import Watch, begin_watch, watch
 from majorant.methods._two_blocks import (
     Blocks,
     Coins,
     Counts,
+    Iterates,
     Theory,
     combine,
     deployment,
@@ -86,26 +88,10 @@ from majorant.methods._two_blocks import (
     no_counts,
     one_vote,
     repeat_with_samples,
+    step_for,
     zeros,
 )
 from majorant.solvers import Batch, whole
-
-
-class Form(NamedTuple):
-    """Which of the methods it is."""
-
-    accelerated: bool
-    control_variates: bool
-    warm_up: bool = False  # control variates come in when progress without them has stopped
-    replays: bool = False  # absent clients replay the steps they missed, or else rest
-    shared_samples: bool = False
-
-
-class Iterates(NamedTuple):
-    """A block's y, which is the solution in the end, and its z, which carries the momentum (or nothing)."""
-
-    y: Tree
-    z: Tree
 
 
 class Shared(NamedTuple):
@@ -161,6 +147,7 @@ def coordinate_descent(name: str, theory: Theory, hyper: dict[str, float], form:
     """The methods of one iteration; see `asvrcd`, `svrcd`, `ascd` and `scd`."""
     objective, clients = theory.objective, theory.objective.clients
     accelerated, control_variates, warm_up, replays, shared_samples = form
+    between, move, jump = form.between, form.move, form.jump
 
     def init(key: Key) -> Server:
         w = objective.init(key)
@@ -202,46 +189,6 @@ def coordinate_descent(name: str, theory: Theory, hyper: dict[str, float], form:
     def release(server: Server, key: Key) -> View:
         view = broadcast(server, key)
         return view._replace(shared=view.shared._replace(steepness=server.state.steepness))
-
-    def thetas(hyper: dict[str, jax.Array], reduced: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """θ_1 and θ_2, of one who has a v or has none."""
-        if not warm_up:
-            return hyper["theta_1"], hyper["theta_2"] if control_variates else jnp.zeros_like(hyper["theta_1"])
-        return jnp.where(reduced, hyper["theta_1"], hyper["theta"]), jnp.where(reduced, hyper["theta_2"], 0.0)
-
-    def between(hyper: dict[str, jax.Array], u: Iterates, v: Tree, reduced: jax.Array) -> Tree:
-        if not accelerated:
-            return u.y
-        theta_1, theta_2 = thetas(hyper, reduced)
-        point = combine((theta_1, u.z), (1 - theta_1 - theta_2, u.y))
-        return combine((1, point), (theta_2, v)) if control_variates else point
-
-    def move(hyper: dict[str, jax.Array], u: Iterates, x: Tree, g: Tree) -> Iterates:
-        y = combine((1, x), (-hyper["lr"], g))
-        if not accelerated:
-            return Iterates(y, ())
-        return Iterates(y, combine((hyper["nu"], u.z), (1 - hyper["nu"], x), (-hyper["gamma"], g)))
-
-    def jump(
-        hyper: dict[str, jax.Array], count: jax.Array, u: Iterates, v: Tree, g: Tree, reduced: jax.Array
-    ) -> Iterates:
-        """``count`` moves along the same g: a power of the matrix of one move on (u_y, u_z, v, g)."""
-        if not control_variates:
-            v = g = zeros(u.y)
-        if not accelerated:
-            return Iterates(combine((1, u.y), (-hyper["lr"] * count, g)), ())
-        theta_1, theta_2 = thetas(hyper, reduced)
-        x = jnp.stack([1 - theta_1 - theta_2, theta_1, theta_2, jnp.zeros_like(theta_1)])
-        z, g_only = jnp.eye(4, dtype=x.dtype)[1], jnp.eye(4, dtype=x.dtype)[3]
-        one = jnp.stack([
-            x - hyper["lr"] * g_only,
-            hyper["nu"] * z + (1 - hyper["nu"]) * x - hyper["gamma"] * g_only,
-            jnp.eye(4, dtype=x.dtype)[2],
-            g_only,
-        ])  # fmt: skip
-        many = matrix_power(one, count)
-        row = lambda r: combine(*zip(many[r], (u.y, u.z, v, g), strict=True))
-        return Iterates(row(0), row(1))
 
     def up_to_date(call: Call, hyper: dict[str, jax.Array], client: Client) -> Client:
         """A client as it is after the steps it missed."""
@@ -356,9 +303,7 @@ def coordinate_descent(name: str, theory: Theory, hyper: dict[str, float], form:
         return client._replace(v=v, gradient=slopes, believed=slopes.w)
 
     def join(view: View, data: ClientData, key: Key) -> Client:
-        steep = view.shared.steepness
-        rate = jnp.where(steep > 0, 1 / jnp.where(steep > 0, steep, 1), 0)
-        return state_at(view, data, joining(objective, view.value.w.y, data, key, rate))
+        return state_at(view, data, joining(objective, view.value.w.y, data, key, step_for(view.shared.steepness)))
 
     def ask(view: View, client: Client, data: ClientData, key: Key) -> Answer:
         return theory.answer(data, client.gradient.w if control_variates else ())  # type: ignore[union-attr]
@@ -398,19 +343,3 @@ def coordinate_descent(name: str, theory: Theory, hyper: dict[str, float], form:
             log=lambda server: server.state.counts.shown(server.state.mean_size)
         ),
     )
-
-
-def matrix_power(matrix: jax.Array, count: jax.Array) -> jax.Array:
-    """A power that need not be known when it is compiled, by squaring.
-
-    >>> matrix_power(jnp.array([[1.0, 1.0], [0.0, 1.0]]), jnp.asarray(5))
-    Array([[1., 5.],
-           [0., 1.]], dtype=float32)
-    """
-
-    def bit(i: jax.Array, state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        power, square = state
-        multiply = lambda a, b: jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST)
-        return jnp.where((count >> i) & 1 == 1, multiply(power, square), power), multiply(square, square)
-
-    return jax.lax.fori_loop(0, 31, bit, (jnp.eye(len(matrix), dtype=matrix.dtype), matrix))[0]

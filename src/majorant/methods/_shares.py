@@ -20,7 +20,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from majorant.core import Tree
+from majorant.core import Tree, beside
 from majorant.models.base import Model
 
 LEAST = 1e-3  # a share below which a component's displacement is not made larger any more
@@ -62,7 +62,7 @@ def moved_by_own(model: Model, theta: Tree, mean: Tree, share: jax.Array) -> Tre
     """
 
     def move(old: jax.Array, new: jax.Array) -> jax.Array:
-        divided = (new - old) / jnp.maximum(share, LEAST).reshape(-1, *(1,) * (new.ndim - 1)).astype(new.dtype)
+        divided = (new - old) / beside(jnp.maximum(share, LEAST), new).astype(new.dtype)
         return old + divided
 
     if not model.statistics:

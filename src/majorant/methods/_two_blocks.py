@@ -45,6 +45,13 @@ class Blocks(NamedTuple):
     beta: Tree
 
 
+class Iterates(NamedTuple):
+    """A block's y, which is the solution in the end, and its z, which carries the momentum (or nothing)."""
+
+    y: Tree
+    z: Tree
+
+
 def combine(*terms: tuple[Any, Tree]) -> Tree:
     """Σ factor · tree.
 
@@ -153,6 +160,11 @@ def no_counts(full: int = 0) -> Counts:
     """Nothing counted yet but ``full`` gradients in both blocks."""
     zero, some = jnp.zeros((), jnp.int32), jnp.asarray(full, jnp.int32)
     return Counts(zero, zero, some, zero, some)
+
+
+def step_for(steepness: jax.Array) -> jax.Array:
+    """A step that goes down where a function is so steep at most: 0 where that is not known, and is said to be 0."""
+    return jnp.where(steepness > 0, 1 / jnp.where(steepness > 0, steepness, 1), 0)
 
 
 def joining(objective: Objective, w: Tree, data: ClientData, key: Key, rate: Any) -> Tree:

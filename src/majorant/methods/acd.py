@@ -51,6 +51,7 @@ from majorant.math.checks import check_range
 from majorant.methods._two_blocks import (
     Blocks,
     Counts,
+    Iterates,
     Theory,
     check_block_probability,
     check_coordinate,
@@ -70,13 +71,6 @@ from majorant.methods._two_blocks import (
 from majorant.objectives.base import Constants, Objective
 from majorant.solvers import whole
 from majorant.solvers.minibatches import whole_in_a_loop
-
-
-class Iterates(NamedTuple):
-    """A block's y, which is the solution in the end, and its z, which carries the momentum."""
-
-    y: Tree
-    z: Tree
 
 
 class State(NamedTuple):
@@ -120,10 +114,8 @@ def acd(
     def numbers(constants: Constants, mean_size: jax.Array, terms: Terms) -> dict[str, Any]:
         steep_w, steep_beta = jnp.asarray(constants.smooth_w), jnp.asarray(constants.smooth_beta if personal else 0.0)
         share = jnp.sqrt(steep_w) / (jnp.sqrt(steep_w) + jnp.sqrt(steep_beta)) if p_w is None else jnp.asarray(p_w)
-        flat = [jnp.where(s > 0, p**2 / jnp.where(s > 0, s, 1), jnp.inf) for p, s in
-                ((share, steep_w), (1 - share, steep_beta))]  # fmt: skip
         convexity = jnp.where(jnp.asarray(constants.mu) > 0, constants.mu, jnp.nan)  # without it, no acceleration
-        pull = convexity * jnp.minimum(*flat) if nu is None else jnp.asarray(nu)
+        pull = convexity * flattest(share, steep_w, steep_beta) if nu is None else jnp.asarray(nu)
         root = (jnp.sqrt(pull**2 + 4 * pull) - pull) / 2 if theta is None else theta
         found = {"p_w": share, "nu": pull, "theta": root, "eta": 1 / root if eta is None else eta}
         return found | {"smooth_w": constants.smooth_w, "smooth_beta": constants.smooth_beta}
@@ -148,9 +140,8 @@ def acd(
 
     def descend(hyper: dict[str, jax.Array], u: Iterates, x: Tree, g: Tree, block: str) -> Iterates:
         """The move of the block that is drawn, along ∇_u F."""
-        p = {"smooth_w": hyper["p_w"], "smooth_beta": 1 - hyper["p_w"]}
-        flat = [jnp.where(hyper[name] > 0, p[name] ** 2 / hyper[name], jnp.inf) for name in p]
-        c = jnp.minimum(*flat) / p[block] if personal else flat[0]
+        p = hyper["p_w"] if block == "smooth_w" else 1 - hyper["p_w"]
+        c = flattest(hyper["p_w"], hyper["smooth_w"], hyper["smooth_beta"]) / p if personal else 1 / hyper[block]
         stayed, eta = stay(hyper, u, x), hyper["eta"]
         z = combine((1, stayed.z), (-eta * c / (1 + eta * hyper["nu"]), g))
         return Iterates(combine((1, x), (-1 / hyper[block], g)), z)
@@ -201,3 +192,9 @@ def acd(
             log=lambda server: server.state.counts.shown(server.state.mean_size)
         ),
     )
+
+
+def flattest(p_w: jax.Array, steep_w: jax.Array, steep_beta: jax.Array) -> jax.Array:
+    """min_i p_i²/L^i over the two blocks; one that is not steep at all is no limit."""
+    ratio = lambda p, steep: jnp.where(steep > 0, p**2 / jnp.where(steep > 0, steep, 1), jnp.inf)
+    return jnp.minimum(ratio(p_w, steep_w), ratio(1 - p_w, steep_beta))

@@ -14,7 +14,8 @@ import jax
 
 from majorant.core import Algorithm, Terms
 from majorant.math.checks import check_range
-from majorant.methods._coordinate import Form, coordinate_descent
+from majorant.methods._coordinate import coordinate_descent
+from majorant.methods._coordinate_steps import Form
 from majorant.methods._coordinate_theory import (
     block_numbers,
     check_numbers,

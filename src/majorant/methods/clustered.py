@@ -39,6 +39,7 @@ from majorant.core import (
     Uploads,
     View,
     as_hyper,
+    beside,
     masked_mean,
     select,
 )
@@ -111,7 +112,7 @@ def clustered(
         weight = segment_sum(uploads.weight, label, clients)
 
         def average(sent: jax.Array, before: jax.Array) -> jax.Array:
-            spread = lambda w: w.reshape((-1,) + (1,) * (sent.ndim - 1)).astype(sent.dtype)
+            spread = lambda w: beside(w, sent).astype(sent.dtype)
             total = segment_sum(spread(uploads.weight) * sent, label, clients)
             return jnp.where(spread(weight) > 0, total / jnp.maximum(spread(weight), 1), before)
 

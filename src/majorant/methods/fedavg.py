@@ -48,6 +48,12 @@ SERVER_OPTIMIZERS: dict[str, Callable[[], optax.GradientTransformation]] = {
     "yogi-corrected": lambda: optax.scale_by_yogi(b1=0.9, b2=0.99, eps=1e-3),
 }
 
+COUNT_SAMPLES = Setup(  # of all clients, before round 1: the server's state
+    ask=lambda view, state, data, key: Answer((), data.size.astype(jnp.result_type(float))),
+    start=lambda server, answers: server._replace(state=answers.weight),
+    late=lambda server, answer, slot: server._replace(state=server.state + answer.weight),
+)
+
 
 def fedavg(
     model: Model,
@@ -137,22 +143,13 @@ def counting_absent(algorithm: Algorithm, rule: str) -> Algorithm:
         return algorithm
     if rule != "hold":
         raise ValueError(f"absent must be 'excluded' or 'hold', got {rule!r}")
-    nothing = lambda: jnp.zeros((), jnp.result_type(float))
-
-    def ask(view: View, state: Tree, data: ClientData, key: Key) -> Answer:
-        return Answer((), data.size.astype(nothing().dtype))
 
     def update(server: Server, view: View, uploads: Uploads) -> Server:
         share = uploads.weight / jnp.maximum(server.state, 1)
         moved = jax.tree.map(lambda v, mean: v + share * (mean - v), server.value, uploads.mean())
         return server._replace(value=moved)
 
-    init = algorithm.server.init
-    return algorithm._replace(
-        server=algorithm.server._replace(init=lambda key: init(key)._replace(state=nothing()), update=update),
-        setup=Setup(
-            ask,
-            start=lambda server, answers: server._replace(state=answers.weight),
-            late=lambda server, answer, slot: server._replace(state=server.state + answer.weight),
-        ),
-    )
+    def init(key: Key) -> Server:
+        return algorithm.server.init(key)._replace(state=jnp.zeros((), jnp.result_type(float)))
+
+    return algorithm._replace(server=algorithm.server._replace(init=init, update=update), setup=COUNT_SAMPLES)

@@ -95,7 +95,8 @@ def fedem(
     check_whole("components", components)
     check_whole("em_steps", em_steps, least=0, optional=True)
     check_average(average, model)
-    check_start(start)
+    if start not in ("uniform", "random"):
+        raise ValueError(f"start is 'uniform' or 'random', not {start!r}")
     if prune is not None:
         check_range("prune", prune, above=0, below=1 / components)
     local = local or local_sgd()
@@ -175,9 +176,3 @@ def fedem(
         left = lambda server: {"components": (server.value.share > 0).sum().astype(jnp.result_type(float))}
         algorithm = algorithm._replace(diagnostics=algorithm.diagnostics._replace(log=left))
     return counting_absent(algorithm, absent)
-
-
-def check_start(start: str) -> None:
-    """Refuses an unknown start."""
-    if start not in ("uniform", "random"):
-        raise ValueError(f"start is 'uniform' or 'random', not {start!r}")

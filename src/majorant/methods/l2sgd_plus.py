@@ -67,6 +67,7 @@ from majorant.methods._two_blocks import (
     no_counts,
     one_vote,
     repeat,
+    step_for,
     unless_given,
     zeros,
 )
@@ -173,9 +174,7 @@ def l2sgd_plus(
         return scaled(view.value, 1 / penalty.scale)  # w, for which s w = x̄
 
     def join(view: View, data: ClientData, key: Key) -> Client:
-        steep = view.shared
-        rate = jnp.where(steep > 0, 1 / jnp.where(steep > 0, steep, 1), 0)
-        return state_at(joining(objective, shared(view), data, key, rate), data)
+        return state_at(joining(objective, shared(view), data, key, step_for(view.shared)), data)
 
     def started(server: Server, answers: Answer) -> Server:
         server, _ = theory.fill(server, answers)

@@ -37,15 +37,15 @@ from majorant.core import (
     Uploads,
     View,
     as_hyper,
-    masked_mean,
     squared_norm,
     view_of,
 )
 from majorant.math.checks import check_range
+from majorant.methods._convergence import conclude
 from majorant.methods.fedavg import shared_model
 from majorant.models.base import Model, check_no_running_statistics
 from majorant.solvers import Solver, Task, local_sgd
-from majorant.surrogates.partial import sample_losses
+from majorant.surrogates.partial import mean_loss
 
 LEAST_LOSS = 1e-30  # divided by
 LARGEST_POWER = 30.0  # of 10, of (F_t/ℓ)^q: such a client outweighs all others anyway
@@ -76,7 +76,7 @@ def q_ffl(model: Model, *, q: float = 1.0, local: Solver | None = None, lipschit
     hyper = local.hyper | {"q": q} | ({} if lipschitz is None else {"lipschitz": lipschitz})
 
     def loss_of(theta: Tree, data: ClientData) -> jax.Array:
-        return masked_mean(sample_losses(model, theta, data), data).astype(jnp.result_type(float))
+        return mean_loss(model, theta, data).astype(jnp.result_type(float))
 
     def ask(view: View, moments: Tree, data: ClientData, key: Key) -> Answer:
         return Answer(loss_of(view.value, data), data.size.astype(jnp.result_type(float)))
@@ -104,14 +104,11 @@ def q_ffl(model: Model, *, q: float = 1.0, local: Solver | None = None, lipschit
 
     def measure(view: View, client: Tree, data: ClientData, key: Key) -> dict[str, Tree]:
         def objective(theta: Tree) -> jax.Array:
-            loss = masked_mean(sample_losses(model, theta, data), data)
+            loss = mean_loss(model, theta, data)
             return loss ** (view.hyper["q"] + 1) / (view.hyper["q"] + 1)
 
         value, gradient = jax.value_and_grad(objective)(view.value)
         return {"objective": value, "gradient": gradient}
-
-    def conclude(server: Server, mean: dict[str, Tree]) -> dict[str, jax.Array]:
-        return {"objective": mean["objective"], "gradient_squared": squared_norm(mean["gradient"])}
 
     zero = lambda: jnp.zeros((), jnp.result_type(float))
     started = lambda server, all: server._replace(state=next_unit(server.state, all.weight, all.value))

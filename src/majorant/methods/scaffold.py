@@ -29,27 +29,25 @@ import optax
 
 from majorant.core import (
     Algorithm,
-    Answer,
     ClientData,
     ClientSide,
     Deployment,
     Key,
     Server,
     ServerSide,
-    Setup,
     Traits,
     Tree,
     Upload,
     Uploads,
     View,
     as_hyper,
-    masked_mean,
 )
 from majorant.math.checks import check_range
+from majorant.methods.fedavg import COUNT_SAMPLES
 from majorant.models.base import Model
 from majorant.solvers import LocalSolver, Minibatches, Solver, Task, local_sgd
 from majorant.solvers.minibatches import batches_of_an_epoch
-from majorant.surrogates.partial import sample_losses
+from majorant.surrogates.partial import mean_loss
 
 CONTROLS = ("gradient", "steps")
 
@@ -94,7 +92,7 @@ def scaffold(
 
     def renewed(view: View, client: Client, data: ClientData, y: Tree) -> Tree:
         if control == "gradient":
-            return jax.grad(lambda x: masked_mean(sample_losses(model, x, data), data))(view.value.theta)
+            return jax.grad(mean_loss, argnums=1)(model, view.value.theta, data)
         assert isinstance(local, LocalSolver)
         length = (
             view.hyper["lr"]
@@ -137,11 +135,7 @@ def scaffold(
             origin=lambda view: Sent(view.value.theta, zeros(view.value.control)),
         ),
         deployment=Deployment(lambda view, client, data, key: view.value.theta, model.predict),
-        setup=Setup(  # the number of all clients' samples, N
-            ask=lambda view, client, data, key: Answer((), data.size.astype(jnp.result_type(float))),
-            start=lambda server, answers: server._replace(state=answers.weight),
-            late=lambda server, answer, slot: server._replace(state=server.state + answer.weight),
-        ),
+        setup=COUNT_SAMPLES,  # N, which the server keeps
         traits=Traits(points=False),
     )
 

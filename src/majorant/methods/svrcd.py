@@ -13,7 +13,8 @@ from typing import Any
 import jax
 
 from majorant.core import Algorithm, Terms
-from majorant.methods._coordinate import Form, coordinate_descent
+from majorant.methods._coordinate import coordinate_descent
+from majorant.methods._coordinate_steps import Form
 from majorant.methods._coordinate_theory import block_numbers, check_numbers, check_sampling, refresh_probability
 from majorant.methods._two_blocks import Theory, check_coordinate, is_personal, unless_given
 from majorant.objectives.base import Constants, Objective

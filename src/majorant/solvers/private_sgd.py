@@ -25,7 +25,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from majorant.core import SampleNoise, Tree, all_finite
+from majorant.core import SampleNoise, Tree, all_finite, beside
 from majorant.math.checks import check_range, check_whole
 from majorant.models.base import Model
 from majorant.solvers.gradient import shortened
@@ -76,7 +76,7 @@ class PrivateSGD(NamedTuple):
             )
 
             def total(one: jax.Array, key: jax.Array) -> jax.Array:
-                kept = jnp.where((drawn & sound).reshape((-1,) + (1,) * (one.ndim - 1)), one, 0).sum(axis=0)
+                kept = jnp.where(beside(drawn & sound, one), one, 0).sum(axis=0)
                 noise = self.noise.multiplier * self.clip * jax.random.normal(key, kept.shape, kept.dtype)
                 return (kept + noise) / (q * n).astype(kept.dtype)
 

@@ -24,7 +24,7 @@ import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
 
-from majorant.core import ClientData, Key, Tree, select, squared_norm
+from majorant.core import ClientData, Key, Tree, beside, select, squared_norm
 from majorant.core.compilation import jit
 from majorant.data.federated import FederatedData
 from majorant.math.checks import check_whole
@@ -117,7 +117,7 @@ def check_surrogate(
 
 def changed_by_padding(surrogate: PartialSurrogate, u: Tree, v: Tree, data: ClientData) -> jax.Array:
     """How much f and g differ when the rows past the client's samples are other ones."""
-    row = lambda a: jnp.where(data.mask.reshape((-1,) + (1,) * (a.ndim - 1)), a, a[:1])  # its first sample again
+    row = lambda a: jnp.where(beside(data.mask, a), a, a[:1])  # its first sample again
     other = data._replace(x=row(data.x), y=row(data.y))
     value = lambda d: (surrogate.objective(u, v, d), surrogate.value(surrogate.majorize(u, v, d), u, v, whole(d)))
     pairs = list(zip(value(data), value(other), strict=True))

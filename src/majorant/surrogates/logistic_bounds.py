@@ -25,12 +25,12 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from majorant.core import ClientData, Tree, masked_mean, squared_norm
+from majorant.core import ClientData, Tree, squared_norm
 from majorant.math.checks import check_range
 from majorant.models.base import HasSpec, Model, Spec, as_float, spec_of
 from majorant.models.builtin import linear
 from majorant.solvers import Batch
-from majorant.surrogates.partial import Coefficients, PartialSurrogate, sample_losses
+from majorant.surrogates.partial import Coefficients, PartialSurrogate, mean_loss
 
 
 def logistic_bound(problem: HasSpec | Spec, *, kind: str = "jaakkola", l2: float = 1e-3) -> PartialSurrogate:
@@ -67,7 +67,7 @@ def build(model: Model, kind: str, l2: float | jax.Array) -> PartialSurrogate:
         return l2 / 2 * squared_norm(u[0]["weight"])
 
     def objective(u: Tree, v: Tree, data: ClientData) -> jax.Array:
-        return masked_mean(sample_losses(model, u, data), data) + ridge(u)
+        return mean_loss(model, u, data) + ridge(u)
 
     def majorize(u: Tree, v: Tree, data: ClientData) -> Coefficients:
         z = model.apply(u, data.x)[:, 0]

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from majorant.core import ClientData, Key, Tree, blockwise
+from majorant.core import ClientData, Key, Tree, blockwise, masked_mean
 from majorant.math.fixed_point import fixed_point
 from majorant.models.base import Model
 from majorant.solvers import Batch
@@ -81,6 +81,11 @@ class PartialSurrogate(NamedTuple):
 def sample_losses(model: Model, params: Tree, data: ClientData) -> jax.Array:
     """The loss of every sample of a client, ``(n,)``, block by block where there are many."""
     return blockwise(lambda x, y: model.losses(params, x, y), data.x, data.y, at_once=model.at_once)
+
+
+def mean_loss(model: Model, params: Tree, data: ClientData) -> jax.Array:
+    """f_t: the mean loss over a client's samples."""
+    return masked_mean(sample_losses(model, params, data), data)
 
 
 def without_statistics(model: Model) -> Model:

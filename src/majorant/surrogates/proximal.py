@@ -22,12 +22,18 @@ from __future__ import annotations
 import jax
 import optax
 
-from majorant.core import ClientData, Tree, masked_mean, squared_norm
+from majorant.core import ClientData, Tree, squared_norm
 from majorant.math.checks import check_range
 from majorant.models.base import Model
 from majorant.solvers import Batch
 from majorant.solvers.descent import newton
-from majorant.surrogates.partial import Coefficients, PartialSurrogate, minimizer, sample_losses, without_statistics
+from majorant.surrogates.partial import (
+    Coefficients,
+    PartialSurrogate,
+    mean_loss,
+    minimizer,
+    without_statistics,
+)
 
 FEW = 200  # parameters for which Newton's method is the faster one
 
@@ -52,7 +58,7 @@ def build(model: Model, lambda_: float | jax.Array) -> PartialSurrogate:
     """The surrogate, with a number that may be traced."""
 
     def loss(theta: Tree, data: ClientData) -> jax.Array:
-        return masked_mean(sample_losses(model, theta, data), data)
+        return mean_loss(model, theta, data)
 
     def pull(theta: Tree, omega: Tree) -> jax.Array:
         return lambda_ / 2 * squared_norm(optax.tree.sub(theta, omega))

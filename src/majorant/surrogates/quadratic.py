@@ -13,11 +13,11 @@ from __future__ import annotations
 import jax
 import optax
 
-from majorant.core import ClientData, Tree, masked_mean, squared_norm
+from majorant.core import ClientData, Tree, squared_norm
 from majorant.math.checks import check_range
 from majorant.models.base import Model
 from majorant.solvers import Batch
-from majorant.surrogates.partial import Coefficients, PartialSurrogate, sample_losses, without_statistics
+from majorant.surrogates.partial import Coefficients, PartialSurrogate, mean_loss, without_statistics
 
 
 def quadratic_surrogate(model: Model, *, smoothness: float) -> PartialSurrogate:
@@ -39,7 +39,7 @@ def build(model: Model, smoothness: float | jax.Array) -> PartialSurrogate:
     """The surrogate, with a number that may be traced."""
 
     def objective(u: Tree, v: Tree, data: ClientData) -> jax.Array:
-        return masked_mean(sample_losses(model, u, data), data)
+        return mean_loss(model, u, data)
 
     def value(coefficients: Coefficients, u: Tree, v: Tree, batch: Batch) -> jax.Array:
         origin = coefficients.shared

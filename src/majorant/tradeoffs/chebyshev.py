@@ -56,7 +56,6 @@ from majorant.core import (
     Uploads,
     View,
     as_hyper,
-    masked_mean,
     view_of,
 )
 from majorant.math.checks import check_range, check_whole
@@ -64,7 +63,7 @@ from majorant.methods._two_blocks import one_vote
 from majorant.methods.fedavg import shared_model
 from majorant.models.base import Model
 from majorant.solvers import LocalSolver, Solver, Task, local_sgd
-from majorant.surrogates.partial import sample_losses
+from majorant.surrogates.partial import mean_loss
 from majorant.tradeoffs.criteria import Coordinator, Criterion, coordinate
 from majorant.tradeoffs.weighted_sum import check_weight, weight_of_round
 
@@ -144,7 +143,7 @@ def chebyshev(
             check_range("criteria_lr", criteria_lr, above=0)
             hyper["criteria_lr"] = criteria_lr
     averaging, zero = output == "average", lambda *shape: jnp.zeros(shape, jnp.result_type(float))
-    loss_of = lambda theta, data: masked_mean(sample_losses(model, theta, data), data).astype(jnp.result_type(float))
+    loss_of = lambda theta, data: mean_loss(model, theta, data).astype(jnp.result_type(float))
 
     def init(key: Key) -> Server:
         theta = model.init(key)

@@ -58,7 +58,6 @@ from majorant.core import (
     Uploads,
     View,
     as_hyper,
-    masked_mean,
     replace_by_mean,
     squared_norm,
     view_of,
@@ -69,7 +68,7 @@ from majorant.methods.fedavg import shared_model
 from majorant.models.base import Model
 from majorant.solvers import LocalSolver, Solver, Task, local_sgd
 from majorant.solvers.schedules import Schedule, constant
-from majorant.surrogates.partial import sample_losses
+from majorant.surrogates.partial import mean_loss
 from majorant.tradeoffs.criteria import Coordinator, Criterion, coordinate
 
 
@@ -191,8 +190,7 @@ def diagnostics_of(model: Model, coordinator: Coordinator, vote: Any) -> Diagnos
     """
 
     def measure(view: View, client: Tree, data: ClientData, key: Key) -> tuple[jax.Array, Tree]:
-        mean_loss = lambda theta: masked_mean(sample_losses(model, theta, data), data)
-        return jax.value_and_grad(mean_loss)(view.value)
+        return jax.value_and_grad(mean_loss, argnums=1)(model, view.value, data)
 
     def conclude(server: Server, mean: tuple[jax.Array, Tree]) -> dict[str, jax.Array]:
         theta, lam, (loss, gradient) = server.value, server.hyper["lambda"], mean

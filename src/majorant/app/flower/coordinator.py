@@ -32,7 +32,8 @@ from majorant.core.compilation import jit
 from majorant.engines import evaluation
 from majorant.engines.divergence import Diverged, remedy
 from majorant.engines.extremes import Largest, largest_allowed
-from majorant.engines.memory import bill_of, refuse_unequal_sizes
+from majorant.engines.memory import refuse_unequal_sizes
+from majorant.engines.messages import bill_of
 from majorant.engines.options import Evaluation as Plan
 from majorant.engines.private_messages import refuse_uncovered
 from majorant.engines.programs import enable_compilation_cache
@@ -40,10 +41,10 @@ from majorant.engines.remote.server import Center
 from majorant.engines.remote.shapes import client_of, messages_of
 from majorant.engines.remote.sums import answer_size, summed_answer
 from majorant.engines.remote.wire import decode
-from majorant.engines.rounds import Tally
 from majorant.engines.run import Run
 from majorant.engines.snapshots import Snapshot
 from majorant.engines.stopping import Target, parse_bounds
+from majorant.engines.tally import Tally
 from majorant.exchange.federation import Federation
 from majorant.metrics.scores import metric_name
 from majorant.models.base import Spec
@@ -293,19 +294,20 @@ class Coordinator:
         whole = jax.tree.map(lambda a: np.asarray(a)[None], server)
         counters = {"history": [record.history], "communication": [record.communication], "seconds": record.seconds}
         settings = [{"seed": self.config.seed, "hyper": {}}]
-        reason = self.target.reason([record.history])
+        snapshot = Snapshot(whole, (), counters)
         return Run(
             self.federation,
             [self.data],
             settings,
             [record.history],
             [self.scores],
-            Snapshot(whole, (), counters),
+            snapshot,
+            snapshot,
             record.seconds,
             [record.communication],
             self.metric,
             record.round,
-            reason,
+            self.target.reason([record.history]),
         )
 
     def name(self, slot: int) -> str:

@@ -29,8 +29,8 @@ from majorant.data.federated import FederatedData, Ragged
 from majorant.data.labels import TargetScale
 from majorant.data.splitting import offsets_of
 from majorant.data.tabular.encoding import Encoding
-from majorant.engines.rounds import Tally
 from majorant.engines.run import Run
+from majorant.engines.tally import Tally
 
 
 @dataclass

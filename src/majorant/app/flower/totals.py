@@ -9,7 +9,7 @@ import numpy as np
 
 from majorant.app.flower.letters import Evaluation
 from majorant.data.federated import PARTS, FederatedData
-from majorant.engines.run import Scores
+from majorant.engines.client_scores import Scores
 
 NAN = float("nan")
 

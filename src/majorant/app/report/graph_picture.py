@@ -57,7 +57,7 @@ def networks_of(records: Sequence[RunRecord]) -> dict[str, Figure]:
 
 def mean_weights(network: Network) -> sparse.csr_array:
     """The weights, averaged over the first period."""
-    rounds = next(drawn(network, None, 1))
+    rounds = next(drawn(network, 1))
     return sparse.csr_array(sum(rounds[1:], start=rounds[0]) / len(rounds))
 
 

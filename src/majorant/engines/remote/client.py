@@ -12,9 +12,9 @@ import numpy as np
 from majorant.core import ClientData, Key, Tree, View
 from majorant.core.compilation import jit
 from majorant.data.federated import FederatedData, Ragged
+from majorant.engines.client_part import Held, Leaving, client_part
 from majorant.engines.deployment import default_float
 from majorant.engines.evaluation import score_model
-from majorant.engines.rounds import Held, Leaving, client_part
 from majorant.engines.set_up import first_held
 from majorant.exchange.federation import Federation
 

@@ -33,21 +33,12 @@ from majorant.core import (
     stream_key,
 )
 from majorant.core.compilation import jit
+from majorant.engines.client_part import Sent, empty_sent
 from majorant.engines.extremes import largest_allowed
 from majorant.engines.remote.shapes import Messages
-from majorant.engines.rounds import (
-    Sent,
-    Sums,
-    Tally,
-    add_sums,
-    add_up,
-    begin_round,
-    empty_sent,
-    empty_tally,
-    end_round,
-    sent_view,
-)
+from majorant.engines.rounds import begin_round, end_round, sent_view
 from majorant.engines.set_up import finish_start, start_server
+from majorant.engines.tally import Sums, Tally, add_up, empty_tally, merged
 from majorant.engines.turns import who_takes_part
 from majorant.exchange._stage import decoded
 from majorant.exchange.federation import Federation
@@ -263,7 +254,7 @@ def programs(federation: Federation, clients: int) -> Programs:
 
     def add(sums: Sums, sent: Sent) -> Sums:
         active = jnp.ones(1, bool)
-        return add_sums([sums, add_up(sent, active, not federation.stacks)])
+        return merged(sums, add_up(sent, active, not federation.stacks))
 
     def end(server: Server, view: View, key: Key, sums: Sums, stack: Any, tally: Tally) -> tuple[Server, Tally]:
         return end_round(federation, server, view, key, sums, stack, tally)

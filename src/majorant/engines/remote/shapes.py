@@ -11,9 +11,10 @@ import numpy as np
 
 from majorant.core import ClientData, Tree, Upload, View
 from majorant.core.lanes import for_shapes
-from majorant.engines.memory import shapes_of
+from majorant.engines.client_part import Held, client_part
+from majorant.engines.messages import shapes_of
 from majorant.engines.remote.wire import Leaf, leaves_of
-from majorant.engines.rounds import Held, client_part, sent_view
+from majorant.engines.rounds import sent_view
 from majorant.engines.set_up import first_held, start_server
 from majorant.exchange._stage import numbers_of
 from majorant.exchange.federation import Federation

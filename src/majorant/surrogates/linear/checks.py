@@ -25,7 +25,7 @@ import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
 
-from majorant.core import ClientData, Key, Tree, all_finite
+from majorant.core import ClientData, Key, Tree, all_finite, beside
 from majorant.core.compilation import jit
 from majorant.solvers import Batch, whole
 from majorant.surrogates.inputs import expect, pad, samples_of
@@ -153,7 +153,7 @@ def in_two_parts(surrogate: LinearSurrogate, params: Tree, data: ClientData) -> 
 
 def changed_by_padding(surrogate: LinearSurrogate, params: Tree, data: ClientData) -> jax.Array:
     """How much the statistic and f differ when the rows past the client's samples are other ones."""
-    row = lambda a: jnp.where(data.mask.reshape((-1,) + (1,) * (a.ndim - 1)), a, a[:1])
+    row = lambda a: jnp.where(beside(data.mask, a), a, a[:1])
     other = whole(data._replace(x=row(data.x), y=row(data.y)))
     f = lambda batch: batch.mean(surrogate.losses(params, batch.x, batch.y))
     values = lambda batch: (surrogate.statistic(params, batch), f(batch))

@@ -28,7 +28,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from majorant.core import Key, Tree
+from majorant.core import Key, Tree, beside
 from majorant.math.checks import check_range, check_whole
 from majorant.solvers import Batch
 from majorant.surrogates.linear.gaussian_shapes import ROOT, Shape, shape_of
@@ -170,12 +170,12 @@ def minimiser(s: Tree, shape: Shape, pseudo: Pseudo, reg_covar: float, margin: f
     location, scatter = jnp.asarray(pseudo.location, dtype), jnp.asarray(pseudo.scatter, dtype)
     means = (s["first"] / ROOT + pseudo.mass * location) / mass[:, None]
     second = s["second"] + scatter + pseudo.mass * shape.outer(location[None])
-    column = lambda a: a.reshape((-1,) + (1,) * (second.ndim - 1))
+    column = lambda a: beside(a, second)
     counted = shares * (features if shape.name == "spherical" else 1) + pseudo.degrees
     spread = (second - column(mass) * shape.outer(means)) / column(counted)
     square = (means**2).sum(axis=1) if shape.name == "spherical" else means**2
     total = shape.total(second)
-    along = lambda a: a.reshape((-1,) + (1,) * (total.ndim - 1))
+    along = lambda a: beside(a, total)
     rounding = 8 * features * jnp.finfo(dtype).eps * (jnp.abs(total) + along(mass) * square) / along(counted)
     covariances = shape.covariances(spread, rounding + jnp.finfo(dtype).tiny)
     ridge = reg_covar * shape.identity(*means.shape).astype(dtype)

@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
 
-from majorant.core import Tree
+from majorant.core import Tree, beside
 from majorant.math.projections import positive_semidefinite
 from majorant.math.symmetric import pack, unpack
 
@@ -161,7 +161,7 @@ def diagonal_project(s: Tree, margin: float) -> Tree:
     closest_u, closest_y, _ = onto_parabolas(height)
     rounding = 8 * u0.shape[1] * jnp.finfo(u0.dtype).eps
     inside = (a0 >= 0) & (2 * a0[:, None] * y0 >= (1 - rounding) * u0**2).all(axis=1) & (y0 >= 0).all(axis=1)
-    pick = lambda old, new: jnp.where(inside.reshape((-1,) + (1,) * (old.ndim - 1)), old, new)
+    pick = lambda old, new: jnp.where(beside(inside, old), old, new)
     return {
         "shares": pick(s["shares"], height * size + margin),
         "first": pick(u0, closest_u * size[:, None]),
