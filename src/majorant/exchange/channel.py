@@ -178,7 +178,11 @@ def top_k(share: float = 0.1) -> Stage:
 
 @functools.cache
 def error_feedback(stage: Stage) -> Stage:
-    """A stage whose clients remember what it leaves out, and send that later."""
+    """A stage whose clients remember what it leaves out, and send that later.
+
+    >>> error_feedback(natural()).remembers
+    True
+    """
 
     def encode(key: Key, x: jax.Array, memory: Tree) -> tuple[Encoded, Tree]:
         error, own = memory
@@ -194,7 +198,12 @@ def error_feedback(stage: Stage) -> Stage:
 
 @functools.cache
 def clip(radius: float) -> Stage:
-    """Displacements of at most a length: longer ones are shortened."""
+    """Displacements of at most a length: longer ones are shortened.
+
+    >>> message, _ = clip(1.0).encode(jax.random.key(0), jnp.array([3.0, 4.0]), ())
+    >>> [round(float(value), 3) for value in message.payload]
+    [0.6, 0.8]
+    """
     check_range("radius", radius, above=0)
 
     def encode(key: Key, x: jax.Array, memory: Tree) -> tuple[Encoded, Tree]:
@@ -261,7 +270,11 @@ def sometimes(probability: float, stage: Stage | None = None) -> Stage:
 
 @functools.cache
 def lossy(probability: float) -> Stage:
-    """Messages that are lost with a probability, each on its own: neither side is changed by a lost one."""
+    """Messages that are lost with a probability, each on its own: neither side is changed by a lost one.
+
+    >>> lossy(0.1).arrives
+    0.9
+    """
     check_range("probability", probability, least=0, below=1)
     return identity()._replace(name=f"lossy:{probability:g}", arrives=1 - probability)
 

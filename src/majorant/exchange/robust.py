@@ -77,7 +77,11 @@ def median(*, bucket: int = 1) -> Combine:
 
 @functools.cache
 def trimmed_mean(share: float = 0.2, *, bucket: int = 1) -> Combine:
-    """The mean of each coordinate without the ``share`` of smallest, and of largest, values."""
+    """The mean of each coordinate without the ``share`` of smallest, and of largest, values.
+
+    >>> trimmed_mean(0.2).tolerates(10), trimmed_mean(0.2, bucket=2).tolerates(10)  # hostile ones of ten
+    (2, 1)
+    """
     if not 0 < share < 0.5:
         raise ValueError(
             f"trimmed-mean leaves out a share of the clients at either end, which must be in (0, 0.5), got {share}"
@@ -95,7 +99,11 @@ def trimmed_mean(share: float = 0.2, *, bucket: int = 1) -> Combine:
 
 @functools.cache
 def geometric_median(*, iterations: int = 100, bucket: int = 1) -> Combine:
-    """The point with the least sum of distances, by smoothed Weiszfeld steps from the coordinates' median."""
+    """The point with the least sum of distances, by smoothed Weiszfeld steps from the coordinates' median.
+
+    >>> geometric_median().tolerates(10)
+    4
+    """
     check_whole("iterations", iterations)
 
     def rule(x: Tree, present: jax.Array, key: Key) -> Tree:
@@ -115,19 +123,32 @@ def geometric_median(*, iterations: int = 100, bucket: int = 1) -> Combine:
 
 @functools.cache
 def krum(share: float = 0.2, *, bucket: int = 1) -> Combine:
-    """The upload that lies closest to most others; ``share`` is that of hostile clients."""
+    """The upload that lies closest to most others; ``share`` is that of hostile clients.
+
+    >>> krum(0.2).tolerates(10)
+    2
+    """
     return nearest_to_others(f"krum:{share:g}", share, lambda m, f: 1, bucket)
 
 
 @functools.cache
 def multi_krum(share: float = 0.2, *, bucket: int = 1) -> Combine:
-    """The mean of the uploads that Krum likes best: of all but the ``share`` of hostile clients."""
+    """The mean of the uploads that Krum likes best: of all but the ``share`` of hostile clients.
+
+    >>> multi_krum(0.2).name
+    'multi-krum:0.2'
+    """
     return nearest_to_others(f"multi-krum:{share:g}", share, lambda m, f: m - f, bucket)
 
 
 @functools.cache
 def centered_clip(radius: float | None = None, *, iterations: int = 3, bucket: int = 1) -> Combine:
-    """Steps towards the mean to which no client adds more than ``radius`` (None: the median distance)."""
+    """Steps towards the mean to which no client adds more than ``radius`` (None: the median distance).
+
+    >>> x = jnp.array([[1.0], [2.0], [1e9]])
+    >>> float(centered_clip(2.0).rule(x, jnp.ones(3, bool), jax.random.key(0))[0]) <= 3 * 2.0  # three steps
+    True
+    """
     check_whole("iterations", iterations)
     name = with_radius("centered-clip", radius)
 
@@ -143,14 +164,23 @@ def centered_clip(radius: float | None = None, *, iterations: int = 3, bucket: i
 
 @functools.cache
 def norm_bound(radius: float | None = None, *, bucket: int = 1) -> Combine:
-    """The mean of displacements of at most a length (None: the median length)."""
+    """The mean of displacements of at most a length (None: the median length).
+
+    >>> x = jnp.array([[1.0], [2.0], [1e9]])
+    >>> norm_bound(2.0).rule(x, jnp.ones(3, bool), jax.random.key(0)).round(3)  # (1 + 2 + 2) / 3
+    Array([1.667], dtype=float32)
+    """
     name = with_radius("norm-bound", radius)
     return bucketed(name, lambda x, present, key: shortened_mean(x, present, radius), minority, bucket)
 
 
 @functools.cache
 def self_centered_clip(radius: float | None = None) -> Combine:
-    """For peers: what neighbours sent, clipped around a node's own value (None: at the median distance)."""
+    """For peers: what neighbours sent, clipped around a node's own value (None: at the median distance).
+
+    >>> self_centered_clip(1.0).name
+    'self-centered-clip:1'
+    """
     return Combine(with_radius("self-centered-clip", radius), tolerates=minority, peers=True, radius=radius)
 
 

@@ -138,5 +138,10 @@ class Star(NamedTuple):
 
 @functools.cache
 def star(combine: Combine | None = None) -> Star:
-    """One server; ``combine`` is how it combines all uploads into one value, by default their weighted mean."""
+    """One server; ``combine`` is how it combines all uploads into one value, by default their weighted mean.
+
+    >>> from majorant.exchange.robust import median
+    >>> star(combine=median()).name
+    'star (median)'
+    """
     return Star(weighted_mean() if combine is None else combine)

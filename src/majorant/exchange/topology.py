@@ -40,31 +40,51 @@ GRAPH_STREAM = 0xFFFF_FFFF  # nodes are counted from 0 and never get this far
 
 @functools.cache
 def ring(*, weights: Weights = "metropolis", link_failure: float = 0.0) -> Topology:
-    """A circle: every node exchanges with the one before and the one after it."""
+    """A circle: every node exchanges with the one before and the one after it.
+
+    >>> ring().build(4).edges.tolist()
+    [[0, 1], [0, 3], [1, 2], [2, 3]]
+    """
     return _graph("ring", graphs.ring_links, weights, link_failure)
 
 
 @functools.cache
 def torus(*, weights: Weights = "metropolis", link_failure: float = 0.0) -> Topology:
-    """A grid whose opposite borders meet, as square as possible: four neighbours each."""
+    """A grid whose opposite borders meet, as square as possible: four neighbours each.
+
+    >>> torus().build(6).edges.tolist()  # 2 × 3: where a side is 2, both neighbours are one
+    [[0, 1], [0, 2], [0, 3], [1, 2], [1, 4], [2, 5], [3, 4], [3, 5], [4, 5]]
+    """
     return _graph("torus", graphs.torus_links, weights, link_failure)
 
 
 @functools.cache
 def star(*, weights: Weights = "metropolis", link_failure: float = 0.0) -> Topology:
-    """Node 0 in the middle, linked to all others."""
+    """Node 0 in the middle, linked to all others.
+
+    >>> star().build(4).edges.tolist()
+    [[0, 1], [0, 2], [0, 3]]
+    """
     return _graph("star", graphs.star_links, weights, link_failure)
 
 
 @functools.cache
 def exponential(*, weights: Weights = "metropolis", link_failure: float = 0.0) -> Topology:
-    """Nodes in a circle, linked to those 1, 2, 4, 8, ... places away on both sides."""
+    """Nodes in a circle, linked to those 1, 2, 4, 8, ... places away on both sides.
+
+    >>> len(exponential().build(16).edges)  # of 120 pairs
+    56
+    """
     return _graph("exponential", graphs.exponential_links, weights, link_failure)
 
 
 @functools.cache
 def complete(*, link_failure: float = 0.0) -> Topology:
-    """Everybody with everybody, all weights 1/n: a round is the plain mean, as with a server."""
+    """Everybody with everybody, all weights 1/n: a round is the plain mean, as with a server.
+
+    >>> len(complete().build(4).edges)
+    6
+    """
 
     def lay_out(nodes: int) -> Network:
         if nodes > DENSE_NODES:
@@ -149,7 +169,11 @@ def one_peer_exponential(*, link_failure: float = 0.0) -> Topology:
 
 @functools.cache
 def matching(*, link_failure: float = 0.0) -> Topology:
-    """Random pairs average with each other, new ones in each round; an odd number leaves one node alone."""
+    """Random pairs average with each other, new ones in each round; an odd number leaves one node alone.
+
+    >>> matching().name
+    'matching'
+    """
 
     def lay_out(nodes: int) -> Network:
         pairs = nodes // 2
