@@ -136,7 +136,7 @@ def scaffold(
             delivered=delivered,
             origin=lambda view: Sent(view.value.theta, zeros(view.value.control)),
         ),
-        deployment=Deployment(lambda view, client, data, key: view.value.theta, model.predict),
+        deployment=Deployment(lambda view, client, data, key: view.value.theta, model.predict, model=model),
         setup=Setup(  # the number of all clients' samples, N
             ask=lambda view, client, data, key: Answer((), data.size.astype(jnp.result_type(float))),
             start=lambda server, answers: server._replace(state=answers.weight),
