@@ -281,7 +281,9 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--mu", type=float, default=1.0, help="penalty of fedprox and pfedme")
     parser.add_argument("--components", type=int, default=3, help="of fedem")
     parser.add_argument("--fedem", default="{}", help="options of fedem, as JSON")
-    parser.add_argument("--network", default="", help="resnet18 or resnet34, in place of the inverted residuals")
+    parser.add_argument(
+        "--network", default="", choices=("resnet18", "resnet34"), help="in place of the inverted residuals"
+    )
     parser.add_argument("--participation", type=float, default=1.0, help="share of the clients in a round")
     parser.add_argument("--unseen", type=float, default=0.0, help="share of the clients that join after training")
     parser.add_argument(
@@ -309,6 +311,10 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--name", default="", help="goes before the names of the files")
     parser.add_argument("--tiny", action="store_true")
     parsed = parser.parse_args(given)
+    names = (item.split("@")[0] for item in parsed.methods.split(","))
+    unknown = [name for name in names if not hasattr(mj.methods, name.replace("+", "_plus"))]
+    if unknown:
+        parser.error(f"there is no method {unknown[0]!r}: --methods takes names between commas, as in fedem,fedavg+")
     parsed.rounds = parsed.rounds or (80 if parsed.data == "shakespeare" else 200)
     parsed.tell = lambda text: print(text, flush=True)
     return parsed

@@ -33,6 +33,19 @@ def test_the_papers_learning_rates():
         deep_settings.rate("fedem", given)
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--methods", "fedem,fedum@seed=1"], "no method 'fedum'"),
+        (["--network", "resnet50"], "invalid choice: 'resnet50'"),
+    ],
+)
+def test_what_nothing_goes_by_is_refused_before_anything_is_trained(words, said, capsys):
+    with pytest.raises(SystemExit):
+        deep.arguments(["folder", *words])
+    assert said in capsys.readouterr().err
+
+
 def spoken_text(folder, monkeypatch):
     """Six roles' lines of random letters in a file of plays, and the arguments of a small run on them."""
     rng = np.random.default_rng(0)

@@ -13,6 +13,7 @@ from majorant.app.build import build, parse_grid, safe_rate
 from majorant.app.config import LocalConfig, make_config
 from majorant.app.execute import rate_of, run_in_folder
 from majorant.app.tuning import grid_of, tune_config
+from majorant.models import Spec
 from majorant.solvers.smoothness import stable_step
 
 DATA = ["--data", "synthetic:clients=4,dimension=3", "--rounds", "4"]
@@ -130,3 +131,12 @@ def test_default_steps_are_safe_for_the_steepest_client():
     assert safe_rate(LocalConfig(lr=0.2), model, data) == 0.2
     assert safe_rate(LocalConfig(), mj.models.mlp(data), data) == 0.1
     assert safe_rate(LocalConfig(optimizer="adam"), model, data) == 0.1
+
+
+def test_samples_say_nothing_about_the_rate_of_a_head_over_fixed_layers():
+    """It is linear in what these layers make of the samples, however steep those are."""
+    data = mj.data.partitioned(np.full((40, 2), 1e3), np.arange(40) % 3, np.arange(40) % 2)
+    head = mj.models.linear(Spec((5,), 3))._replace(spec=data.spec)
+    assert safe_rate(LocalConfig(), head, data) == 0.1
+    with pytest.warns(UserWarning, match="so steep"):
+        assert safe_rate(LocalConfig(), mj.models.linear(data), data) < 1e-5

@@ -166,6 +166,52 @@ def test_the_head_of_a_deep_network_is_its_last_layer(model, head):
     assert set(own) == {f"{head}.weight", f"{head}.bias"}
 
 
+def of_shapes(**layers):
+    """A model for four features and three classes that has these parameters."""
+    zeros = lambda key: jax.tree.map(jnp.zeros, layers, is_leaf=lambda shape: isinstance(shape, tuple))
+    return mj.models.from_functions(zeros, lambda params, x: jnp.zeros((len(x), 3)), mj.models.Spec((4,), 3))
+
+
+def test_the_last_layer_of_a_dictionary_is_the_one_that_maps_to_the_outputs_whatever_it_is_called():
+    head, trunk, norm = {"w": (5, 3), "b": (3,)}, {"w": (4, 5), "b": (5,)}, {"scale": (5,), "bias": (5,)}
+    for model in (of_shapes(head=head, trunk=trunk), of_shapes(head=head, layer_norm=norm, a=trunk)):
+        own = split_model(model, (), "fedper").personal(jax.eval_shape(model.init, jax.random.key(0)))
+        assert set(own) == {"head.w", "head.b"}
+    square = {"w": (3, 3), "b": (3,)}
+    for model in (of_shapes(first=square, second=square), of_shapes(w=(4, 3), v=(4, 3), net=trunk)):
+        with pytest.raises(ValueError, match=r"do not say which that is: name it by personal=\. They are "):
+            methods.fedper(model)
+    assert split_model(of_shapes(first=square, second=square), ["second"], "fedper")
+
+
+def test_layers_of_other_libraries_modules_are_known_by_their_names():
+    import equinox as eqx
+    from flax import nnx
+
+    class Nnx(nnx.Module):
+        def __init__(self, rngs):
+            self.a_head, self.bn = nnx.Linear(2, 1, rngs=rngs), nnx.BatchNorm(2, rngs=rngs)
+            self.dense = nnx.Linear(3, 2, rngs=rngs)
+
+        def __call__(self, x):
+            return self.a_head(self.bn(self.dense(x)))
+
+    averaged = mj.models.from_nnx(Nnx, DATA, normalisation="averaged")
+    net = mj.models.from_equinox(lambda key: eqx.nn.MLP(3, 1, 5, 1, key=key), DATA)
+    for model, head in ((averaged, "weights.a_head"), (net, "layers.1"), (mj.models.packed(averaged), "head")):
+        personal = split_model(model, (), "fedper").personal(jax.eval_shape(model.init, jax.random.key(0)))
+        assert {name.rpartition(".")[0] for name in personal} == {head}
+    assert norm_names(averaged) == [
+        *("statistics.bn.mean", "statistics.bn.var"),
+        *("weights.bn.bias", "weights.bn.scale"),
+    ]
+    assert set(methods.fedrep(net, personal=["layers.0"]).server.init(jax.random.key(0)).value) == {
+        *("layers.1.weight", "layers.1.bias")
+    }
+    torchs = {"conv1": {"weight": (4, 3)}, "bn1": {"weight": (3,), "bias": (3,), "running_mean": (3,)}}
+    assert norm_names(of_shapes(**torchs)) == ["bn1.bias", "bn1.running_mean", "bn1.weight"]
+
+
 def test_statistics_are_found_by_tracing_in_a_network_that_draws():
     plan = inverted.MOBILENET_V2._replace(stages=inverted.MOBILENET_V2.stages[:1])
     network = inverted.network(plan, mj.models.Spec((8, 8, 3), 3), "averaged", 0.5, "unit", 0.25, 2)

@@ -10,7 +10,7 @@ import pytest
 from flax import linen as nn
 
 from compiling import quickly
-from majorant.models import Spec, from_flax, softmax_regression
+from majorant.models import Draw, Spec, from_flax, softmax_regression
 
 key = jax.random.key(0)
 SPEC = Spec((4,), 3)
@@ -135,10 +135,25 @@ def test_flaxs_own_batch_norm_as_the_whole_module():
     np.testing.assert_allclose(model.apply(model.init(key), x[:, :3]).mean(0), 0, atol=1e-5)
 
 
-def test_dropout_is_never_applied():
+def test_dropout_is_for_training_and_draws_from_the_minibatchs_key_alone():
     model = from_flax(WithDropout(norm=False), SPEC)
-    params = model.init(key)
+    params, same = model.init(key), Draw(key, jnp.ones(16))
     np.testing.assert_allclose(model.apply(params, x), dense_part(params, x), atol=1e-5)
+    once, kept = model.train_apply(params, x, same)
+    assert kept is params
+    np.testing.assert_array_equal(once, model.train_apply(params, x, same)[0])
+    assert not np.allclose(once, model.train_apply(params, x, Draw(jax.random.key(1), jnp.ones(16)))[0])
+    np.testing.assert_allclose(once[:5], model.train_apply(params, x[:5], same)[0], rtol=1e-6)
+    outputs = jax.vmap(lambda key: model.train_apply(params, x, Draw(key, jnp.ones(16)))[0])
+    many = outputs(jax.random.split(key, 2000)).mean(0)  # half of the units, twice as large: the same on average
+    np.testing.assert_allclose(many, dense_part(params, x), atol=0.12 * float(jnp.abs(many).max()))
+
+    both = from_flax(WithDropout(norm=True), SPEC, normalisation="averaged")
+    params = both.init(key)
+    outputs, refreshed = both.train_apply(params, x, same)
+    np.testing.assert_allclose(refreshed["batch_stats"]["BatchNorm_0"]["mean"], 0.01 * x.mean(0), rtol=1e-5)
+    assert not np.allclose(outputs, both.train_apply(params, x, Draw(jax.random.key(1), jnp.ones(16)))[0])
+    np.testing.assert_array_equal(both.apply(params, x), both.apply(params, x))
 
 
 def test_codes_and_bytes():
@@ -156,7 +171,8 @@ def test_codes_and_bytes():
         (Normed(), {"normalisation": "running"}, "one of batch, frozen, averaged, not 'running'"),
         (nn.Dense(3), {"normalisation": "batch"}, "Dense keeps no batch statistics"),
         (WithoutSwitch(), {"normalisation": "batch"}, "takes neither train nor use_running_average"),
-        (WithDropout(norm=True), {"normalisation": "batch"}, "apply of WithDropout fails .*dropout"),
+        (WithDropout(norm=True), {"normalisation": "batch"}, "WithDropout has dropout, .*use .averaged"),
+        (WithDropout(norm=True), {"normalisation": "frozen"}, "WithDropout has dropout, .*use .averaged"),
         (Counting(), {}, r"keeps \['counts'\]; only params and batch_stats"),
         (nn.Dense(4), {}, r"apply of Dense gives \(3, 4\) for 3 samples"),
         (nn.Dense(3), {"loss": "logistic"}, "logistic loss does not fit"),

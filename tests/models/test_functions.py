@@ -55,6 +55,7 @@ def test_nothing_is_computed_at_construction():
         (lambda key: 1.0, lambda w, x: x * w, r"gives \(3, 4\) for 3 samples; .* 3 classes needs \(3, 3\)"),
         (lambda key: 1.0, lambda w, x: x[:, 0], r"gives \(3,\) for 3 samples"),
         (lambda key: 1.0, lambda w, x: (x, x), "gives a tuple"),
+        (lambda key: jnp.ones((4, 3), int), lambda w, x: x @ w, "parameters of type int32: they must be float"),
         (lambda key: 1.0, lambda w, x: x[:, :3] > w, "gives bool; outputs must be floating point"),
     ],
 )

@@ -99,6 +99,18 @@ def test_losses_by_name_and_by_value():
     assert loss_for(Spec((3,), 5), mine) is mine
 
 
+def test_weights_of_classes_are_for_as_many_as_the_model_has():
+    """A model's loss is put in place of another, which nothing else would check."""
+    for loss, outputs in ((cross_entropy, 3), (logistic, 1)):
+        classes = max(outputs, 2)
+        of = lambda count, loss=loss, outputs=outputs: class_weighted(loss, np.ones(count)).per_sample(
+            jnp.zeros((1, outputs)), jnp.array([1])
+        )
+        assert of(classes) == loss.per_sample(jnp.zeros((1, outputs)), jnp.array([1]))
+    with pytest.raises(ValueError, match="weights for 4 classes, but the model gives 3 outputs"):
+        class_weighted(cross_entropy, np.ones(4)).per_sample(jnp.zeros((1, 3)), jnp.array([1]))
+
+
 @pytest.mark.parametrize(
     ("classes", "name", "message"),
     [

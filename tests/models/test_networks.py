@@ -10,6 +10,7 @@ from safetensors.numpy import save_file
 
 import majorant as mj
 from compiling import quickly
+from made_weights import made_file
 from majorant.data.federated import FederatedData
 from majorant.models import (
     Draw,
@@ -28,7 +29,7 @@ from majorant.models.cost import forward_flops
 from majorant.models.lstm import everywhere, recurrence
 from majorant.models.normalisation import KEPT, Norms, by_group, over_batch
 from majorant.models.pixels import shifted
-from majorant.models.pretrained import fitted, places, pretrained
+from majorant.models.pretrained import fitted, pretrained
 from majorant.models.resnet import max_pool_3x3, resnet18
 from majorant.models.resnet import network as residual_network
 
@@ -254,23 +255,6 @@ def test_a_loss_at_every_position_is_the_mean_of_those_of_all_beginnings():
         lstm(Spec((5,), classes=6), class_weights=[1.0, 2.0])
 
 
-def made_file(shapes, classes):
-    """Random arrays under PyTorch's names and in its layout, for a network of these shapes."""
-    found = {}
-    for place, conv, norm in places(shapes["blocks"]):
-        layer = shapes
-        for part in place:
-            layer = layer[part]
-        kernel = layer["kernel"].shape
-        turned = (kernel[3], kernel[2], *kernel[:2]) if len(kernel) == 4 else (kernel[2], 1, *kernel[:2])
-        found[conv + "weight"] = rng.normal(size=turned) / np.sqrt(np.prod(turned[1:]))
-        for name in ("weight", "bias", "running_mean"):
-            found[norm + name] = rng.normal(1.0, 0.1, layer["scale"].shape)
-        found[norm + "running_var"] = rng.uniform(0.5, 2.0, layer["scale"].shape)
-    found["_fc.weight"], found["_fc.bias"] = rng.normal(size=(classes, 16)) / 4, rng.normal(size=classes)
-    return {name: array.astype(np.float32) for name, array in found.items()}
-
-
 def same_edges(n, k, s):
     """Zeros before and after, as TensorFlow pads."""
     total = max((-(-n // s) - 1) * s + k - n, 0)
@@ -310,7 +294,7 @@ def published():
     """A narrow network with weights from a made file: parameters, images, the reference's outputs, the file."""
     model = small("frozen")
     shapes = jax.eval_shape(model.init, jax.random.key(0))
-    arrays = made_file(shapes["weights"], 3)
+    arrays = made_file(shapes["weights"], 3, rng)
     weights, statistics = fitted(arrays, shapes["weights"], "made")
     x = rng.integers(0, 256, (4, 16, 16, 3)).astype(np.uint8)
     return model, {"weights": weights, "statistics": statistics}, x, arrays
@@ -325,7 +309,7 @@ def test_mobilenet_pads_as_pytorchs_networks_do():
     plan = inverted.MOBILENET_V2._replace(stages=inverted.MOBILENET_V2.stages[:2], last=16)
     model = inverted.network(plan, Spec((16, 16, 3), 3), "frozen", 0.0, "imagenet", 0.25, 2)
     shapes = jax.eval_shape(model.init, jax.random.key(0))
-    arrays = made_file(shapes["weights"], 3)
+    arrays = made_file(shapes["weights"], 3, rng)
     weights, statistics = fitted(arrays, shapes["weights"], "made")
     x = rng.integers(0, 256, (4, 16, 16, 3)).astype(np.uint8)
     around = lambda n, k, s: ((k - 1) // 2, (k - 1) // 2)
@@ -402,6 +386,17 @@ def test_head_alone_is_trained(published):
     shapes = jax.eval_shape(head.init, jax.random.key(0))
     assert jax.tree.map(jnp.shape, shapes) == {"weight": (16, 3), "bias": (3,)}
     assert head.train_apply is None
+    with pytest.raises(ValueError, match="normalises by the batch that it is given, so that its layers"):
+        frozen_backbone(small("batch"), params)
+
+
+def test_a_head_is_trained_over_a_cnn_whose_layers_are_lists():
+    model = cnn(Spec((8, 8), 3), channels=(2,), hidden=4)
+    params, x = quickly(model.init)(jax.random.key(0)), jnp.asarray(rng.normal(size=(5, 8, 8)), jnp.float32)
+    head = frozen_backbone(model, params)
+    own = head.init(jax.random.key(0))
+    assert jax.tree.map(jnp.shape, own) == {"weight": (4, 3), "bias": (3,)}
+    np.testing.assert_allclose(quickly(head.apply)(own, x), quickly(model.apply)(params, x), rtol=1e-6)
 
 
 def test_networks_start_from_a_file_layer_by_layer_and_packed(published, tmp_path):
@@ -426,6 +421,12 @@ def test_files_that_do_not_fit_are_refused_by_name(published):
         fitted(arrays | {"_extra.weight": np.zeros(3)}, shapes, "made")
     with pytest.raises(ValueError, match=r"_conv_stem.weight has shape"):
         fitted(arrays | {"_conv_stem.weight": np.zeros((8, 3, 5, 5))}, shapes, "made")
+    with pytest.raises(ValueError, match=r"_bn0.weight has numbers that are NaN or infinite"):
+        fitted(arrays | {"_bn0.weight": np.full_like(arrays["_bn0.weight"], np.nan)}, shapes, "made")
+    with pytest.raises(ValueError, match=r"_bn0.running_var has negative variances"):
+        fitted(arrays | {"_bn0.running_var": -arrays["_bn0.running_var"]}, shapes, "made")
+    with pytest.raises(ValueError, match=r"_bn0.weight has numbers of type int32"):
+        fitted(arrays | {"_bn0.weight": arrays["_bn0.weight"].astype(np.int32)}, shapes, "made")
 
 
 def test_of_a_file_with_other_classes_all_but_the_last_layer_is_taken(published, tmp_path):
@@ -434,6 +435,16 @@ def test_of_a_file_with_other_classes_all_but_the_last_layer_is_taken(published,
     start = pretrained(model, tmp_path / "w.safetensors").init
     started, fresh = quickly(lambda key: (start(key), model.init(key)["weights"]["dense"]))(jax.random.key(1))
     jax.tree.map(np.testing.assert_array_equal, started["weights"], params["weights"] | {"dense": fresh})
+
+
+def test_a_file_that_is_cut_off_or_something_else_is_refused_by_name(published, tmp_path):
+    model, _, _, arrays = published
+    whole = tmp_path / "whole.safetensors"
+    save_file(arrays, whole)
+    for name, content in {"cut": whole.read_bytes()[:-9], "text": b"no such file", "empty": b""}.items():
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(ValueError, match=rf"{name} is damaged, or no safetensors file"):
+            pretrained(model, tmp_path / name)
 
 
 def test_max_pooling_with_a_border():
@@ -469,6 +480,11 @@ def test_what_does_not_fit_is_refused():
         inverted.mobilenet_v2(Spec((16, 16, 3), 10))
     with pytest.raises(ValueError, match=r'too small for resnet18.*stem="small"'):
         resnet18(Spec((16, 16, 3), 10))
+    for make in (inverted.mobilenet_v2, resnet18):
+        with pytest.raises(ValueError, match="width must be a finite number greater than 0, got -1"):
+            make(Spec((32, 32, 3), 10), width=-1)
+    with pytest.raises(ValueError, match="stem_stride must be a positive whole number, got 0"):
+        inverted.mobilenet_v2(Spec((32, 32, 3), 10), stem_stride=0)
     with pytest.raises(ValueError, match=r"normalisation is one of batch, frozen, averaged, group, not 'layer'"):
         small("layer")
     with pytest.raises(ValueError, match=r"pixels='cifar10' is for 3 channels, and these images have 1"):
@@ -530,6 +546,12 @@ def test_codes_outside_the_vocabulary_are_refused(part, code, message):
 def test_pretrained_weights_are_asked_for_where_only_the_head_is_trained():
     with pytest.raises(ValueError, match="give weights="):
         inverted.efficientnet_lite0(Spec((32, 32, 3), 10), trained="head")
+    whatever = {"weights": "nowhere.safetensors", "trained": "head"}
+    with pytest.raises(ValueError, match="leave dropout out"):
+        inverted.efficientnet_lite0(Spec((32, 32, 3), 10), dropout=0.1, **whatever)
+    for policy in ("batch", "group"):
+        with pytest.raises(ValueError, match=f"which normalisation='{policy}' has no use for"):
+            inverted.efficientnet_lite0(Spec((32, 32, 3), 10), normalisation=policy, **whatever)
     with pytest.raises(FileNotFoundError, match="there is no file nowhere"):
         inverted.efficientnet_lite0(Spec((32, 32, 3), 10), weights="nowhere.safetensors")
 

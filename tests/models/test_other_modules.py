@@ -35,11 +35,11 @@ def test_nnx_without_state_is_the_module_itself():
 def test_nnx_statistics_follow_the_policy():
     averaged = from_nnx(Normalised, SPEC, normalisation="averaged")
     params = averaged.init(KEY)
-    dense = lambda x: x @ params["weights"]["dense/kernel"] + params["weights"]["dense/bias"]
+    dense = lambda x: x @ params["weights"]["dense.kernel"] + params["weights"]["dense.bias"]
     by_batch = dense((X - X.mean(0)) / jnp.sqrt(X.var(0) + 1e-5))
     outputs, refreshed = averaged.train_apply(params, X, Draw(KEY, jnp.ones(6)))
     np.testing.assert_allclose(outputs, by_batch, atol=1e-4)
-    np.testing.assert_allclose(refreshed["statistics"]["norm/mean"], 0.1 * X.mean(0), rtol=1e-4)
+    np.testing.assert_allclose(refreshed["statistics"]["norm.mean"], 0.1 * X.mean(0), rtol=1e-4)
     assert refreshed["weights"] is params["weights"]
     np.testing.assert_allclose(averaged.apply(params, X), dense(X / jnp.sqrt(1 + 1e-5)), atol=1e-4)
     slope = jax.grad(lambda p: averaged.train_apply(p, X, Draw(KEY, jnp.ones(6)))[0].sum())(params)
@@ -86,7 +86,7 @@ def test_equinox_is_the_module_over_a_batch():
     make = lambda key: eqx.nn.MLP(4, 3, 5, 1, key=key)
     model = from_equinox(make, SPEC)
     params = model.init(KEY)
-    assert set(params) == {f"layers/{i}/{part}" for i in (0, 1) for part in ("weight", "bias")}
+    assert set(params) == {f"layers.{i}.{part}" for i in (0, 1) for part in ("weight", "bias")}
     np.testing.assert_allclose(model.apply(params, X), jax.vmap(make(KEY))(X), rtol=1e-5)
     assert model.train_apply is None
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from majorant.app import catalogue
-from majorant.app._fingerprint import divided_digest, network_digest, same_data, settings_digest
+from majorant.app._fingerprint import divided_digest, network_digest, same_data, settings_digest, weights_digest
 from majorant.app.build import Problem
 from majorant.app.config import RunConfig, load_config, make_config, to_toml
 from majorant.app.files import DamagedFile
@@ -71,6 +71,7 @@ class CheckpointMeta(Record):
     settings: str  # digests, as the two below
     data: str
     network: str | None
+    weights: str | None = None  # of a file that the model begins with
     counters: Counters
 
     @model_validator(mode="after")
@@ -164,6 +165,7 @@ class Checkpoint:
             "settings": settings_digest(config),
             "data": divided_digest(problem.data, problem.encoding),
             "network": network_digest(problem.federation),
+            "weights": weights_digest(config),
         }
         self.problem, self.config, self.saved, self.last = problem, config, 0, time.monotonic()
 
@@ -187,6 +189,7 @@ class Checkpoint:
         same = {
             "on other data": same_data(meta.data, self.problem.data, self.problem.encoding, str(self.depends["data"])),
             "on other links": meta.network == self.depends["network"],
+            "from other weights": meta.weights in (None, self.depends["weights"]),
         }
         for words in [words for words, holds in same.items() if not holds]:
             raise ValueError(f"{self.folder} was trained {words} than there are now: it cannot be resumed")

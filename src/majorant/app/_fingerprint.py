@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from majorant.app import catalogue
 from majorant.app._once import once_for_each
 from majorant.app.config import WHERE, RunConfig, flat
 from majorant.app.files import strict_json
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from majorant.exchange.federation import Federation
 
 
+OF_A_FILE = "weights"  # the option of models that begin with what a file holds
 DIVIDED = "divided:"  # begins digests that are made in stretches of clients
 STRETCHES = 256
 
@@ -73,6 +76,15 @@ def network_digest(federation: Federation) -> str | None:
     if network is None:
         return None
     return digest([network.edges, *jax.tree.leaves(network.draw(jax.random.key(0), 1))])
+
+
+def weights_digest(config: RunConfig) -> str | None:
+    """A digest of the file of pretrained weights that a model begins with, where there is one: it may change."""
+    path = catalogue.models.given(config.model).get(OF_A_FILE)
+    if path is None or not Path(path).is_file():
+        return None  # building the model complains
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def digest(parts: Iterable[Any]) -> str:

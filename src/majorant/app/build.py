@@ -154,14 +154,14 @@ def safe_rate(local: LocalConfig, model: Model, data: FederatedData | list[Feder
     With momentum μ, steps of (1 + μ)/L are half of what is stable, L being the smoothness of the steepest client's
     loss in minibatches of the size (`solvers.smoothness`).
     """
-    from majorant.solvers.smoothness import CURVATURES
+    from majorant.solvers.smoothness import curvature_of
 
-    if local.lr is not None or not model.convex or isinstance(data, int) or local.optimizer != "sgd":
+    if local.lr is not None or isinstance(data, int) or local.optimizer != "sgd":
         return USUAL_RATE if local.lr is None else local.lr
-    splits = data if isinstance(data, list) else [data]
-    if model.loss.name not in CURVATURES or not all(s.train.sizes[~s.unseen].sum() for s in splits):
+    curvature, splits = curvature_of(model), data if isinstance(data, list) else [data]
+    if curvature is None or not all(s.train.sizes[~s.unseen].sum() for s in splits):
         return USUAL_RATE
-    steps = [step_on_training_samples(s, CURVATURES[model.loss.name], local.batch_size or None) for s in splits]
+    steps = [step_on_training_samples(s, curvature, local.batch_size or None) for s in splits]
     rate = (1 + local.momentum) * min(steps)
     if rate >= USUAL_RATE:
         return USUAL_RATE

@@ -16,7 +16,7 @@ import numpy as np
 
 from majorant.app import catalogue
 from majorant.app._checkpoint import Checkpoint, check_settings, lines_of, started_with
-from majorant.app._fingerprint import digest, divided_digest, network_digest, settings_digest
+from majorant.app._fingerprint import OF_A_FILE, digest, divided_digest, network_digest, settings_digest
 from majorant.app._text import csv_text
 from majorant.app.build import Problem, build, splits_of
 from majorant.app.config import RunConfig, to_toml
@@ -24,7 +24,6 @@ from majorant.app.files import atomic_write_text, strict_json
 from majorant.app.folders import check_folder, working_in
 from majorant.app.logs import append_jsonl
 from majorant.app.named_tables import licence_of
-from majorant.app.names import parse_raw
 from majorant.app.optimum import find_optimum
 from majorant.app.saved_model import model_meta
 from majorant.app.signed import write_signed
@@ -40,7 +39,6 @@ from majorant.engines.simulator import carried_out, planned
 from majorant.engines.snapshots import Snapshot
 
 CHECKPOINT_SECONDS = 5.0  # a checkpoint at most this often, and one at the end
-OF_A_FILE = "weights"  # the option of models that begin with what a file holds
 Told = Callable[[list[dict[str, Any]]], None]
 
 
@@ -168,7 +166,7 @@ def made_from(config: RunConfig, problem: Problem) -> str | None:
     Those are problems made by hand, models that read a file, and what a process has registered itself. Tried on
     CPUs alone.
     """
-    if problem.settings != config or OF_A_FILE in parse_raw(config.model)[1]:
+    if problem.settings != config or OF_A_FILE in catalogue.models.given(config.model):
         return None
     if not all(registry.ours() for kind, registry in catalogue.KINDS.items() if kind != "data"):
         return None

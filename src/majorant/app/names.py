@@ -104,6 +104,16 @@ class Registry:
         """Raises what ``make`` would raise about the name and its options, and makes nothing."""
         self._bind(text, self.arguments)
 
+    def given(self, text: str) -> dict[str, Any]:
+        """The options that a text gives, by the names of the factory's parameters.
+
+        >>> shapes = Registry("shape")
+        >>> shapes.register("box", lambda width=1, height=1: None)
+        >>> shapes.given("box:2,height=3")
+        {'width': 2, 'height': 3}
+        """
+        return self._bind(text, self.arguments)[1]
+
     def make(self, text: str, *args: Any, **defaults: Any) -> Any:
         """Calls the factory behind a name with ``args``, ``defaults``, and over these the options of the text.
 

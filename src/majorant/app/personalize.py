@@ -50,8 +50,6 @@ def personalize_from_files(
     folder in ``personal/`` of the run), predictions, if asked for, to a CSV file. ``folds`` is for cross-validation on
     the client's own samples; 0 does without.
     """
-    from majorant.engines.deployment import check_features
-
     target = None if predict is None else out or folder / f"predictions-{predict.stem}.csv"
     if target is not None and predict is not None:
         check_target(target, folder, [data, predict])
@@ -64,7 +62,7 @@ def personalize_from_files(
     asked = None if predict is None else read_samples(predict, encoding, labelled=False).x
     model = deployment.personalize(x, y)
     if asked is not None:
-        asked = check_features(asked, model.features)  # before anything is written
+        asked = model.checked(asked)  # before anything is written
     model = model._replace(origin=dict(model.origin) | {"client": name, "samples": len(x)})
     save_model(model, place)
     weights = model.mixture_weights

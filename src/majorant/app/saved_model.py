@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from pydantic import Field, model_validator
 
+from majorant.app._fingerprint import weights_digest
 from majorant.app.build import build_algorithm, build_exchange, federated
 from majorant.app.config import RunConfig, make_config, to_toml
 from majorant.app.files import DamagedFile
@@ -36,6 +37,8 @@ class ModelMeta(Record):
     classes: list[Label]
     clients: Count
     nodes: Count | None = None  # those that trained
+    in_bytes: bool = False  # whether samples were bytes, which models scale
+    weights: str | None = None  # the digest of a file that the model begins with
     seed: int = Field(ge=0, lt=1 << 32)
     target_scale: Annotated[tuple[float, float], Field(strict=False)] | None = None  # of regression: mean and scale
     encoding: dict[str, Any] | None = None  # of a table
@@ -60,6 +63,8 @@ def model_meta(config: RunConfig, data: FederatedData, encoding: Encoding | None
         "classes": list(data.classes),
         "clients": data.clients,
         "nodes": int((~data.unseen).sum()),
+        "in_bytes": data.train.x.dtype == np.uint8,
+        "weights": weights_digest(config),
         "seed": seed,
         "target_scale": data.target_scale,
         "encoding": encoding.to_dict() if encoding else None,
@@ -95,6 +100,11 @@ def read_config(meta: ModelMeta, manifest: Path) -> RunConfig:
 
 def federation_of(config: RunConfig, meta: ModelMeta) -> Federation:
     """The method of a saved model among clients whose number alone is known."""
+    if meta.weights not in (None, found := weights_digest(config)) and found is not None:
+        raise ValueError(
+            f"the file of pretrained weights in {config.model} is not the one that this model was trained from, of "
+            f"which it is a part: put that one back (SHA-256 {str(meta.weights)[:16]}…)"
+        )
     _, algorithm = build_algorithm(config, Spec(tuple(meta.spec[0]), meta.spec[1]), meta.clients)
     # A saved model is used without its network: newcomers need to know how many nodes there are, no more.
     # Its channel, with what it promised, is no part of a model.

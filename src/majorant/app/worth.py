@@ -17,7 +17,6 @@ from majorant.app.config import make_config
 from majorant.app.personal_model import shared_model
 from majorant.data.federated import FederatedData, Ragged
 from majorant.data.labels import label_codes
-from majorant.engines.deployment import check_features
 from majorant.engines.options import Evaluation
 from majorant.engines.simulator import simulate
 from majorant.metrics.classification import auc
@@ -36,7 +35,7 @@ def worth(trained: Trained, x: np.ndarray, y: np.ndarray, folds: int = FOLDS) ->
     """
     if len(x) < 2 or trained.federation.algorithm.deployment.losses is not None:
         return None
-    x = check_features(x, trained.features)
+    x = trained.checked(x)
     codes = label_codes(y, trained.classes, trained.target_scale)
     fold = dealt(codes, min(folds, len(x)))
     parts = [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(fold.max() + 1)]

@@ -15,7 +15,7 @@ All functions see one client at a time; engines vectorise them. A simple method 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 
@@ -80,6 +80,7 @@ class Deployment(NamedTuple):
     mixture: Callable[[Tree], jax.Array] | None = None  # the mixture weights in a model, where it has some
     scores: Callable[[Tree, jax.Array, jax.Array], jax.Array] | None = None  # (model, x, y) -> (n, 2): the losses and …
     # … scores of samples that are judged by more than their own prediction
+    model: Any = None  # that predicts, where it is a `Model`: it says what samples and labels it is for
 
 
 class Setup(NamedTuple):

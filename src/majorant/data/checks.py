@@ -63,6 +63,23 @@ def plain_array(values: Any, name: str) -> np.ndarray:
         ) from None
 
 
+def in_bytes(x: np.ndarray) -> np.ndarray:
+    """Samples for a model that was trained on bytes, which it scales to [0, 1]: as bytes, or as scaled numbers.
+
+    >>> in_bytes(np.array([[0, 255]])).dtype.name, in_bytes(np.array([[0.0, 1.0]])).dtype.name
+    ('uint8', 'float64')
+    """
+    least, most = (x.min(), x.max()) if x.size and is_numeric(x.dtype) else (0, 0)
+    if x.dtype.kind in "iu" and least >= 0 and most <= 255:
+        return x.astype(np.uint8)
+    if least < 0 or most > 1:
+        raise ValueError(
+            f"training saw bytes, which models scale to [0, 1], and these samples go from {least:g} to {most:g}: give "
+            "bytes (x.astype(numpy.uint8)), or numbers in [0, 1]"
+        )
+    return x
+
+
 def unread(values: Any) -> bool:
     """Whether samples are yet to be read (`lazy`)."""
     return hasattr(values, "source")

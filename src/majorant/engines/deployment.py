@@ -21,12 +21,14 @@ from majorant.core import (
     Tree,
 )
 from majorant.core.compilation import jit
+from majorant.data.checks import in_bytes
 from majorant.data.federated import tidy
 from majorant.data.labels import TargetScale, label_codes, label_values
 from majorant.data.tabular import Encoding, encode_table
 from majorant.engines.evaluation import deployed_model, released_view
 from majorant.exchange.federation import Federation
 from majorant.metrics.regression import r2
+from majorant.models.lstm import check_sequences
 
 
 class PersonalModel(NamedTuple):
@@ -107,12 +109,21 @@ class PersonalModel(NamedTuple):
     def _samples(self, x: Any, *, labelled: bool = False) -> tuple[np.ndarray, np.ndarray | None]:
         if self.encoding is not None and (isinstance(x, str | Path) or hasattr(x, "__arrow_c_stream__")):
             x, y = encode_table(x, self.encoding, require_labels=labelled)
-            return check_features(x, self.features), y
+            return self.checked(x), y
         if isinstance(x, str | Path):
             raise ValueError("this model was not trained on a table: give samples as an array")
         if labelled:
             raise ValueError("a score needs labels: give them as well as the samples")
-        return check_features(x, self.features), None
+        return self.checked(x), None
+
+    def checked(self, x: Any) -> np.ndarray:
+        """Samples in the simulator's types, where the model can read them."""
+        return check_features(
+            x,
+            self.features,
+            bytes_before=bool(self.origin.get("in_bytes")),
+            model=self.algorithm.deployment.model,
+        )
 
     def _labels(self, x: np.ndarray) -> np.ndarray:
         outputs = self._outputs(x)
@@ -153,11 +164,16 @@ class Trained(NamedTuple):
         Fewer samples than ``room`` are padded to so many: clients with the same room share one program.
         """
         x, y = np.asarray(x), np.asarray(y)
-        x = check_features(x.reshape((0, *self.features)) if x.shape[:1] == (0,) else x, self.features)
+        x = self.checked(x.reshape((0, *self.features)) if x.shape[:1] == (0,) else x)
         codes = label_codes(y, self.classes, self.target_scale)
         if len(codes) != len(x):
             raise ValueError(f"{len(x)} samples but {len(codes)} labels")
         return self._deploy(x, codes, self.clients if id is None else id, None, room)
+
+    def checked(self, x: Any) -> np.ndarray:
+        """Samples in the simulator's types, where the models can read them."""
+        model = self.federation.algorithm.deployment.model
+        return check_features(x, self.features, bytes_before=bool(self.origin.get("in_bytes")), model=model)
 
     def known(self, client: Tree, x: np.ndarray, codes: np.ndarray, id: int) -> PersonalModel:
         """The model of a client that took part in training, from its private state and its samples."""
@@ -190,11 +206,19 @@ def default_float(array: np.ndarray) -> jax.Array:
     return jnp.asarray(array, jnp.result_type(float) if np.issubdtype(array.dtype, np.floating) else None)
 
 
-def check_features(x: np.ndarray, features: tuple[int, ...]) -> np.ndarray:
-    """Samples in the simulator's types, or an error that says how they differ from what the model was trained on."""
-    x = tidy(np.asarray(x))
+def check_features(
+    x: np.ndarray, features: tuple[int, ...], *, bytes_before: bool = False, model: Any = None
+) -> np.ndarray:
+    """Samples in the simulator's types, or an error that says how they differ from what the model was trained on.
+
+    ``bytes_before`` says that these were bytes; ``model`` is the `Model` that will read them, where that is known.
+    """
+    x = np.asarray(x)
+    x = tidy(in_bytes(x) if bytes_before else x)
     if x.ndim == 0 or x.shape[1:] != features:
         raise ValueError(f"samples must have shape (n, {', '.join(map(str, features))}), got {x.shape}")
     if not np.isfinite(x).all():
         raise ValueError(f"{int((~np.isfinite(x)).sum())} feature values are NaN or infinite: remove or impute them")
+    if model is not None and model.codes:
+        check_sequences(x, model.codes)
     return x

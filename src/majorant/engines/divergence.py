@@ -36,7 +36,10 @@ def remedy(outlier: Largest | None, names: Sequence[str], hyper: Mapping[str, An
         )
     used = ", ".join(f"{k}={float(np.max(v)):g}" for k, v in hyper.items() if "lr" in k)
     now = f" (now {used})" if used else ""
-    return f"Lower the learning rate{now}, for example tenfold, or check the scale of the features."
+    return (
+        f"Lower the learning rate{now}, for example tenfold, or check the scale of the features; a model of your own "
+        "may also give NaN from the start."
+    )
 
 
 def stop_if_unopened(federation: Federation, done: int, tally: Tally) -> None:

@@ -20,6 +20,7 @@ from majorant.engines.population import USUAL_BATCH, Bucket
 from majorant.exchange._stage import numbers_sent
 from majorant.exchange.federation import Federation
 from majorant.math.room import machine_memory, refuse_too_large
+from majorant.models.lstm import check_codes
 
 BUSY_BYTES = 3 << 29  # of matrix products' results, in single precision, made while a step's kernels are launched
 KEPT_TIMES = 6  # how often a training step holds each product: normalised, activated, and the gradients of these
@@ -223,6 +224,21 @@ def refuse_unequal_sizes(algorithm: Algorithm, data: FederatedData) -> None:
             f"{algorithm.name} with shared samples needs clients of equal sizes, but they go from {sizes.min()} to "
             f"{sizes.max()}: use sampling='independent'"
         )
+
+
+def refuse_other_problem(algorithm: Algorithm, data: FederatedData) -> None:
+    """A model that was made for other samples or labels would fail in the middle of a round, or learn nothing."""
+    model = algorithm.deployment.model
+    if model is None:
+        return
+    made, given = model.spec, data.spec
+    if math.prod(made.features) != math.prod(given.features):
+        raise ValueError(f"{model.name} is for samples of shape {made.features}, and the data's have {given.features}")
+    if given.classes > made.classes or bool(given.classes) != bool(made.classes):
+        words = [f"{spec.classes} classes" if spec.classes else "regression" for spec in (made, given)]
+        raise ValueError(f"{model.name} is for {words[0]}, and the data has {words[1]}: make the model from this data")
+    if model.codes:
+        check_codes(data, model.codes)
 
 
 def rounds_that_count(federation: Federation, clients: int) -> int:

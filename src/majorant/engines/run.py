@@ -156,8 +156,8 @@ class Run:
     def deployment(self) -> Trained:
         """The (first) run's server, ready to give models to clients."""
         features, seed = self.data.spec.features, self.settings[0]["seed"]
-        scale, clients = self.data.target_scale, self.data.clients
-        more = (scale, self.encoding, {"clients": clients, "seed": seed} | dict(self.origin))
+        scale, clients, in_bytes = self.data.target_scale, self.data.clients, self.data.train.x.dtype == np.uint8
+        more = (scale, self.encoding, {"clients": clients, "seed": seed, "in_bytes": in_bytes} | dict(self.origin))
         server = self.server._replace(channel=())  # is told to clients that train
         return Trained(self.federation, server, seed, self.data.classes, features, clients, *more)
 

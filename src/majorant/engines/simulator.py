@@ -16,7 +16,7 @@ from majorant.core.compilation import leave_out_tracebacks
 from majorant.data.federated import FederatedData
 from majorant.engines.divergence import OutlierWarning
 from majorant.engines.hosts import explained_loss
-from majorant.engines.memory import refuse_unequal_sizes
+from majorant.engines.memory import refuse_other_problem, refuse_unequal_sizes
 from majorant.engines.mesh import devices_for
 from majorant.engines.options import Evaluation, Resources
 from majorant.engines.patience import check_validation
@@ -128,6 +128,7 @@ def planned(
     evaluation.rounds(rounds)
     found = data_sets(algorithm, data, seeds, grid, resources.state_folder)
     refuse_unequal_sizes(algorithm, found[0])
+    refuse_other_problem(algorithm, found[0])
     training = np.flatnonzero(~found[0].unseen)
     privacy = privacy if privacy is None or privacy.rounds else privacy._replace(rounds=rounds)
     exchanged |= {"attack": attack, "privacy": privacy, "sizes": found[0].train.sizes[training]}

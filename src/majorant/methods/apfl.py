@@ -118,6 +118,7 @@ def apfl(
             personalize=lambda view, client, data, key: mix(client.alpha, client.v, view.value, data.x),
             predict=model.predict,
             join=lambda view, data, key: update(view, start(view, data, key), data, key)[1],
+            model=model,
         ),
     )
 

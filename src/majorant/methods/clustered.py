@@ -135,7 +135,7 @@ def clustered(
 
     return shared_model("clustered", model, local)._replace(
         server=ServerSide(init, update, address=address),
-        deployment=Deployment(personalize, model.predict, join),
+        deployment=Deployment(personalize, model.predict, join, model=model),
         traits=Traits(needs_everyone=True, reads="each"),
         diagnostics=Diagnostics(),  # a mean gradient over the models of different clusters means nothing
     )

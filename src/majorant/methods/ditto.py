@@ -64,5 +64,6 @@ def ditto(model: Model, *, mu: float = 0.1, local: Solver | None = None) -> Algo
             personalize=lambda view, client, data, key: client.v,
             predict=model.predict,
             join=lambda view, data, key: train_own(view, start(view, data, key), data, key),
+            model=model,
         ),
     )

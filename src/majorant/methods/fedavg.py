@@ -128,7 +128,7 @@ def shared_model(
         name=name,
         server=ServerSide(lambda key: Server(model.init(key), as_hyper(local.hyper | (hyper or {})))),
         client=ClientSide(update, lambda view, data, key: local.moments(view.value)),
-        deployment=Deployment(lambda view, moments, data, key: view.value, model.predict),
+        deployment=Deployment(lambda view, moments, data, key: view.value, model.predict, model=model),
         diagnostics=convergence.of_shared_model(model, update, penalty),
     )
 

@@ -6,8 +6,9 @@ averaged. It is FedPer whose personal part is the normalisation layers::
 
     w: all parameters but those of normalisation layers,   β_t: scales, shifts and statistics of these
 
-Parameters belong to a normalisation layer where a part of their name has "norm" in it, or is ``batch_stats``: the names
-that flax gives, and those of `models.mlp` with ``norm="layer"``.
+Parameters belong to a normalisation layer where a part of their name has "norm" in it, where the layer has nothing but
+a ``scale`` and a ``bias``, as flax's have, or where it has a ``running_mean``, as PyTorch's. (Other networks: `fedper`
+with the names of what is personal.)
 
 Reference: Li, Jiang, Zhang, Kamp, Dou, *FedBN: federated learning on non-IID features via local batch normalization*,
 ICLR 2021, Algorithm 1.
@@ -19,7 +20,7 @@ import jax
 
 from majorant.core import Algorithm
 from majorant.methods.fedper import fedper
-from majorant.models.base import Model, is_normalisation
+from majorant.models.base import Model, by_place, normalisations
 from majorant.solvers import Solver
 
 
@@ -43,6 +44,4 @@ def fedbn(model: Model, *, local: Solver | None = None) -> Algorithm:
 
 def norm_names(model: Model) -> list[str]:
     """The parameters of normalisation layers, by their places in the tree."""
-    leaves = jax.tree.leaves_with_path(jax.eval_shape(model.init, jax.random.key(0)))
-    names = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in leaves]
-    return list(filter(is_normalisation, names))
+    return normalisations([name for name, _ in by_place(jax.eval_shape(model.init, jax.random.key(0)))])

@@ -168,6 +168,7 @@ def fedem(
             predict=predict,
             join=join,
             mixture=lambda mixture: mixture.pi,
+            model=model,
         ),
         traits=Traits(points=not shares_known),
         diagnostics=convergence.of_mixture(model, e_step, update, of, weights),

@@ -33,8 +33,8 @@ from majorant.core import (
     as_hyper,
     view_of,
 )
-from majorant.models.base import Draw, Model, as_they_are, last_layer
-from majorant.objectives.splits import Split, split_by_name
+from majorant.models.base import Draw, Model, as_they_are, by_place, last_layer, layer_of
+from majorant.objectives.splits import SHOWN, Split, split_by_name
 from majorant.solvers import Solver, Task, local_sgd, statistic_leaves
 
 
@@ -52,7 +52,8 @@ def fedper(model: Model, *, personal: Sequence[str] = (), local: Solver | None =
     """Federated averaging of some layers; the ``personal`` ones stay with their clients.
 
     ``personal`` names parameters by their places in the model's tree, as `objectives.weight_sharing` does: "1" is the
-    second layer of a list, "1.bias" its bias. By default it is the last layer.
+    second layer of a list, "1.bias" its bias. By default it is the last layer: of a list the last one; of a dictionary,
+    whose order says nothing, the only one that maps to the outputs. Where several could be it, you have to name it.
 
     >>> import majorant as mj
     >>> data = mj.data.synthetic_mixture(clients=10, dimension=5, seed=0)
@@ -74,14 +75,19 @@ def split_model(model: Model, personal: Sequence[str], method: str) -> Split:
     """The model's parameters in a shared part and the named personal one, by default the last layer."""
     shapes = jax.eval_shape(model.init, jax.random.key(0))
     layer = last_layer(model)
-    names = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in jax.tree.leaves_with_path(shapes)]
-    if not personal and all(name.startswith(f"{layer}.") for name in names):
+    names = [name for name, _ in by_place(shapes)]
+    if not personal and len(set(map(layer_of, names))) == 1:
         raise ValueError(
             f"{method} keeps the last layer personal, and {model.name} has one layer only: take a model with several "
             f"(mlp), or name what is personal, as in personal={names[-1]}"
         )
+    if not personal and not layer:
+        raise ValueError(
+            f"{method} keeps the last layer personal, and the parameters of {model.name} do not say which that is: "
+            f"name it by personal=. They are {', '.join(names[:SHOWN])}{', …' if len(names) > SHOWN else ''}"
+        )
     try:
-        return split_by_name(shapes, personal=[*personal] or [layer])
+        return split_by_name(shapes, personal=[*personal] or [layer or ""])
     except ValueError as error:
         if model.layers is as_they_are:
             raise
@@ -139,5 +145,6 @@ def partly_personal(
             personalize=lambda view, client, data, key: split.merge(view.value, client.beta),
             predict=model.predict,
             join=join,
+            model=model,
         ),
     )

@@ -71,6 +71,6 @@ def local(model: Model, *, local: Solver | None = None) -> Algorithm:
             broadcast=lambda server, key: view_of(server, shared=server.state),  # the seed of everybody's first model
         ),
         client=ClientSide(update, start),
-        deployment=Deployment(lambda view, client, data, key: client.theta, model.predict, join),
+        deployment=Deployment(lambda view, client, data, key: client.theta, model.predict, join, model=model),
         traits=Traits(points=False),
     )

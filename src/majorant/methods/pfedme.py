@@ -135,6 +135,7 @@ def pfedme(
             personalize=lambda view, client, data, key: client.theta,
             predict=model.predict,
             join=lambda view, data, key: update(view, start(view, data, key), data, key)[1],
+            model=model,
         ),
         diagnostics=convergence.of_personal_models(model, pull_to_broadcast, weight),
     )

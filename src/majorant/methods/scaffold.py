@@ -134,7 +134,7 @@ def scaffold(
             delivered=delivered,
             origin=lambda view: Sent(view.value.theta, zeros(view.value.control)),
         ),
-        deployment=Deployment(lambda view, client, data, key: view.value.theta, model.predict),
+        deployment=Deployment(lambda view, client, data, key: view.value.theta, model.predict, model=model),
         setup=COUNT_SAMPLES,  # N, which the server keeps
         traits=Traits(points=False),
     )

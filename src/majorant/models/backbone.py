@@ -6,7 +6,6 @@ The rest is fixed, statistics included, and is part of the program: only the hea
 from __future__ import annotations
 
 import functools
-import operator
 from typing import Any
 
 from majorant.models.base import Model, as_they_are
@@ -16,7 +15,8 @@ def frozen_backbone(model: Model, params: Any) -> Model:
     """The model with all of ``params`` fixed but its last dense layer, which starts anew and is the only parameter.
 
     ``params`` are those of `pretrained` (``params = model.init(key)``), or of a model that was trained. Every pass is
-    one of evaluation: there is no dropout, and normalisation uses the statistics in ``params``.
+    one of evaluation: there is no dropout, and normalisation uses the statistics in ``params``. A model that normalises
+    by whatever batch it is given has no fixed layers, and is refused.
 
     >>> import jax
     >>> from majorant.models import Spec, mobilenet_v2
@@ -29,13 +29,18 @@ def frozen_backbone(model: Model, params: Any) -> Model:
         raise ValueError(
             f"{model.name} has no last dense layer by that name: give a network such as efficientnet_lite0"
         )
+    if model.normalises_by_batch and not model.statistics:
+        raise ValueError(
+            f"{model.name} normalises by the batch that it is given, so that its layers cannot be fixed: use "
+            'normalisation="frozen" or "averaged", which have statistics'
+        )
     place = model.head.split(".")
 
     def whole(head: Any) -> Any:
         return replaced(params, place, head)
 
     return model._replace(
-        init=lambda key: functools.reduce(operator.getitem, place, model.init(key)),
+        init=lambda key: functools.reduce(entry, place, model.init(key)),
         apply=lambda head, x: model.apply(whole(head), x),
         train_apply=None,
         statistics=None,
@@ -49,10 +54,18 @@ def frozen_backbone(model: Model, params: Any) -> Model:
 
 
 def replaced(tree: Any, place: list[str], part: Any) -> Any:
-    """A tree of dictionaries with another part at a place.
+    """A tree of dictionaries and lists with another part at a place.
 
-    >>> replaced({"weights": {"dense": 1, "stem": 2}}, ["weights", "dense"], 3)
-    {'weights': {'dense': 3, 'stem': 2}}
+    >>> replaced({"weights": {"dense": [1, 1], "stem": 2}}, ["weights", "dense", "1"], 3)
+    {'weights': {'dense': [1, 3], 'stem': 2}}
     """
     first, *rest = place
-    return {**tree, first: replaced(tree[first], rest, part) if rest else part}
+    new = replaced(entry(tree, first), rest, part) if rest else part
+    if isinstance(tree, list):
+        return [new if str(i) == first else old for i, old in enumerate(tree)]
+    return {**tree, first: new}
+
+
+def entry(tree: Any, name: str) -> Any:
+    """What is at a name in a dictionary, or at a number in a list."""
+    return tree[int(name) if isinstance(tree, list) else name]

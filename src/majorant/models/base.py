@@ -8,7 +8,7 @@ Dropout and augmentation are for ``train_apply`` too, which is handed randomness
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -68,9 +68,10 @@ class Model(NamedTuple):
     intermediate results are much larger than their input: how many samples of a batch go through at once on a CPU, so
     that these results stay in its cache; the gradients of the blocks are added up. ``convex`` says that every sample's
     loss is a convex function of the parameters, ``normalises_by_batch`` that training uses statistics of the batch,
-    which those of a few samples would spoil, ``codes`` that samples are codes, whose bytes are no pixels. ``head`` is
-    the place of the last layer among the parameters ("weights.dense"; "": the last one by name). ``layers(params)``
-    are parameters layer by layer, also where `packed` has put them into vectors, and ``pack`` is its inverse.
+    which those of a few samples would spoil, ``codes`` that samples are codes, so many, and their bytes no pixels.
+    ``head`` is the place of the last layer among the parameters ("weights.dense"; "": `last_layer` looks for it).
+    ``layers(params)`` are parameters layer by layer, also where `packed` has put them into vectors, and ``pack`` is its
+    inverse.
     """
 
     init: Callable[[jax.Array], Any]
@@ -83,7 +84,7 @@ class Model(NamedTuple):
     convex: bool = False
     statistics: str | None = None
     normalises_by_batch: bool = False
-    codes: bool = False
+    codes: int = 0
     head: str = ""
     layers: Callable[[Any], Any] = as_they_are
     pack: Callable[[Any], Any] = as_they_are
@@ -107,21 +108,57 @@ class Model(NamedTuple):
         return self.block if self.train_apply is None and jax.default_backend() == "cpu" else None
 
 
-def last_layer(model: Model) -> str:
-    """The place of a model's last layer among its parameters; "" where these have no layers."""
+def by_place(params: Any) -> list[tuple[str, Any]]:
+    """Parameters (or their shapes) by their places in the tree, as in "weights.dense.bias"."""
+    name = lambda path: jax.tree_util.keystr(path, simple=True, separator=".")
+    return [(name(path), leaf) for path, leaf in jax.tree.leaves_with_path(params)]
+
+
+def layer_of(name: str) -> str:
+    """The place of the layer that a parameter belongs to."""
+    return name.rpartition(".")[0]
+
+
+def last_layer(model: Model) -> str | None:
+    """The place of a model's last layer among its parameters; None where nothing says which that is.
+
+    A list's layers are in order. The entries of a dictionary are in that of the alphabet, which says nothing: there the
+    last layer is the only one with a matrix to the outputs, and with no array that is not to them.
+    """
+    if model.head:
+        return model.head
     shapes = jax.eval_shape(model.init, jax.random.key(0))
-    last = jax.tree_util.keystr(jax.tree.leaves_with_path(shapes)[-1][0], simple=True, separator=".")
-    return model.head or last.rpartition(".")[0]
+    if isinstance(shapes, list | tuple):
+        ends = [place for place, leaf in enumerate(shapes) if jax.tree.leaves(leaf)][-1]
+        shapes = {str(ends): shapes[ends]}
+    layers: dict[str, list[tuple[int, ...]]] = {}
+    for name, leaf in by_place(shapes):
+        if not model.statistics or name.split(".")[0] != model.statistics:
+            layers.setdefault(layer_of(name), []).append(leaf.shape)
+    width = model.loss.outputs(model.spec.classes)
+    to_outputs = lambda shape: shape == (width,) or (len(shape) == 2 and width in shape)
+    fitting = [
+        layer for layer, own in layers.items() if all(map(to_outputs, own)) and any(len(shape) == 2 for shape in own)
+    ]
+    return next(iter(layers)) if len(layers) == 1 else fitting[0] if len(fitting) == 1 else None
 
 
-def is_normalisation(name: str) -> bool:
-    """Whether a parameter belongs to a normalisation layer, by its place in the tree.
+NORMALISES = ({"scale"}, {"scale", "bias"})  # flax's layers, whatever they are called
 
-    >>> is_normalisation("weights.blocks.0.project.scale"), is_normalisation("weights.dense.bias")
-    (True, False)
+
+def normalisations(names: Sequence[str]) -> list[str]:
+    """Those parameters that belong to normalisation layers, by their places in the tree.
+
+    >>> normalisations(["weights.project.scale", "weights.dense.bias", "bn.scale", "bn.bias", "norm1.weight"])
+    ['weights.project.scale', 'bn.scale', 'bn.bias', 'norm1.weight']
     """
     named = ("batch_stats", "statistics", "scale", "shift")
-    return any("norm" in part.lower() or part in named for part in name.split("."))
+    layers: dict[str, set[str]] = {}
+    for name in names:
+        layers.setdefault(layer_of(name), set()).add(name.rpartition(".")[2])
+    known = {layer for layer, own in layers.items() if own in NORMALISES or "running_mean" in own}  # the last: torch's
+    by_name = lambda name: any("norm" in part.lower() or part in named for part in name.split("."))
+    return [name for name in names if by_name(name) or layer_of(name) in known]
 
 
 def check_no_running_statistics(model: Model, method: str) -> None:

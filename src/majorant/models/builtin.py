@@ -108,7 +108,7 @@ def cnn(
     (kernel,) = _widths("kernel", (kernel,))
     check_dropout(dropout)
     height, width, depth = shape = image_shape(spec, "cnn")
-    check_pixels(pixels, depth)
+    check_pixels(pixels, depth, problem)
     flat = math.prod(_after_pooling(size, padding, len(channels), kernel) for size in (height, width))
     if flat == 0:
         raise ValueError(
@@ -140,7 +140,7 @@ def cnn(
 
     apply = lambda params, x: forward(params, x, None)[0]
     train_apply = forward if dropout else None
-    return Model(init, apply, loss, spec, "cnn", train_apply, block=CACHED_IMAGES, statistics="")
+    return Model(init, apply, loss, spec, "cnn", train_apply, block=CACHED_IMAGES, statistics="", head="dense.1")
 
 
 def _perceptron(spec: Spec, hidden: tuple[int, ...], loss: Loss, name: str, norm: bool = False) -> Model:

@@ -49,9 +49,9 @@ def from_flax(
     ``train: bool`` or, as flax's own BatchNorm does, ``use_running_average: bool``. Modules with batch statistics need
     one of the two, and a ``normalisation`` policy (see the top of this file).
 
-    Models are deterministic functions, so dropout is never applied: every pass is made with ``train=False``, except
-    where normalisation asks for the statistics of the batch. A module with both dropout and such normalisation is
-    refused. Modules of flax's newer ``nnx`` interface come in by ``nnx.split`` and ``from_functions``.
+    Dropout is for training alone, and its keys are derived from each minibatch's own. It needs training mode, as the
+    statistics of a batch do: with batch statistics as well, "averaged" is the one policy that goes with it. Modules of
+    flax's newer ``nnx`` interface are for `from_nnx`.
 
     >>> from flax import linen as nn
     >>> model = from_flax(nn.Sequential([nn.Dense(8), nn.relu, nn.Dense(3)]), Spec((4,), classes=3))
@@ -75,15 +75,24 @@ def from_flax(
     collections, sample = trace_samples(f"init of {module_name}", start, shape=(1, *spec.features))
     zeros = jnp.zeros(sample.shape, sample.dtype)
     _check_policy(module_name, set(collections), flag, normalisation)
+    draws = flag == "train" and _draws(module, collections, sample, mode(train=True))
+    if draws and normalisation in ("batch", "frozen"):
+        raise ValueError(
+            f'{module_name} has dropout, which is for training alone, and normalisation="{normalisation}", which is '
+            'the same at evaluation: use "averaged"'
+        )
 
-    def forward(params: Any, statistics: Any, x: jax.Array, train: bool) -> tuple[jax.Array, Any]:
+    def forward(
+        params: Any, statistics: Any, x: jax.Array, train: bool, draw: Draw | None = None
+    ) -> tuple[jax.Array, Any]:
         """Outputs and statistics; the gradient never moves the statistics."""
         state = {"params": params, **({} if statistics is None else {STATISTICS: jax.lax.stop_gradient(statistics)})}
         if not train:
             outputs: Any = module.apply(state, as_float(x), **mode(train=False))
             return outputs, statistics
-        outputs, changed = module.apply(state, as_float(x), **mode(train=True), mutable=[STATISTICS])
-        return outputs, jax.lax.stop_gradient(changed[STATISTICS])
+        rngs = {"dropout": draw.key} if draws and draw is not None else None
+        outputs, changed = module.apply(state, as_float(x), **mode(train=True), mutable=[STATISTICS], rngs=rngs)
+        return outputs, jax.lax.stop_gradient(changed.get(STATISTICS))
 
     def model(**functions: Any) -> Model:
         by_batch = normalisation in ("batch", "averaged")
@@ -96,7 +105,7 @@ def from_flax(
     if normalisation == "averaged":
 
         def train_apply(params: Any, x: jax.Array, draw: Draw | None = None) -> tuple[jax.Array, Any]:
-            outputs, statistics = forward(params["params"], params[STATISTICS], x, train=True)
+            outputs, statistics = forward(params["params"], params[STATISTICS], x, True, draw)
             return outputs, {**params, STATISTICS: statistics}
 
         return model(
@@ -111,7 +120,21 @@ def from_flax(
     return model(
         init=lambda key: variables(key, zeros).get("params", {}),
         apply=lambda params, x: forward(params, initial, x, train=normalisation == "batch")[0],
+        train_apply=(lambda params, x, draw: (forward(params, None, x, True, draw)[0], params)) if draws else None,
+        statistics="" if draws else None,
     )
+
+
+def _draws(module: linen.Module, collections: Any, sample: Any, training: dict[str, Any]) -> bool:
+    """Whether a module asks for random numbers in training, which is traced."""
+    from flax.errors import InvalidRngError
+
+    run = lambda state, x: module.apply(state, x, **training, mutable=[STATISTICS])
+    try:
+        jax.eval_shape(run, collections, sample)
+    except InvalidRngError:
+        return True
+    return False
 
 
 def _check_module(module: Any) -> str:

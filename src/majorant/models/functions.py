@@ -50,6 +50,11 @@ def check_shapes(model: Model) -> None:
         params = jax.eval_shape(model.init, jax.random.key(0))
     except Exception as error:
         raise ValueError(f"init of {model.name} fails on a random key: {error}") from error
+    whole = {leaf.dtype.name for leaf in jax.tree.leaves(params) if not jnp.issubdtype(leaf.dtype, jnp.floating)}
+    if whole:
+        raise ValueError(
+            f"init of {model.name} gives parameters of type {', '.join(sorted(whole))}: they must be floats"
+        )
     outputs = trace_samples(f"apply of {model.name}", model.apply, params, shape=(n, *model.spec.features))
     if not hasattr(outputs, "shape"):
         raise ValueError(f"apply of {model.name} gives a {type(outputs).__name__}; it must give one array of outputs")

@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 
 from majorant.core.compilation import jit
-from majorant.math.checks import check_range
+from majorant.math.checks import check_range, check_whole
 from majorant.models.backbone import frozen_backbone
 from majorant.models.base import HasSpec, Model, Spec, spec_of
 from majorant.models.depthwise import Edges
@@ -123,7 +123,7 @@ def efficientnet_lite0(
     problem: HasSpec | Spec,
     *,
     normalisation: Normalisation = "averaged",
-    dropout: float = 0.2,
+    dropout: float | None = None,
     pixels: str = "imagenet",
     width: float = 1.0,
     stem_stride: int = 2,
@@ -134,19 +134,30 @@ def efficientnet_lite0(
     """EfficientNet-Lite0, a near relative of MobileNet-v2 whose ImageNet weights are free.
 
     ``weights`` is a safetensors file to start from (see `models.pretrained`), with which ``trained`` "head" fixes all
-    layers but the last (see `models.frozen_backbone`). Images are not enlarged: weights of 224×224 images still help at
-    32×32, and help more where the samples were enlarged before. The other options are those of `mobilenet_v2`.
+    layers but the last (see `models.frozen_backbone`): then there is no dropout, which is 0.2 otherwise, and
+    normalisation is by the file's statistics, for "averaged" and "frozen" alike. Images are not enlarged: weights of
+    224×224 images still help at 32×32, and help more where the samples were enlarged before. The other options are
+    those of `mobilenet_v2`.
 
     >>> model = efficientnet_lite0(Spec((224, 224, 3), classes=1000), by_layers=True)
     >>> sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(model.init, jax.random.key(0))["weights"]))
     4652008
     """
-    model = network(EFFICIENTNET_LITE0, problem, normalisation, dropout, pixels, width, stem_stride)
     if trained not in ("all", "head"):
         raise ValueError(f'trained is "all" or "head", not {trained!r}')
-    if weights is None:
-        if trained == "head":
+    if trained == "head":
+        if weights is None:
             raise ValueError('trained="head" fixes the other layers at pretrained weights: give weights=, a file')
+        if dropout:
+            raise ValueError('trained="head" evaluates the other layers, without dropout: leave dropout out')
+        if normalisation in ("batch", "group"):
+            raise ValueError(
+                f'trained="head" normalises by the statistics in the file, which normalisation={normalisation!r} has '
+                'no use for: "frozen" or "averaged" has'
+            )
+    share = 0.2 if dropout is None else dropout
+    model = network(EFFICIENTNET_LITE0, problem, normalisation, share, pixels, width, stem_stride)
+    if weights is None:
         return model if by_layers else packed(model)
     model = pretrained(model, weights)
     if trained == "head":
@@ -168,8 +179,9 @@ def network(
     check_policy(normalisation)
     check_dropout(share)
     check_range("width", width, above=0)
+    check_whole("stem_stride", stem_stride)
     shape = image_shape(spec, plan.name)
-    check_pixels(pixels, shape[2])
+    check_pixels(pixels, shape[2], problem)
     least = stem_stride * math.prod(stage.stride for stage in plan.stages)
     if min(shape[:2]) < least:
         raise ValueError(

@@ -127,9 +127,16 @@ def class_weighted(loss: Loss, weights: Any) -> Loss:
             raise ValueError(f"class_weighted has weights for {len(given)} classes, but the problem has {classes}")
         return loss.outputs(classes)
 
+    def per_sample(z: jax.Array, y: jax.Array) -> jax.Array:
+        if z.shape[-1] != loss.outputs(len(given)):
+            raise ValueError(
+                f"class_weighted has weights for {len(given)} classes, but the model gives {z.shape[-1]} outputs"
+            )
+        return jnp.asarray(given)[jnp.asarray(y, jnp.int32)] * loss.per_sample(z, y)
+
     return Loss(
         name=f"{loss.name} weighted by class",
-        per_sample=lambda z, y: jnp.asarray(given)[jnp.asarray(y, jnp.int32)] * loss.per_sample(z, y),
+        per_sample=per_sample,
         predict=loss.predict,
         outputs=outputs,
     )

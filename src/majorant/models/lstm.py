@@ -87,7 +87,7 @@ def lstm(
         known_next = last.per_sample(outputs[:, :-1], jnp.asarray(x[:, 1:], jnp.int32)).mean(axis=1, keepdims=True)
         return jnp.concatenate([outputs[:, -1], known_next], axis=1)
 
-    return Model(init, apply, loss, spec, "lstm", codes=True, head="dense")
+    return Model(init, apply, loss, spec, "lstm", codes=codes, head="dense")
 
 
 def states(params: Params, x: jax.Array) -> jax.Array:
@@ -127,16 +127,24 @@ def check_codes(problem: HasSpec | Spec, vocabulary: int) -> None:
     """Refuses data with codes that are no whole numbers below the vocabulary's size, where there is data to look at."""
     for part in ("train", "validation", "test"):
         x = getattr(getattr(problem, part, None), "x", None)
-        if x is None or x.size == 0:
-            continue
-        if not (np.issubdtype(x.dtype, np.integer) or np.array_equal(x, np.floor(x))):
-            raise ValueError(f"lstm needs sequences of codes, but some of the {part} samples are no whole numbers")
-        least, most = int(x.min()), int(x.max())
-        if least < 0 or most >= vocabulary:
-            raise ValueError(
-                f"the {part} samples have codes from {least} to {most}, which do not fit a vocabulary of {vocabulary}: "
-                + (f"give vocabulary={most + 1} or more" if least >= 0 else "codes begin at 0")
-            )
+        if x is not None:
+            check_sequences(x, vocabulary, f"the {part} samples", "give vocabulary={} or more")
+
+
+def check_sequences(
+    x: np.ndarray, vocabulary: int, what: str = "the samples", advice: str = "training knew no others"
+) -> None:
+    """Refuses samples that are no codes of a vocabulary."""
+    if x.size == 0:
+        return
+    if not (np.issubdtype(x.dtype, np.integer) or np.array_equal(x, np.floor(x))):
+        raise ValueError(f"lstm needs sequences of codes, but some of {what} are no whole numbers")
+    least, most = int(x.min()), int(x.max())
+    if least < 0 or most >= vocabulary:
+        raise ValueError(
+            f"{what} have codes from {least} to {most}, which do not fit a vocabulary of {vocabulary}: "
+            + (advice.format(most + 1) if least >= 0 else "codes begin at 0")
+        )
 
 
 def cell_init(key: jax.Array, channels: int, hidden: int) -> Layer:

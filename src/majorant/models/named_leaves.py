@@ -11,7 +11,7 @@ def named_leaves(tree: Any) -> dict[str, Any]:
     """The arrays of a tree by their places in it.
 
     >>> named_leaves({"layers": [{"weight": 1.0}, {"weight": 2.0}]})
-    {'layers/0/weight': 1.0, 'layers/1/weight': 2.0}
+    {'layers.0.weight': 1.0, 'layers.1.weight': 2.0}
     """
     return {_name(path): leaf for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]}
 
@@ -19,7 +19,7 @@ def named_leaves(tree: Any) -> dict[str, Any]:
 def with_leaves(like: Any, leaves: dict[str, Any]) -> Any:
     """The tree with other arrays at its places.
 
-    >>> with_leaves({"layers": [1.0, 2.0]}, {"layers/0": 3.0, "layers/1": 4.0})
+    >>> with_leaves({"layers": [1.0, 2.0]}, {"layers.0": 3.0, "layers.1": 4.0})
     {'layers': [3.0, 4.0]}
     """
     paths, structure = jax.tree_util.tree_flatten_with_path(like)
@@ -28,4 +28,4 @@ def with_leaves(like: Any, leaves: dict[str, Any]) -> Any:
 
 def _name(path: Any) -> str:
     keys = [next(getattr(key, at) for at in ("key", "idx", "name") if hasattr(key, at)) for key in path]
-    return "/".join(map(str, keys))
+    return ".".join(map(str, keys))

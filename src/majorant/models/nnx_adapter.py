@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from flax import nnx
 
 WEIGHTS, STATISTICS = "weights", "statistics"
-VALUE = "/value"
+VALUE = ".value"
 
 
 def from_nnx(

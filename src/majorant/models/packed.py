@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from majorant.models.base import Draw, Model, is_normalisation, last_layer
+from majorant.models.base import Draw, Model, by_place, last_layer, normalisations
 
 GROUP = 16  # arrays that are joined at once: a kernel looks for each number's array among all that it joins
 
@@ -40,15 +40,15 @@ def packed(model: Model) -> Model:
         )
     shapes = jax.eval_shape(model.init, jax.random.key(0))
     places, structure = jax.tree.flatten_with_path(shapes)
-    names = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in places]
-    head, statistics = last_layer(model), model.statistics or ""
+    names = [name for name, _ in by_place(shapes)]
+    head, statistics, norms = last_layer(model), model.statistics or "", normalisations(names)
 
     def part_of(name: str) -> str:
         if head and name.startswith(f"{head}."):
             return "head"
         if statistics and name.split(".")[0] == statistics:
             return statistics
-        return "norms" if is_normalisation(name) else "rest"
+        return "norms" if name in norms else "rest"
 
     parts = list(map(part_of, names))
     kinds = {leaf.dtype.name for (_, leaf), part in zip(places, parts, strict=True) if part != "head"}

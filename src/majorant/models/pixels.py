@@ -5,13 +5,15 @@ Samples stay bytes on the device. Scaling, normalisation by channel and augmenta
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from majorant.math.checks import check_whole
-from majorant.models.base import Draw, Model, Spec, as_float
+from majorant.models.base import Draw, HasSpec, Model, Spec, as_float
 
 # Mean and standard deviation of each channel of pixels in [0, 1].
 CHANNELS: dict[str, tuple[tuple[float, ...], tuple[float, ...]] | None] = {
@@ -20,6 +22,8 @@ CHANNELS: dict[str, tuple[tuple[float, ...], tuple[float, ...]] | None] = {
     "cifar100": ((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)),
     "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
 }
+SLACK = 1e-3  # by which rounding may leave [0, 1]
+LARGE = 20.0  # beyond what pixels are after any usual normalisation
 
 
 def image_shape(spec: Spec, name: str) -> tuple[int, int, int]:
@@ -30,16 +34,36 @@ def image_shape(spec: Spec, name: str) -> tuple[int, int, int]:
             f"{spec.features}: use mlp or linear, or reshape the data"
         )
     height, width, *rest = spec.features
+    if rest and height in (1, 3) and width == rest[0] and width > 4:
+        raise ValueError(
+            f"{name} needs images of shape (h, w, c), and samples of shape {spec.features} have their channels first: "
+            "give x.transpose(0, 2, 3, 1)"
+        )
     return height, width, rest[0] if rest else 1
 
 
-def check_pixels(pixels: str, channels: int) -> None:
-    """Refuses an unknown normalisation by channel, or one for another number of channels."""
+def check_pixels(pixels: str, channels: int, problem: HasSpec | Spec) -> None:
+    """Refuses a normalisation by channel that is unknown, or is for other channels or other numbers than the data's.
+
+    Bytes alone are scaled to [0, 1]; of numbers that must have been meant so a warning tells that they are not.
+    """
     if pixels not in CHANNELS:
         raise ValueError(f"pixels is one of {', '.join(CHANNELS)}, not {pixels!r}")
     known = CHANNELS[pixels]
     if known is not None and len(known[0]) != channels:
         raise ValueError(f"pixels={pixels!r} is for {len(known[0])} channels, and these images have {channels}")
+    x = getattr(getattr(problem, "train", None), "x", None)
+    if not isinstance(x, np.ndarray) or x.size == 0 or x.dtype == np.uint8:
+        return
+    least, most = float(x.min()), float(x.max())
+    span = f"the images are no bytes (uint8) and go from {least:g} to {most:g}"
+    if known is not None and not -SLACK <= least <= most <= 1 + SLACK:
+        raise ValueError(f"pixels={pixels!r} is for bytes, or numbers in [0, 1], but {span}")
+    if max(-least, most) > LARGE:
+        warnings.warn(
+            f"{span}: they are used as they are, and not scaled to [0, 1]. Give pixels as bytes, or divide them by 255",
+            stacklevel=3,
+        )
 
 
 def standardised(x: jax.Array, shape: tuple[int, int, int], pixels: str) -> jax.Array:
@@ -67,6 +91,8 @@ def augmented(model: Model, *, crop: int = 4, flip: bool = True) -> Model:
     """
     check_whole("crop", crop, least=0)
     height, width, channels = image_shape(model.spec, "augmentation")
+    if crop >= min(height, width):
+        raise ValueError(f"crop={crop} may shift all of an image of {height}×{width} out of it: use a smaller one")
 
     def train_apply(params: Any, x: jax.Array, draw: Draw) -> tuple[jax.Array, Any]:
         shift_key, flip_key, inner = jax.random.split(draw.key, 3)

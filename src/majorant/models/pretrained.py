@@ -27,8 +27,6 @@ def pretrained(model: Model, path: str | Path) -> Model:
     The last layer is the file's where it has as many outputs as the problem, else it starts anew and is the only part
     that depends on the seed. Statistics start from the file's where the policy keeps any; with "frozen" they stay.
     """
-    from safetensors.numpy import load_file
-
     if not Path(path).is_file():
         raise FileNotFoundError(f"there is no file {path} with pretrained weights")
     shapes = jax.eval_shape(lambda key: model.layers(model.init(key)), jax.random.key(0))
@@ -36,7 +34,7 @@ def pretrained(model: Model, path: str | Path) -> Model:
         raise ValueError(
             f"{model.name} is no network of inverted residuals: pretrained weights are efficientnet_lite0's"
         )
-    weights, statistics = fitted(load_file(str(path)), shapes["weights"], str(path))
+    weights, statistics = fitted(arrays_in(path), shapes["weights"], str(path))
 
     def init(key: jax.Array) -> Any:
         fresh = model.layers(model.init(key))
@@ -45,6 +43,17 @@ def pretrained(model: Model, path: str | Path) -> Model:
         return model.pack({**params, **kept})
 
     return model._replace(init=init)
+
+
+def arrays_in(path: str | Path) -> dict[str, np.ndarray]:
+    """The arrays in a safetensors file."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    try:
+        return load_file(str(path))
+    except (SafetensorError, OSError, KeyError) as error:  # a type that NumPy has not is a KeyError
+        raise ValueError(f"{path} is damaged, or no safetensors file ({error}): fetch or convert it again") from error
 
 
 def places(blocks: list[Any]) -> Iterator[tuple[tuple[Any, ...], str, str]]:
@@ -75,6 +84,12 @@ def fitted(arrays: Arrays, shapes: Any, source: str) -> tuple[dict[str, Any], li
         if found is None or found.shape != shape:
             problems.append(f"{name} is missing" if found is None else f"{name} has shape {arrays[name].shape}")
             return np.zeros(shape, np.float32)
+        if not jnp.issubdtype(arrays[name].dtype, jnp.floating):
+            problems.append(f"{name} has numbers of type {arrays[name].dtype}")
+        elif not np.isfinite(found).all():
+            problems.append(f"{name} has numbers that are NaN or infinite")
+        elif name.endswith("running_var") and (found < 0).any():
+            problems.append(f"{name} has negative variances")
         return found
 
     weights: dict[str, Any] = {"blocks": [{} for _ in shapes["blocks"]]}

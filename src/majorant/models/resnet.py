@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from majorant.core.compilation import jit
+from majorant.math.checks import check_range
 from majorant.models.base import HasSpec, Model, Spec, spec_of
 from majorant.models.convolution import conv2d
 from majorant.models.depthwise import padded
@@ -83,10 +84,11 @@ def network(
     """A residual network with so many blocks in each stage."""
     spec = spec_of(problem)
     check_policy(normalisation)
+    check_range("width", width, above=0)
     if stem not in ("large", "small"):
         raise ValueError(f'stem is "large" or "small", not {stem!r}')
     shape = image_shape(spec, name)
-    check_pixels(pixels, shape[2])
+    check_pixels(pixels, shape[2], problem)
     least = 32 if stem == "large" else 8
     if min(shape[:2]) < least:
         raise ValueError(

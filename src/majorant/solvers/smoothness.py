@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 
 from majorant.data.federated import Ragged, offsets_of
+from majorant.models.base import Model
+from majorant.models.cost import parameter_count
 
 LOOKED_AT = 1 << 22  # numbers: of larger data, a part is looked at
 IN_CACHE = 1 << 16  # numbers
@@ -40,6 +43,16 @@ def stable_step(samples: Ragged, curvature: float, batch_size: int | None, *, ev
         rows = np.where(sizes % rows, sizes % rows, rows)
     smoothness = steepest + (sizes - rows) / (rows * np.maximum(sizes - 1, 1)) * longest
     return float(1 / (curvature * smoothness.max()))
+
+
+def curvature_of(model: Model) -> float | None:
+    """The largest second derivative of the loss in the outputs of a linear model; None for others, which need a rate.
+
+    A convex model need not be linear in its samples: a head over fixed layers is linear in what these make of them.
+    """
+    weights = (math.prod(model.spec.features) + 1) * model.loss.outputs(model.spec.classes)
+    linear = model.convex and parameter_count(model) == weights
+    return CURVATURES.get(model.loss.name) if linear else None
 
 
 def largest_eigenvalues(x: np.ndarray, sizes: np.ndarray) -> np.ndarray:

@@ -260,7 +260,7 @@ def chebyshev(
             init=lambda view, data, key: local.moments(view.value),
             origin=lambda view: Sent(view.value, jnp.zeros((), jnp.result_type(float))),
         ),
-        deployment=Deployment(lambda view, moments, data, key: view.value, model.predict, release=release),
+        deployment=Deployment(lambda view, moments, data, key: view.value, model.predict, release=release, model=model),
         setup=Setup(ask, started, late),
         traits=Traits(points=False, reads="each", check_hyper=check_hyper),
         diagnostics=Diagnostics(log, measure, conclude, weight=one_vote),

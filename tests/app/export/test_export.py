@@ -120,19 +120,35 @@ def test_parts_of_dates_have_coefficients_in_days(table):
 
 def network(kind: str, spec: Spec) -> PersonalModel:
     """A mixture of two networks with random parameters."""
-    options = {"channels": (2,), "hidden": 3} if kind == "cnn" else {"hidden": (4,)}
+    options = {
+        "cnn": {"channels": (2,), "hidden": 3},
+        "mlp": {"hidden": (4,)},
+        "lstm": {"embedding": 2, "hidden": 3},
+        "resnet18": {"width": 0.125},
+        "mobilenet_v2": {"width": 0.1},
+    }[kind]
     algorithm = mj.fedem(getattr(mj.models, kind)(spec, **options), components=2)
     mixture = Mixture(algorithm.server.init(jax.random.key(0)).value, np.array([0.4, 0.6], np.float32))
     return PersonalModel(algorithm, mixture, tuple(range(spec.classes)), spec.features)
 
 
-@pytest.mark.parametrize(("kind", "spec"), [("mlp", Spec((5,), 2)), ("cnn", Spec((5, 4), 3))])
+@pytest.mark.parametrize(
+    ("kind", "spec"),
+    [
+        ("mlp", Spec((5,), 2)),
+        ("cnn", Spec((5, 4), 3)),
+        ("lstm", Spec((4,), 5)),
+        ("resnet18", Spec((32, 32, 3), 3)),
+        ("mobilenet_v2", Spec((32, 32, 3), 3)),
+    ],
+)
 def test_networks_predict_the_same_in_onnx_runtime(tmp_path, kind, spec):
     model = network(kind, spec)
     model.export(tmp_path / "m.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "m.onnx")
     for count in (1, 6):  # any number of samples
         x = np.random.default_rng(count).normal(size=(count, *spec.features)).astype(np.float32)
+        x = np.floor(np.abs(x)) if kind == "lstm" else x
         np.testing.assert_allclose(session.run(None, {"x": x})[0], model.predict_proba(x), atol=1e-6)
     with pytest.raises(ValueError, match="is not linear"):
         model.export(tmp_path / "m.json")
@@ -171,8 +187,11 @@ def predicting(predict) -> PersonalModel:
         lambda x: jax.numpy.log1p(x[:, :2] ** 2) * jax.lax.rsqrt(1 + abs(x[:, 1:3])),
         lambda x: jax.numpy.pad(x[:, :1], ((0, 0), (1, 0)), constant_values=7.0),
         lambda x: jax.numpy.concatenate([x[:, :1], x[:, 4:] != 0], axis=1).T.T,
+        lambda x: x[:, np.array([3, 0])] - jax.numpy.split(x[:, 1:], 2, axis=1)[1],
+        lambda x: jax.lax.scan(lambda c, v: (c * v[:, None] + 1, c), x[:, :2], x[:, 1:4].T)[0],
+        lambda x: jax.lax.scan(lambda c, v: (c + v, c * v), x[:, 0], x[:, 1:3].T, reverse=True)[1].T,
     ],
-    ids=["steps", "powers", "types", "roots", "padding", "parts"],
+    ids=["steps", "powers", "types", "roots", "padding", "parts", "entries", "loop", "loop backwards"],
 )
 def test_operations_mean_the_same_outside(predict, tmp_path):
     model = predicting(predict)
@@ -188,7 +207,7 @@ def test_operations_mean_the_same_outside(predict, tmp_path):
     [
         (lambda x: jax.numpy.sort(x[:, :2], axis=1), "sort"),
         (lambda x: x[:, :2] - x[:, :2].mean(axis=0), "dim_as_value"),
-        (lambda x: x[:, np.array([3, 0])], "gather by computed places"),
+        (lambda x: jax.vmap(lambda row: row[(row[:2] > 0).astype(int)])(x), "gather by computed places"),
         (lambda x: jax.lax.pad(x[:, :1], 0.0, ((0, 0, 0), (0, 0, 1)))[:, :2], "padding between entries"),
         (lambda x: jax.numpy.pad(jax.lax.slice(x, (0, 0), (x.shape[0] - 1, 2)), ((0, 1), (0, 0))), "up to some sample"),
     ],

@@ -117,6 +117,10 @@ def components(model: PersonalModel) -> Iterator[tuple[float, PersonalModel]]:
 
 def affine(model: PersonalModel) -> tuple[np.ndarray, np.ndarray]:
     """The intercepts and slopes of the outputs as functions of the features that training sees."""
+    refusal = f"this model of {model.algorithm.name} is not linear, and has no coefficients: use .onnx"
+    reader = model.algorithm.deployment.model
+    if reader is not None and reader.codes:  # whole numbers, between which there is nothing to try
+        raise ValueError(refusal)
     double = lambda leaf: np.asarray(leaf, np.float64) if np.issubdtype(leaf.dtype, np.floating) else leaf
     model = model._replace(model=jax.tree.map(double, model.model))
     count = int(np.prod(model.features))
@@ -127,7 +131,7 @@ def affine(model: PersonalModel) -> tuple[np.ndarray, np.ndarray]:
     expected = intercept + tried.astype(np.float64) @ slopes
     found = z[count + 1 :]
     if not (np.abs(expected - found) <= TOLERANCE * (1 + np.abs(found))).all():
-        raise ValueError(f"this model of {model.algorithm.name} is not linear, and has no coefficients: use .onnx")
+        raise ValueError(refusal)
     return intercept, slopes
 
 

@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import export
+from jax.extend.core import DropVar
 
 from majorant.app.export.coefficients import feature_names, units
 from majorant.app.export.model import outputs
@@ -46,12 +47,15 @@ class Graph:
         self.onnx = onnx
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
+        self.named: dict[int, tuple[Any, str]] = {}  # a value, which is kept so that no other has its id, and its name
 
     def constant(self, value: Any) -> str:
-        """The name of a constant."""
-        name = f"c{len(self.constants)}"
-        self.constants.append(self.onnx.numpy_helper.from_array(np.ascontiguousarray(value), name))
-        return name
+        """The name of a constant; there is one of it, however often it is used, as a loop's weights are."""
+        if id(value) not in self.named:
+            name = f"c{len(self.constants)}"
+            self.constants.append(self.onnx.numpy_helper.from_array(np.asarray(value, order="C"), name))
+            self.named[id(value)] = value, name
+        return self.named[id(value)][1]
 
     def node(self, kind: str, *inputs: Any, **options: Any) -> str:
         """The name of what an operation gives for names, or for constants."""
@@ -146,7 +150,7 @@ def apply(graph: Graph, equation: Any, values: list[Any]) -> list[Any]:
     """The results of one operation."""
     name, params = equation.primitive.name, equation.params
     inner = params.get("jaxpr") or params.get("call_jaxpr")
-    if inner is not None:
+    if inner is not None and name != "scan":
         closed = hasattr(inner, "consts")
         return translate(graph, inner.jaxpr if closed else inner, inner.consts if closed else (), values)
     out = equation.outvars[0].aval
@@ -161,7 +165,8 @@ def apply(graph: Graph, equation: Any, values: list[Any]) -> list[Any]:
         return [graph.node(REDUCTIONS[name], values[0], axes, keepdims=0)]
     if name not in RULES:
         raise ValueError(f"{name} has no counterpart in ONNX files here: export to .stablehlo")
-    return [RULES[name](graph, values, params, equation)]
+    found = RULES[name](graph, values, params, equation)
+    return found if isinstance(found, list) else [found]
 
 
 Rule = Callable[[Graph, list[Any], dict[str, Any], Any], Any]
@@ -220,9 +225,11 @@ def slice_(graph: Graph, values: list[Any], params: dict[str, Any], equation: An
 
 
 def gather(graph: Graph, values: list[Any], params: dict[str, Any], equation: Any) -> Any:
-    """Of gathers those that are slices in a constant place: JAX traces ``x[:, 2:5]`` so."""
+    """Of gathers those in constant places: JAX traces ``x[:, 2:5]`` and ``x[:, ::2, 1::2]`` so."""
     numbers, sizes = params["dimension_numbers"], params["slice_sizes"]
     place = values[1]
+    if not isinstance(place, str) and place.ndim > 1 and not numbers.operand_batching_dims:
+        return entries(graph, values[0], place, equation.invars[0].aval.shape, numbers, sizes)
     if isinstance(place, str) or place.ndim != 1 or numbers.operand_batching_dims:
         raise ValueError("gather by computed places has no counterpart in ONNX files here: export to .stablehlo")
     starts = [0] * len(sizes)
@@ -232,6 +239,53 @@ def gather(graph: Graph, values: list[Any], params: dict[str, Any], equation: An
     found = part(graph, values[0], equation.invars[0].aval.shape, starts, ends, [1] * len(sizes))
     gone = np.array([int(axis) for axis in numbers.collapsed_slice_dims], np.int64)
     return graph.node("Squeeze", found, gone) if len(gone) else found
+
+
+def entries(graph: Graph, value: Any, place: np.ndarray, before: Sequence[Any], numbers: Any, sizes: Any) -> Any:
+    """Entries of some axes, of each axis its own, whatever those of the others are."""
+    axes = [int(axis) for axis in numbers.start_index_map]
+    others = tuple(i for i in range(len(sizes)) if i not in axes)
+    along = [place[(0,) * i + (slice(None),) + (0,) * (len(axes) - i - 1) + (i,)] for i in range(place.ndim - 1)]
+    if not (
+        place.ndim - 1 == len(axes)
+        and axes == [int(axis) for axis in numbers.collapsed_slice_dims]
+        and others == tuple(numbers.offset_dims)
+        and all(sizes[i] == before[i] for i in others)
+        and np.array_equal(place, np.stack(np.meshgrid(*along, indexing="ij"), axis=-1))
+    ):
+        raise ValueError("gather by computed places has no counterpart in ONNX files here: export to .stablehlo")
+    for axis, own in zip(axes, along, strict=True):
+        value = graph.node("Gather", value, own.astype(np.int64), axis=axis)
+    return value
+
+
+def split(graph: Graph, values: list[Any], params: dict[str, Any], equation: Any) -> list[Any]:
+    """Pieces along an axis."""
+    sizes = equation.invars[0].aval.shape
+    ends = np.cumsum(params["sizes"])
+    pieces = []
+    for start, end in zip(ends - params["sizes"], ends, strict=True):
+        along = lambda other, own: [own if i == params["axis"] else each for i, each in enumerate(other)]
+        pieces.append(
+            part(graph, values[0], sizes, along([0] * len(sizes), start), along(sizes, end), [1] * len(sizes))
+        )
+    return pieces
+
+
+def scan(graph: Graph, values: list[Any], params: dict[str, Any], equation: Any) -> list[Any]:
+    """A loop whose length is known: its steps one after the other."""
+    constants, carried = params["num_consts"], params["num_carry"]
+    fixed, carry, each = values[:constants], values[constants:][:carried], values[constants + carried :]
+    steps, length = params["jaxpr"], range(params["length"])
+    made: dict[int, list[Any]] = {}
+    for t in reversed(length) if params["reverse"] else length:
+        now = [graph.node("Gather", v, np.array(t), axis=0) if isinstance(v, str) else v[t] for v in each]
+        found = translate(graph, steps.jaxpr, steps.consts, [*fixed, *carry, *now])
+        carry, made[t] = found[:carried], found[carried:]
+    rows = lambda place: [graph.node("Unsqueeze", made[t][place], np.array([0])) for t in length]
+    used = [i for i, v in enumerate(equation.outvars[carried:]) if not isinstance(v, DropVar)]
+    stacked = [graph.node("Concat", *rows(i), axis=0) if i in used else None for i in range(len(made[0]))]
+    return [*carry, *stacked]
 
 
 def pad(graph: Graph, values: list[Any], params: dict[str, Any], equation: Any) -> Any:
@@ -266,6 +320,8 @@ RULES: dict[str, Rule] = {
     "broadcast_in_dim": broadcast_in_dim,
     "slice": slice_,
     "gather": gather,
+    "split": split,
+    "scan": scan,
     "pad": pad,
     "select_n": select,
     "convert_element_type": convert,
@@ -273,6 +329,9 @@ RULES: dict[str, Rule] = {
     "square": lambda graph, values, params, equation: graph.node("Mul", values[0], values[0]),
     "log1p": lambda graph, values, params, equation: graph.node(
         "Log", graph.node("Add", values[0], np.ones((), equation.invars[0].aval.dtype))
+    ),
+    "is_finite": lambda graph, values, params, equation: graph.node(
+        "Not", graph.node("Or", graph.node("IsInf", values[0]), graph.node("IsNaN", values[0]))
     ),
     "ne": lambda graph, values, params, equation: graph.node("Not", graph.node("Equal", *values)),
     "rsqrt": lambda graph, values, params, equation: graph.node("Reciprocal", graph.node("Sqrt", values[0])),

@@ -86,12 +86,13 @@ def one_of(data: FederatedData, node: NodeSettings) -> FederatedData:
 
 def stable_rate(config: RunConfig, model: Model | None, data: FederatedData) -> float | None:
     """A learning rate that is stable on a silo's rows, where the study leaves it open and it can be found."""
-    from majorant.solvers.smoothness import CURVATURES, stable_step
+    from majorant.solvers.smoothness import curvature_of, stable_step
 
     local: Any = config.local
-    if model is None or local.lr is not None or not model.convex or local.optimizer != "sgd":
+    if model is None or local.lr is not None or local.optimizer != "sgd":
         return None
-    if model.loss.name not in CURVATURES or not len(data.train.x):
+    curvature = curvature_of(model)
+    if curvature is None or not len(data.train.x):
         return None
-    step = stable_step(data.train, CURVATURES[model.loss.name], local.batch_size or None, every_batch=True)
+    step = stable_step(data.train, curvature, local.batch_size or None, every_batch=True)
     return min(USUAL_RATE, (1 + local.momentum) * step)

@@ -335,6 +335,7 @@ class Silo:
         agreement, data = work.agreement, work.data
         encoding = Encoding.from_dict(agreement.encoding) if agreement.encoding else None
         origin: dict[str, Any] = {"client": self.node.name, "samples": len(data.train.y), "run": agreement.run}
+        origin["in_bytes"] = data.train.x.dtype == np.uint8
         origin |= {"clients": agreement.clients, "seed": self.study.config.seed}
         if self.study.make is None:
             origin["config"] = to_toml(self.study.config)
