@@ -154,6 +154,15 @@ def objective_table(summaries: dict[str, dict[str, Any]]) -> Table | None:
     return table
 
 
+def tell_trivial(summary: dict[str, Any]) -> None:
+    """What a model without features would have scored, where that is known."""
+    from majorant.app.wording import shown, whose
+
+    known = summary.get("trivial") or {}
+    if known.get("score") is not None:
+        say(f"  {'trivial model':16s} {shown(known['score'], summary['metric'])} ({whose(known['name'])})")
+
+
 def tell_tuned(summaries: dict[str, dict[str, Any]], folders: dict[str, Path]) -> None:
     """What tuning chose for each method, where there was any, and on what."""
     from majorant.app.files import read_json

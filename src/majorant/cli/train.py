@@ -28,6 +28,7 @@ from majorant.cli.terminal import (
     progress,
     say,
     tell_network,
+    tell_trivial,
     tell_tuned,
     tell_where,
     tuning_table,
@@ -94,6 +95,7 @@ def run(
     if as_json:
         return print_json(read_signed(folder / "summary.json"))
     say(str(result.summary()))
+    tell_trivial(read_signed(folder / "summary.json"))
     tell_tuned({wanted.algorithm: result.summary()}, {wanted.algorithm: folder})
     tell_where(folder, report)
 
