@@ -107,7 +107,7 @@ class TableSettings(BaseModel):
     @property
     def is_table(self) -> bool:
         """Whether the data is a file, or several, or a table that goes by a name."""
-        return self.data.endswith(TABLES) or self.data in NAMED
+        return self.data.lower().endswith(TABLES) or self.data in NAMED
 
     @property
     def source(self) -> str:

@@ -56,7 +56,7 @@ def run(
     """Train one method and evaluate every client's own model."""
     if not dry_run:
         check_table(settings, config, [algorithm])
-    from majorant.app.build import build, check_names
+    from majorant.app.build import build, check_names, without_effect
 
     wanted = resolve(settings | ({"algorithm": algorithm} if algorithm else {}), config, resume)
     check_names(wanted)
@@ -64,6 +64,8 @@ def run(
         return print(to_toml(wanted))
     if wanted.group_column is not None:
         warn("group_column is for compare: a run has no scores by groups")
+    for complaint in without_effect(settings, wanted):
+        warn(complaint)
     from majorant.app.execute import run_in_folder
     from majorant.app.folders import check_folder, new_folder, point_last_at
     from majorant.app.signed import read_signed

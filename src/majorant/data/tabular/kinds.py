@@ -71,7 +71,7 @@ def column_of(
             if date_format is not None:
                 return dates(source, name, column, date_format)
             return of_texts(source, name, column) if source.textual else category(name, column)
-        return of_type(source, name, column)
+        return of_type(source, name, column) if date_format is None else dated(source, name, column, date_format)
     except Refused as refusal:
         return refusal.problem
 
@@ -166,6 +166,17 @@ def dates(source: Source, name: str, texts: Any, format: str) -> Column:
     parsed = parse_dates(texts, format)
     marks, notes = odd_cells(source, name, texts, parsed, f"dates ({format})")
     return Column(name, "date", parsed.values, format=format, marks=marks, notes=notes)
+
+
+def dated(source: Source, name: str, column: Any, format: str) -> Column:
+    """A column that is no text, and holds dates as its owner says: whole numbers such as 20240131 may."""
+    if require("pyarrow.types", "tabular", PURPOSE).is_integer(column.type):
+        return dates(source, name, as_text(column), format)
+    found = of_type(source, name, column)
+    if found.kind != "date":
+        what = f"column {name!r} has type {column.type}, and is named in dates"
+        raise Refused(what, "convert it to text, whole numbers or dates, or leave it out of dates")
+    return found
 
 
 def odd_cells(
