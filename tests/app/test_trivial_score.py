@@ -79,4 +79,13 @@ def test_unseen_clients_do_not_count_and_hostile_ones_have_no_trivial_score(tmp_
     assert len(seen) == len(clients) - 1
     assert score * sum(seen) == pytest.approx(round(score * sum(seen)))
     attacked = {"data": str(path), "client_column": "clinic", "label_column": "ill", "attack": "sign-flip:0.4"}
-    assert "trivial" not in told(attacked, tmp_path / "attacked")
+    attacked_summary = told(attacked, tmp_path / "attacked")
+    assert "trivial" not in attacked_summary
+    who = ", ".join(attacked_summary["attack"]["hostile"])
+    words = f"Under attack (sign-flip:0.4 by {who}): scores are those of the honest clients."
+    assert words in html.page([load_run(tmp_path / "attacked")])
+    flags = ["--client-column", "clinic", "--label-column", "cost", "--attack", "sign-flip:0.4", "--rounds", "1"]
+    output = invoke("compare", "local", "fedavg", "--data", path, *flags, "--out", tmp_path / "compared")
+    assert f"{words} There is no verdict" in " ".join(output.split())
+    assert "worst decile" in output
+    assert "bottom decile" not in output

@@ -189,6 +189,15 @@ def about_clients(record: dict[str, Any]) -> str:
     return f"Of {judged} clients, {parts[0]} and {parts[1]}; for {rest} it is unclear."
 
 
+def under_attack(attack: dict[str, Any]) -> str:
+    """Whose scores are shown of a run with hostile clients.
+
+    >>> under_attack({"name": "sign-flip:0.2", "hostile": ["north"]})
+    'Under attack (sign-flip:0.2 by north): scores are those of the honest clients.'
+    """
+    return f"Under attack ({attack['name']} by {some(attack['hostile'])}): scores are those of the honest clients."
+
+
 def whose(trivial: str) -> str:
     """What a trivial model predicts.
 

@@ -92,11 +92,11 @@ def comparison_table(summaries: dict[str, dict[str, Any]], record: dict[str, Any
 
     ``record`` is the comparison's own summary, where there is one: its headline score is shown.
     """
-    from majorant.app.wording import shown, title
+    from majorant.app.wording import ERRORS, shown, title
     from majorant.engines.run import megabytes
 
     metric = record["metric"] if record else next(iter(summaries.values()))["metric"]
-    worst = "bottom decile" if record is None or record["higher_is_better"] else "worst decile"
+    worst = "worst decile" if metric in ERRORS else "bottom decile"
     unseen = any(name.startswith("unseen_") for s in summaries.values() for name in s)
     table = Table(
         title=f"test {title(metric)} of each client's own model{', in %' if shown(0, metric) == '0.0 %' else ''}",

@@ -177,6 +177,7 @@ def compare(
     from majorant.app.folders import check_folder, new_folder, point_last_at, slug, working_in
     from majorant.app.signed import read_signed
     from majorant.app.trackers import check_trackers
+    from majorant.app.wording import under_attack
     from majorant.engines.divergence import Diverged
     from majorant.engines.hosts import follows
 
@@ -235,6 +236,9 @@ def compare(
             console.print(measured)
         for sentence in record["verdict"]["sentences"] if record else []:
             say(sentence)
+        attacked = next((s["attack"] for s in summaries.values() if s.get("attack")), None)
+        if attacked is not None:
+            say(f"{under_attack(attacked)} There is no verdict: gains of hostile clients mean nothing.")
         tell_where(folder, report)
     if len(finished) < len(runs) or (record and record["verdict"]["diverged"]):
         sys.stdout.flush()
