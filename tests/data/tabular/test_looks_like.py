@@ -82,3 +82,11 @@ def test_too_few_groups_have_a_fix_that_reads(tmp_path: Path) -> None:
     path = table(tmp_path, list("uvwxyz" * 15))
     with pytest.raises(TableError, match=r"parts \(2 such clients\): drop or merge such clients, or set"):
         from_table(path, client_column="client", label_column="label", together_column="label")
+
+
+def test_what_a_later_file_writes_otherwise_has_a_fix_that_works_there(tmp_path: Path) -> None:
+    """Settings such as missing_values are those of training: nobody can change them for a newcomer's file."""
+    roles: Any = {"client_column": "client", "label_column": "label"}
+    _, encoding = from_table(table(tmp_path, [day.item().strftime("%d.%m.%Y") for day in DAYS]), **roles)
+    with pytest.raises(TableError, match=r"holds dates \(%d.%m.%Y\), but '2023-01-01' .*: write it as at training$"):
+        encode_table(table(tmp_path, list(DAYS), "later.csv"), encoding)

@@ -76,6 +76,9 @@ def column_of(
         return refusal.problem
 
 
+CORRECT = "correct it, name it in missing_values, or name the column in categorical if these are categories"
+
+
 class Refused(Exception):
     """A column that cannot be used."""
 
@@ -194,7 +197,7 @@ def odd_cells(
         raise Refused(
             f"column {name!r} holds {what}, but {texts[first].as_py()!r} in {source.row(first)}"
             + (f" and {count - 1} more cells are not" if count > 1 else " is not one"),
-            "correct it, name it in missing_values, or name the column in categorical if these are categories",
+            CORRECT,
         )
     cells_of = f"{int(parsed.odd.sum())} cells of {name!r} ({', '.join(odd)}) count as missing values"
     return tuple(odd), (cells_of,)
