@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from majorant.app import catalogue
-from majorant.app.build import build
+from majorant.app.build import build, check_names, without_effect
 from majorant.app.config import make_config
 from majorant.data import load_digits, partitioned, rotated
 from majorant.models import linear, mixed_precision
@@ -66,3 +66,36 @@ def test_mixed_precision_computes_in_bfloat16_and_keeps_single_precision():
 def test_settings_that_do_not_go_together_are_refused(settings, words):
     with pytest.raises(ValueError, match=words):
         build(make_config({"algorithm": "fedavg", "data": SMALL} | settings))
+
+
+@pytest.mark.parametrize(
+    ("settings", "unused"),
+    [
+        ({"algorithm": "fedavg", "optimizer": "lbfgs", "lr": 0.1, "steps": 3}, ["lr", "steps"]),
+        (
+            {"algorithm": "fedavg", "optimizer": "adam:b1=0.8", "lr": 0.1, "momentum": 0.5},
+            ["momentum"],
+        ),
+        ({"algorithm": "fedavg", "momentum": 0.5, "combine": "median"}, []),
+        ({"algorithm": "local", "epsilon": 3.0, "combine": "median", "lr": 0.1}, ["combine", "epsilon"]),
+    ],
+)
+def test_settings_that_change_nothing_are_named(settings, unused):
+    told = without_effect(settings, make_config({}, data=SMALL, **settings))
+    assert [line.partition(" has no effect")[0] for line in told] == unused
+
+
+def test_folders_and_other_files_are_not_taken_for_names(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "silos").mkdir()
+    (tmp_path / "digits").mkdir()
+    (tmp_path / "visits.xlsx").write_bytes(b"PK")
+    for data, words in {
+        "silos": r"silos is a folder: give its files, as in 'silos/\*\.csv'",
+        "visits.xlsx": "visits.xlsx is no table that can be read, whose names end in .csv",
+        "nowhere": "unknown data set 'nowhere'",
+    }.items():
+        with pytest.raises(ValueError, match=words):
+            check_names(make_config({}, algorithm="fedavg", data=data))
+    check_names(make_config({}, algorithm="fedavg", data="digits"))  # a name comes first
+    assert make_config({}, algorithm="fedavg", data="VISITS.CSV").is_table

@@ -12,6 +12,7 @@ from majorant.app._fingerprint import settings_digest
 from majorant.app.build import build_exchange, check_names, local_solver
 from majorant.app.config import LocalConfig, RunConfig, load_config, make_config, to_toml
 from majorant.app.front_config import make_front_config
+from majorant.app.table_settings import check_table
 
 
 @pytest.mark.parametrize(
@@ -135,3 +136,12 @@ def test_where_a_run_runs_makes_no_difference() -> None:
     for devices in (0, -1, 2.5):
         with pytest.raises(ValueError, match="devices"):
             make_config({"algorithm": "fedavg", "devices": devices})
+
+
+def test_a_file_may_begin_with_the_mark_that_windows_writes(tmp_path):
+    """The table's columns are checked from the same file before all else, so that reader takes it, too."""
+    path = tmp_path / "study.toml"
+    path.write_bytes('\ufeffalgorithm = "fedavg"\r\ndata = "nowhere.csv"\r\n'.encode())
+    assert load_config(path).algorithm == "fedavg"
+    with pytest.raises(ValueError, match="a table needs client_column"):
+        check_table({}, path)

@@ -336,3 +336,15 @@ def test_divergence_is_explained():
     X, y, _ = problem("value")[0]
     with pytest.raises(RuntimeError, match="Lower learning_rate"):
         FedEMRegressor(2, max_iter=100, learning_rate=1e6).fit(X, y)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_classifier_that_has_not_converged_warns(classes):
+    """Years or weights far from 0 make descent slow: the score is then that of a coin, and somebody must say so."""
+    rng = np.random.default_rng(0)
+    rows, groups = rng.normal(size=(300, 3)), np.arange(300) % 5
+    labels = np.digitize(rows[:, 0] + 0.3 * rng.normal(size=300), [0.0] if classes == 2 else [-0.5, 0.5])
+    with pytest.warns(ConvergenceWarning, match=r"FedEMClassifier has not converged after 100 rounds.*Standardise"):
+        far = FedEMClassifier(random_state=0).fit(rows + 2000, labels, groups)
+    near = FedEMClassifier(random_state=0).fit(rows, labels, groups)  # warnings are errors here
+    assert far.score(rows + 2000, labels, groups=groups) < near.score(rows, labels, groups=groups) - 0.2

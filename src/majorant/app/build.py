@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from majorant.app import catalogue
 from majorant.app._kinds import fit
 from majorant.app._once import once_for_each
 from majorant.app.config import LocalConfig, RunConfig
-from majorant.app.names import parse
-from majorant.app.table_settings import OF_TABLES
+from majorant.app.names import UnknownName, parse
+from majorant.app.table_settings import OF_TABLES, TABLES
 
 if TYPE_CHECKING:
     import numpy as np
@@ -93,10 +94,23 @@ def check_names(config: RunConfig) -> None:
     if config.is_table:
         config.check_roles(labelled=not catalogue.needs_no_labels(config.algorithm))
     else:
-        catalogue.datasets.check(config.data)
+        check_dataset(config.data)
         for name in OF_TABLES:
             if getattr(config, name) != RunConfig.model_fields[name].default:
                 raise ValueError(f"{name} goes with a CSV or Parquet file, not with the data set {config.data!r}")
+
+
+def check_dataset(data: str) -> None:
+    """Complains about a name that no data set has; one of a folder or a file is probably meant to be a table."""
+    try:
+        catalogue.datasets.check(data)
+    except UnknownName:
+        if Path(data).is_dir():
+            raise ValueError(f"{data} is a folder: give its files, as in '{Path(data) / '*.csv'}'") from None
+        if Path(data).is_file():
+            kinds = ", ".join(TABLES)
+            raise ValueError(f"{data} is no table that can be read, whose names end in {kinds}: convert it") from None
+        raise
 
 
 def check_privacy(config: RunConfig) -> None:
@@ -205,6 +219,19 @@ def local_solver(local: LocalConfig, lr: float | None = None) -> Solver:
     if parse(local.optimizer)[0] == "sgd":
         return local_sgd(lr, momentum=local.momentum, weight_decay=local.weight_decay, **plan)
     return local_optax(catalogue.optimizers.make(local.optimizer, lr), **plan)
+
+
+def without_effect(given: Mapping[str, Any], config: RunConfig) -> list[str]:
+    """Which of the settings ``given`` by flags change nothing: a local optimizer has them not, or nothing is sent."""
+    optimizer = parse(config.local.optimizer)[0]
+    unused = {"momentum", "weight_decay"} if optimizer != "sgd" else set()
+    if optimizer in catalogue.exact_solvers:
+        unused = set(LocalConfig.model_fields) - {"optimizer", "sample_noise"}
+    found = [f"{name} has no effect: {optimizer} does not use it" for name in given if name in unused]
+    sent = [name for name in ("channel", "combine", "epsilon") if given.get(name)]
+    if parse(config.algorithm)[0] == "local":
+        found += [f"{name} has no effect: local sends nothing" for name in sent]
+    return found
 
 
 def private_solver(local: LocalConfig, lr: float) -> Solver:

@@ -230,7 +230,7 @@ def load_config(path: str | Path, **overrides: Any) -> RunConfig:
 def read_settings(path: str | Path) -> dict[str, Any]:
     """The plain values in a TOML file."""
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        return tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))  # Windows may put a mark in front
     except FileNotFoundError:
         raise ValueError(f"there is no configuration file {path}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:

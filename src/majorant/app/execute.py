@@ -30,6 +30,7 @@ from majorant.app.signed import write_signed
 from majorant.app.trackers import check_trackers, tracking
 from majorant.app.trees import save_tree, tree_exists
 from majorant.app.tuning import chosen_hyper
+from majorant.data.federated import FederatedData
 from majorant.engines.hosts import explained_loss, follows, place_to_write
 from majorant.engines.mesh import devices_worth_using
 from majorant.engines.options import Evaluation, Resources
@@ -183,7 +184,7 @@ def write_results(run: Run, config: RunConfig, problem: Problem, folder: Path) -
     atomic_write_text(folder / "clients.csv", csv_text([list(columns), *map(list, rows)]))
     deployment = run.deployment
     save_tree(folder / "model", deployment.server, model_meta(config, problem.data, problem.encoding, deployment.seed))
-    summary = run.summary() | licence_of(config.data) | rate_of(run, config)
+    summary = run.summary() | licence_of(config.data) | rate_of(run, config) | trivial_of(run)
     write_signed(folder / "summary.json", summary, ("metrics.jsonl", "clients.csv"))
 
 
@@ -193,3 +194,28 @@ def rate_of(run: Run, config: RunConfig) -> dict[str, float]:
     if rate is None or config.local.lr is not None or config.tune:
         return {}
     return {"lr": float(f"{np.ravel(rate)[0]:.6g}")}
+
+
+def trivial_of(run: Run) -> dict[str, Any]:
+    """The trivial model's test score, mean over seeds, where the run's is as plain: without it a score says little."""
+    plain = run.metric in ("accuracy", "rmse") and run.algorithm.deployment.scores is None
+    if not plain or run.federation.hostile is not None or jax.process_count() > 1:
+        return {}
+    score = float(np.mean([trivial_score(data) for data in run.data_sets]))
+    name = "majority class" if run.data.classes else "mean of the training targets"
+    return {"trivial": {"name": name, "score": score if np.isfinite(score) else None}}
+
+
+def trivial_score(data: FederatedData) -> float:
+    """What each client's most frequent training label, or the mean of its targets, scores on its test rows."""
+    own, where = (np.repeat(np.arange(data.clients), part.sizes) for part in (data.train, data.test))
+    seen = ~data.unseen[where]
+    if not seen.any():
+        return float("nan")
+    if data.classes:
+        counts = np.zeros((data.clients, len(data.classes)), np.int64)
+        np.add.at(counts, (own, data.train.y), 1)
+        return float((counts.argmax(axis=1)[where] == data.test.y)[seen].mean())
+    values, truth = (np.asarray(data.label_values(part.y), np.float64) for part in (data.train, data.test))
+    means = np.bincount(own, values, data.clients) / np.maximum(data.train.sizes, 1)
+    return float(np.sqrt(((means[where] - truth)[seen] ** 2).mean()))

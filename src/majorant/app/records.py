@@ -83,6 +83,13 @@ class Promise(Record):
     not_covered: list[str] = []
 
 
+class TrivialScore(Record):
+    """What a model that looks at no feature scores on the test rows."""
+
+    name: str
+    score: float | None = None
+
+
 class Summary(Record):
     """``summary.json``."""
 
@@ -105,6 +112,7 @@ class Summary(Record):
     test_rmse: Scores = {}
     unseen_accuracy: Scores = {}
     unseen_rmse: Scores = {}
+    trivial: TrivialScore | None = None
     network: Network | None = None
     privacy: Promise | None = None
 

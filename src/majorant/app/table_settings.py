@@ -107,7 +107,7 @@ class TableSettings(BaseModel):
     @property
     def is_table(self) -> bool:
         """Whether the data is a file, or several, or a table that goes by a name."""
-        return self.data.endswith(TABLES) or self.data in NAMED
+        return self.data.lower().endswith(TABLES) or self.data in NAMED
 
     @property
     def source(self) -> str:
@@ -157,7 +157,7 @@ def check_table(flags: Mapping[str, Any], config: Path | None, methods: Sequence
     """
     about, labelled = None, True
     with contextlib.suppress(OSError, ValueError, RecursionError):  # complaints about settings come later, all together
-        values = tomllib.loads(config.read_text(encoding="utf-8")) if config is not None else {}
+        values = tomllib.loads(config.read_text(encoding="utf-8-sig")) if config is not None else {}
         known = TableSettings.model_fields
         if any(name not in known and get_close_matches(name, known, 1, 0.8) for name in values):
             return  # a setting about tables is misspelt: that is the complaint to make

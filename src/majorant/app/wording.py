@@ -189,11 +189,28 @@ def about_clients(record: dict[str, Any]) -> str:
     return f"Of {judged} clients, {parts[0]} and {parts[1]}; for {rest} it is unclear."
 
 
+def under_attack(attack: dict[str, Any]) -> str:
+    """Whose scores are shown of a run with hostile clients.
+
+    >>> under_attack({"name": "sign-flip:0.2", "hostile": ["north"]})
+    'Under attack (sign-flip:0.2 by north): scores are those of the honest clients.'
+    """
+    return f"Under attack ({attack['name']} by {some(attack['hostile'])}): scores are those of the honest clients."
+
+
+def whose(trivial: str) -> str:
+    """What a trivial model predicts.
+
+    >>> whose("majority class")
+    "each client's majority class"
+    """
+    return "each client's majority class" if "class" in trivial else "each client's mean training target"
+
+
 def about_trivial(record: dict[str, Any]) -> str:
     """How far the methods are above the trivial model."""
     trivial, metric = record["verdict"]["trivial"], record["metric"]
-    what = "each client's majority class" if "class" in trivial["name"] else "each client's mean training target"
-    has = f"The trivial model ({what}) has {shown(trivial['score'], metric)}"
+    has = f"The trivial model ({whose(trivial['name'])}) has {shown(trivial['score'], metric)}"
     if trivial["by"] is None:
         return f"{has}."
     interval = f"95 % interval {between(trivial['interval'], metric)}"

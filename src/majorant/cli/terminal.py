@@ -92,11 +92,11 @@ def comparison_table(summaries: dict[str, dict[str, Any]], record: dict[str, Any
 
     ``record`` is the comparison's own summary, where there is one: its headline score is shown.
     """
-    from majorant.app.wording import shown, title
+    from majorant.app.wording import ERRORS, shown, title
     from majorant.engines.summary import megabytes
 
     metric = record["metric"] if record else next(iter(summaries.values()))["metric"]
-    worst = "bottom decile" if record is None or record["higher_is_better"] else "worst decile"
+    worst = "worst decile" if metric in ERRORS else "bottom decile"
     unseen = any(name.startswith("unseen_") for s in summaries.values() for name in s)
     table = Table(
         title=f"test {title(metric)} of each client's own model{', in %' if shown(0, metric) == '0.0 %' else ''}",
@@ -152,6 +152,15 @@ def objective_table(summaries: dict[str, dict[str, Any]]) -> Table | None:
     notes += ["* stopped early by --until"] * any(s.get("stopped") for s in summaries.values())
     table.caption, table.caption_justify = "\n".join(notes) or None, "left"
     return table
+
+
+def tell_trivial(summary: dict[str, Any]) -> None:
+    """What a model without features would have scored, where that is known."""
+    from majorant.app.wording import shown, whose
+
+    known = summary.get("trivial") or {}
+    if known.get("score") is not None:
+        say(f"  {'trivial model':16s} {shown(known['score'], summary['metric'])} ({whose(known['name'])})")
 
 
 def tell_tuned(summaries: dict[str, dict[str, Any]], folders: dict[str, Path]) -> None:

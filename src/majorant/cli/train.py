@@ -28,6 +28,7 @@ from majorant.cli.terminal import (
     progress,
     say,
     tell_network,
+    tell_trivial,
     tell_tuned,
     tell_where,
     tuning_table,
@@ -55,7 +56,7 @@ def run(
     """Train one method and evaluate every client's own model."""
     if not dry_run:
         check_table(settings, config, [algorithm])
-    from majorant.app.build import build, check_names
+    from majorant.app.build import build, check_names, without_effect
 
     wanted = resolve(settings | ({"algorithm": algorithm} if algorithm else {}), config, resume)
     check_names(wanted)
@@ -63,6 +64,8 @@ def run(
         return print(to_toml(wanted))
     if wanted.group_column is not None:
         warn("group_column is for compare: a run has no scores by groups")
+    for complaint in without_effect(settings, wanted):
+        warn(complaint)
     from majorant.app.execute import run_in_folder
     from majorant.app.folders import check_folder, new_folder, point_last_at
     from majorant.app.signed import read_signed
@@ -94,6 +97,7 @@ def run(
     if as_json:
         return print_json(read_signed(folder / "summary.json"))
     say(str(result.summary()))
+    tell_trivial(read_signed(folder / "summary.json"))
     tell_tuned({wanted.algorithm: result.summary()}, {wanted.algorithm: folder})
     tell_where(folder, report)
 
@@ -173,6 +177,7 @@ def compare(
     from majorant.app.folders import check_folder, new_folder, point_last_at, slug, working_in
     from majorant.app.signed import read_signed
     from majorant.app.trackers import check_trackers
+    from majorant.app.wording import under_attack
     from majorant.engines.divergence import Diverged
     from majorant.engines.hosts import follows
 
@@ -231,6 +236,9 @@ def compare(
             console.print(measured)
         for sentence in record["verdict"]["sentences"] if record else []:
             say(sentence)
+        attacked = next((s["attack"] for s in summaries.values() if s.get("attack")), None)
+        if attacked is not None:
+            say(f"{under_attack(attacked)} There is no verdict: gains of hostile clients mean nothing.")
         tell_where(folder, report)
     if len(finished) < len(runs) or (record and record["verdict"]["diverged"]):
         sys.stdout.flush()

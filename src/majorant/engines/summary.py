@@ -22,9 +22,10 @@ class Summary(dict):
         for name in (f"test_{metric}", f"train_{metric}", f"unseen_{metric}"):
             if name in self:
                 s = self[name]
+                tail = "bottom decile" if metric == "accuracy" else "worst decile"
                 lines.append(
                     f"  {name.replace('_', ' '):16s} {shown(s['mean'], metric)}{between(s, metric)} mean,"
-                    f" {shown(s['bottom_decile'], metric)} bottom decile, {shown(s['std'], metric)} std over clients"
+                    f" {shown(s['bottom_decile'], metric)} {tail}, {shown(s['std'], metric)} std over clients"
                 )
         lines += [
             f"  {name:16s} {text}" for name, text in (("objective", distance(self)), ("a client", work(self))) if text

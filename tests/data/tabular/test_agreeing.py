@@ -18,7 +18,7 @@ from majorant.data.tabular.agreeing import (
     with_sums,
 )
 from majorant.data.tabular.options import TableOptions
-from majorant.data.tabular.problems import TableError
+from majorant.data.tabular.problems import TableError, TableNotice
 from majorant.data.tabular.reading import read_file
 from majorant.data.tabular.survey import look_at
 from majorant.exchange.exact_sums import numbers, residues
@@ -178,6 +178,24 @@ def numbered(text):
 def test_tables_that_do_not_go_together_are_refused_by_name(files, tmp_path, change, words):
     with pytest.raises(Disagreement, match=words):
         agreed(spoiled(files, tmp_path, change))
+
+
+def test_a_category_outside_the_training_rows_is_no_feature_as_in_the_tables_together(files, tmp_path):
+    """A rare category that only test rows hold must not keep a silo from taking part."""
+    where = spoiled(files, tmp_path, lambda text: text)
+    lines = (where / "a.csv").read_text().split("\n")
+    lines[5] = lines[5].replace(",x,", ",rare,")
+    assert ",rare," in lines[5]
+    assert ",test," in lines[5]
+    (where / "a.csv").write_text("\n".join(lines))
+    found = agreed(where, max_categories=9)
+    own = encoded(survey(where / "a.csv", max_categories=9), found, "a")
+    with pytest.warns(TableNotice, match="missing"):
+        data, encoding = from_table(str(where / "*.csv"), **(OPTIONS | {"max_categories": 9}))
+    assert found.features == encoding.features
+    np.testing.assert_allclose(own.test.client(0)[0], data.test.client(data.names.index("a"))[0], atol=1e-6)
+    wards = [i for i, name in enumerate(found.features) if name.startswith("ward=")]
+    assert (own.test.client(0)[0][0, wards] == 0).all()
 
 
 def test_what_was_not_agreed_on_is_refused_by_the_silo(files, tmp_path):

@@ -84,3 +84,31 @@ def test_few_values_recur_by_chance(tmp_path):
     assert (
         notes(tmp_path / "t.csv", TABLE | {"a": [i % 9 for i in range(ROWS)], "b": [i % 5 for i in range(ROWS)]}) == []
     )
+
+
+@pytest.mark.parametrize("noise", [0.01, 3.0])
+def test_a_number_with_a_threshold_between_the_classes_is_told(tmp_path, noise):
+    """A score that was computed from the label, with a little noise, has no value twice."""
+    rng = np.random.default_rng(0)
+    ill = rng.random(300) < 0.1
+    score, age = ill + noise * rng.normal(size=300), rng.normal(50, 9, 300)
+    lines = [f"{'abc'[i % 3]},{age[i]:.3f},{score[i]:.5f},{'ny'[int(ill[i])]}" for i in range(300)]
+    (tmp_path / "visits.csv").write_text("\n".join(["clinic,age,score,ill", *lines]) + "\n")
+    found = inspect_table(tmp_path / "visits.csv", client_column="clinic", label_column="ill")
+    told = [note for note in found.notes if "alone says what the label is" in note]
+    assert [note.partition(" ")[0] for note in told] == ["'score'"] * (noise < 1)
+
+
+@pytest.mark.parametrize("factor", [1.0, 0.133, 7.5])
+def test_a_client_with_another_unit_is_told(tmp_path, factor):
+    """mmHg in one clinic and kPa in another, or the other way round; a clinic with other patients is no mistake."""
+    rng = np.random.default_rng(1)
+    clinic = [("north", "south", "east")[i % 3] for i in range(150)]
+    pressure = [rng.normal(130, 9) * (factor if c == "south" else 1) for c in clinic]
+    beds = [{"north": 40, "south": 900, "east": 60}[c] for c in clinic]  # of the clinic itself: the same in all rows
+    lines = [f"{c},{p:.2f},{b},{'ny'[i % 2]}" for i, (c, p, b) in enumerate(zip(clinic, pressure, beds, strict=True))]
+    (tmp_path / "visits.csv").write_text("\n".join(["clinic,pressure,beds,ill", *lines]) + "\n")
+    found = inspect_table(tmp_path / "visits.csv", client_column="clinic", label_column="ill")
+    told = [note for note in found.notes if "another unit" in note]
+    assert [note.partition(" ")[0] for note in told] == ["'pressure'"] * (factor != 1)
+    assert all("at client 'south'" in note for note in told)

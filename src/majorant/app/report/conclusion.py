@@ -9,8 +9,9 @@ from majorant.app._text import html_text as escape
 from majorant.app.report.clients import best_and_alone
 from majorant.app.report.comparison import Comparison, Verdict
 from majorant.app.report.gains import listed
-from majorant.app.report.record import RunRecord
+from majorant.app.report.record import RunRecord, common_trivial
 from majorant.app.report.words import Metric, bytes_format, metric
+from majorant.app.wording import under_attack, whose
 
 
 def conclusion(records: Sequence[RunRecord], comparison: Comparison | None) -> str:
@@ -97,6 +98,10 @@ def plain_sentences(records: Sequence[RunRecord]) -> list[str]:
             f"{label} against {alone}: {scale.show_gain(gain)} {scale.gain_unit}. Whether that is more than noise was"
             " not asked: majorant compare does."
         )
+    attacks = [r.summary["attack"] for r in records if r.summary.get("attack")]
+    words += dict.fromkeys(map(under_attack, attacks))
+    if (known := common_trivial(records, records[0].metric)) is not None:
+        words.append(f"The trivial model ({whose(known[0])}) has {scale.show(known[1])}.")
     diverged = [r.label for r in records if not math.isfinite(r.score("test", "mean")) and r.summary]
     if diverged and len(records) > 1:
         words.append(f"Without a finite score: {', '.join(diverged)}.")

@@ -21,7 +21,7 @@ from majorant.app.report.methods import costs_table, groups_table, headline_of, 
 from majorant.app.report.mixtures import components_figure, mixture_figure
 from majorant.app.report.page import shell
 from majorant.app.report.promises import privacy_section
-from majorant.app.report.record import RunRecord
+from majorant.app.report.record import RunRecord, common_trivial
 from majorant.app.report.strips import strips_figure
 from majorant.app.report.words import metric
 
@@ -102,6 +102,8 @@ def levels_of(records: Sequence[RunRecord], comparison: Comparison | None, name:
     trivial = comparison.verdict.trivial if comparison and comparison.metric == name else None
     if trivial is not None and trivial.score is not None:
         found.append((f"{trivial.name} {scale.show(trivial.score)}", trivial.score))
+    elif (known := common_trivial(records, name)) is not None:
+        found.append((f"{known[0]} {scale.show(known[1])}", known[1]))
     return found
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -107,6 +109,15 @@ class RunRecord:
         """The mixture weights of the clients, (clients, M); M is 0 for methods without them."""
         names = sorted((n for n in self.clients if n[:3] == "pi_" and n[3:].isdecimal()), key=lambda n: int(n[3:]))
         return np.stack([self.clients[n] for n in names], axis=1) if names else np.zeros((len(self.unseen), 0))
+
+
+def common_trivial(records: Sequence[RunRecord], name: str) -> tuple[str, float] | None:
+    """The trivial model and its score by some metric, where all runs were judged by it and say the same."""
+    told = [r.summary.get("trivial") or {} for r in records if r.metric == name]
+    score = number(told[0].get("score")) if told else math.nan
+    if len(told) < len(records) or not math.isfinite(score) or any(each != told[0] for each in told):
+        return None
+    return str(told[0]["name"]), score
 
 
 def number(value: Any) -> float:

@@ -390,7 +390,7 @@ def encoded(found: Survey, encoding: Encoding, name: str) -> FederatedData:
         if isinstance(column, Problem):
             problems.append(column)
             continue
-        unknown = unknown_levels(record, column)
+        unknown = unknown_levels(record, column.take(found.learning_rows))  # in other rows they are nothing, as ever
         if unknown:
             what = f"column {record.name!r} has categories that were not agreed on ({some(unknown)})"
             problems.append(Problem(what, "correct them, or agree again with this silo among the others"))

@@ -12,10 +12,10 @@ import numpy as np
 
 from majorant.data.labels import label_values
 from majorant.data.tabular import cells
-from majorant.data.tabular.dates import date_numbers
+from majorant.data.tabular.dates import ISO, date_numbers
 from majorant.data.tabular.encoding import CategoryColumn, ColumnRecord, DateColumn, Encoding, LabelRecord, NumberColumn
 from majorant.data.tabular.fitting import SQUARES
-from majorant.data.tabular.kinds import Column, Refused, as_text, boolean, category, dates, of_type
+from majorant.data.tabular.kinds import CORRECT, Column, Refused, as_text, boolean, category, dates, of_type
 from majorant.data.tabular.problems import FILL, Problem, TableError, counted, some
 from majorant.data.tabular.reading import Source, is_text
 
@@ -92,7 +92,8 @@ def read_as(source: Source, record: ColumnRecord | LabelRecord, marks: Sequence[
             return read_dates(source, record, raw)
         return read_numbers(source, record, raw)
     except Refused as refusal:
-        return refusal.problem
+        problem = refusal.problem
+        return problem if problem.fix != CORRECT else problem._replace(fix="write it as at training")
 
 
 def nothing(record: ColumnRecord | LabelRecord, count: int) -> Column:
@@ -107,6 +108,8 @@ def read_dates(source: Source, record: Any, raw: Any) -> Column:
     if is_text(raw.type):
         return dates(source, record.name, raw, record.format)
     found = of_type(source, record.name, raw)
+    if found.whole and record.format != ISO:
+        return dates(source, record.name, as_text(raw), record.format)
     if found.kind != "date":
         raise Refused(f"column {record.name!r} held dates at training, and now has type {raw.type}", "convert it")
     return found

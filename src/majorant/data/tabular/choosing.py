@@ -10,7 +10,7 @@ import numpy as np
 from majorant.data.extras import require
 from majorant.data.tabular import cells
 from majorant.data.tabular.csv_files import PURPOSE
-from majorant.data.tabular.dates import find_formats
+from majorant.data.tabular.dates import find_formats, short_formats
 from majorant.data.tabular.kinds import Column
 from majorant.data.tabular.options import TableOptions
 from majorant.data.tabular.reading import Source
@@ -78,18 +78,47 @@ def column_notes(column: Column, source: Source) -> list[str]:
                 f"{column.name!r} is text that looks like numbers, taken as categories:"
                 " convert it if they are quantities"
             )
-    return notes + date_notes(column, source)
+    return notes + date_notes(column, source) + unit_notes(column, source)
 
 
 def date_notes(column: Column, source: Source) -> list[str]:
-    """That a column whose type is text looks like dates, and how to say that it holds some."""
-    if column.kind != "category" or source.textual or column.name in source.categorical:
+    """That a column that is not read as dates looks like them, and how to say that it holds some."""
+    known = column.values[~column.absent] if column.whole else np.zeros(0)
+    if len(known) and days_in_digits(known):
+        how = f"say so in dates if they are: {column.name}=%Y%m%d"
+        return [f"{column.name!r} has whole numbers that look like dates, such as {known[0]:.0f}: {how}"]
+    if column.kind != "category" or column.name in source.categorical:
         return []
-    formats = find_formats(require("pyarrow", "tabular", PURPOSE).array(column.levels))
+    levels = require("pyarrow", "tabular", PURPOSE).array(column.levels)
+    formats = ([] if source.textual else find_formats(levels)) or short_formats(levels)
     likely = " or ".join(f"{column.name}={format}" for format in formats)
     return [f"{column.name!r} is text that looks like dates: say how they are written in dates: {likely}"] * bool(
         formats
     )
+
+
+def days_in_digits(values: np.ndarray) -> bool:
+    """Whether whole numbers are years, months and days written in one, as 20240131 is.
+
+    >>> days_in_digits(np.array([20240131.0, 20231224.0])), days_in_digits(np.array([20240131.0, 20239999.0]))
+    (True, False)
+    """
+    if values.min() < 1900_00_00 or values.max() > 2100_00_00:
+        return False
+    month, day = values // 100 % 100, values % 100
+    return bool(((month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)).all())
+
+
+def unit_notes(column: Column, source: Source) -> list[str]:
+    """That numbers are text because each has the same unit."""
+    if column.kind != "category" or len(column.levels) < 3 or column.name in source.categorical:
+        return []
+    found = [re.fullmatch(r"([$€£¥]?) ?[-+]?\d+(?:[.,]\d+)? ?([^\d.,;:/-][^\d]*)?", level) for level in column.levels]
+    units = {"".join(part or "" for part in match.groups()) if match else "" for match in found}
+    unit = units.pop()
+    if units or not unit:
+        return []
+    return [f"{column.name!r} is text because every number has {unit!r} with it: write the numbers alone"]
 
 
 def decimal_notes(columns: Sequence[Column]) -> list[str]:

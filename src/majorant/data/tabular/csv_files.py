@@ -68,6 +68,8 @@ def find_form(path: Path) -> Form:
         raise TableError(str(path), [Problem("it is empty", "it needs a line of column names and a line per sample")])
     if "\0" in text:
         raise TableError(str(path), [Problem("it is not a text file", "save the table as CSV or Parquet")])
+    if text.lstrip("\ufeff \t\r\n")[:9].lower().startswith(("<!doctype", "<html")):
+        raise TableError(str(path), [Problem("it is a web page, and no table", "download the file itself")])
     whole = text if len(start) < SAMPLE else text[: text.rfind("\n") + 1] or text
     separator = guess_separator(whole, "\t" if ".tsv" in path.name else ",")
     blank = len(whole[: len(whole) - len(whole.lstrip())].splitlines()) if whole[0] in "\r\n" else 0

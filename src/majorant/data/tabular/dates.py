@@ -49,6 +49,21 @@ def find_formats(texts: Any) -> list[str]:
     return [format for format in likely if wrong[format] == min(wrong.values())]
 
 
+def short_formats(texts: Any) -> list[str]:
+    """The ways of writing a date with a year of two digits that fit all texts.
+
+    >>> import pyarrow as pa
+    >>> short_formats(pa.array(["31/01/24", "01/02/24"])), short_formats(pa.array(["a"]))
+    (['%d/%m/%y'], [])
+    """
+    found = []
+    for sign in "./-":
+        if bool(matches(texts, rf"^\d{{1,2}}[{sign}]\d{{1,2}}[{sign}]\d{{2}}$").all()):
+            orders = (("d", "m", "y"), ("m", "d", "y"), ("y", "m", "d"))
+            found = [sign.join(f"%{part}" for part in order) for order in orders]
+    return [format for format in found if not parse_dates(texts, format).odd.any()]
+
+
 def parse_dates(texts: Any, format: str) -> Parsed:
     """Texts as seconds since 1970, in UTC where a time zone is given."""
     codes = require("pyarrow.compute", "tabular", PURPOSE).dictionary_encode(texts)

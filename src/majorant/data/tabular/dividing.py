@@ -93,13 +93,13 @@ def too_small(found: Survey, owner: np.ndarray, what: str) -> bool:
     short = np.flatnonzero(sizes < needed.sum())
     if len(short):
         parts = " and ".join(p for p, n in zip(PARTS, needed, strict=True) if n)
-        fix = "" if what == "groups" else f"min_samples={needed.sum()} leaves them out; "
+        fix = "" if what == "groups" else f"min_samples={needed.sum()} leaves them out; or "
         others = f" ({len(short)} such clients)" if len(short) > 1 else ""
         one = what.removesuffix("s") if sizes[short[0]] == 1 else what
         found.trouble(
             f"client {found.names[short[0]]!r} has {sizes[short[0]]} {one}, too few for non-empty {parts} parts"
             + others,
-            f"{fix}or drop or merge such clients, or set the share of a part to 0 in split",
+            f"{fix}drop or merge such clients, or set the share of a part to 0 in split",
         )
     return bool(len(short))
 

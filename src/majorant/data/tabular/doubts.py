@@ -11,6 +11,8 @@ from majorant.data.tabular.kinds import Column
 
 LOOKED_AT = 10_000  # rows, before all of them are
 FEW = 5  # values, of which none is far from the others
+MANY_OF_A_CLASS = 10  # rows
+SEVERAL = 3  # times all others: different units rather than different people
 MANY = 50  # whole numbers that are different by chance
 
 
@@ -72,6 +74,7 @@ def tells_label(column: Column, codes: np.ndarray, classes: int) -> list[str]:
     else:
         countable = column.kind in ("category", "boolean") or column.whole
         told = countable and all(determines(x[:rows], y[:rows]) for rows in (LOOKED_AT, len(x)))
+        told = told or (column.kind in ("number", "date") and separates(x, y))
     return [f"{column.name!r} alone says what the label is: drop it if it is known only when the label is"] * told
 
 
@@ -90,6 +93,49 @@ def determines(x: np.ndarray, y: np.ndarray) -> bool:
     label = np.zeros(len(different), y.dtype)
     label[place] = y
     return bool((label[place] == y).all())
+
+
+def separates(x: np.ndarray, y: np.ndarray) -> bool:
+    """Whether thresholds on the values tell the labels apart, each of which has ten rows: chance does not.
+
+    >>> label = np.repeat([0, 1], 12)
+    >>> separates(label + np.linspace(0, 0.5, 24), label), separates(np.arange(24) % 12.0, label)
+    (True, False)
+    """
+    labels, place, count = np.unique(y, return_inverse=True, return_counts=True)
+    if len(labels) < 2 or count.min() < MANY_OF_A_CLASS:
+        return False
+    low, high = np.full(len(labels), np.inf), np.full(len(labels), -np.inf)
+    np.minimum.at(low, place, x)
+    np.maximum.at(high, place, x)
+    order = np.argsort(low)
+    return bool((high[order][:-1] < low[order][1:]).all())
+
+
+def in_another_unit(column: Column, owner: np.ndarray | None, names: Sequence[str]) -> list[str]:
+    """That one client's numbers are several times all others', as kPa beside mmHg are."""
+    known = ~column.absent if column.kind == "number" else np.zeros(0, bool)
+    if owner is None or len(names) < 3 or not known.any() or column.values[known].min() <= 0:
+        return []
+    values, whose = column.values[known], owner[known]
+    count = np.bincount(whose, minlength=len(names))
+    low, high = np.full(len(names), np.inf), np.full(len(names), -np.inf)
+    np.minimum.at(low, whose, values)
+    np.maximum.at(high, whose, values)
+    found = []
+    for client in {int(high.argmin()), int(low.argmax())}:  # nobody else can lie beyond all others
+        if count[client] < FEW or high[client] == low[client]:
+            continue
+        others = np.arange(len(names)) != client
+        least, most = low[others].min(), high[others].max()
+        middle = np.median(values[whose == client]) / np.median(values[whose != client])
+        if (high[client] < least or low[client] > most) and not 1 / SEVERAL < middle < SEVERAL:
+            found.append((client, least, most))
+    return [
+        f"{column.name!r} lies between {low[client]:.4g} and {high[client]:.4g} at client {names[client]!r}, and"
+        f" between {least:.4g} and {most:.4g} at all others: is it in another unit there?"
+        for client, least, most in found[:1]
+    ]
 
 
 def copied(columns: Sequence[Column], owner: np.ndarray | None, codes: np.ndarray | None) -> list[str]:

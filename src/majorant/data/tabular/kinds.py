@@ -71,9 +71,12 @@ def column_of(
             if date_format is not None:
                 return dates(source, name, column, date_format)
             return of_texts(source, name, column) if source.textual else category(name, column)
-        return of_type(source, name, column)
+        return of_type(source, name, column) if date_format is None else dated(source, name, column, date_format)
     except Refused as refusal:
         return refusal.problem
+
+
+CORRECT = "correct it, name it in missing_values, or name the column in categorical if these are categories"
 
 
 class Refused(Exception):
@@ -168,6 +171,17 @@ def dates(source: Source, name: str, texts: Any, format: str) -> Column:
     return Column(name, "date", parsed.values, format=format, marks=marks, notes=notes)
 
 
+def dated(source: Source, name: str, column: Any, format: str) -> Column:
+    """A column that is no text, and holds dates as its owner says: whole numbers such as 20240131 may."""
+    if require("pyarrow.types", "tabular", PURPOSE).is_integer(column.type):
+        return dates(source, name, as_text(column), format)
+    found = of_type(source, name, column)
+    if found.kind != "date":
+        what = f"column {name!r} has type {column.type}, and is named in dates"
+        raise Refused(what, "convert it to text, whole numbers or dates, or leave it out of dates")
+    return found
+
+
 def odd_cells(
     source: Source, name: str, texts: Any, parsed: cells.Parsed, what: str
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -183,7 +197,7 @@ def odd_cells(
         raise Refused(
             f"column {name!r} holds {what}, but {texts[first].as_py()!r} in {source.row(first)}"
             + (f" and {count - 1} more cells are not" if count > 1 else " is not one"),
-            "correct it, name it in missing_values, or name the column in categorical if these are categories",
+            CORRECT,
         )
     cells_of = f"{int(parsed.odd.sum())} cells of {name!r} ({', '.join(odd)}) count as missing values"
     return tuple(odd), (cells_of,)

@@ -10,9 +10,17 @@ import numpy as np
 
 from majorant.data.labels import encode_labels
 from majorant.data.splitting import Parts
-from majorant.data.tabular.choosing import EXACT, column_notes, date_notes, decimal_notes, left_out, missing_note
+from majorant.data.tabular.choosing import (
+    EXACT,
+    column_notes,
+    date_notes,
+    decimal_notes,
+    left_out,
+    missing_note,
+    unit_notes,
+)
 from majorant.data.tabular.dividing import divide, leave_out_rows
-from majorant.data.tabular.doubts import alike, copied, names_rows, stands_for_missing, tells_label
+from majorant.data.tabular.doubts import alike, copied, in_another_unit, names_rows, stands_for_missing, tells_label
 from majorant.data.tabular.kinds import Column, Refused, as_text, category, column_of
 from majorant.data.tabular.options import TableOptions, listed, unknown_columns
 from majorant.data.tabular.problems import FILL, Problem, counted
@@ -149,7 +157,7 @@ def look_at_features(found: Survey) -> None:
         if reason is not None:
             found.left_out[name] = reason
             found.notes.append(f"{name!r} is left out ({reason}): name it in drop, or in categorical to keep it")
-            found.notes += date_notes(column, source)
+            found.notes += date_notes(column, source) + unit_notes(column, source)
         else:
             found.columns.append(column)
             found.notes += column_notes(column, source)
@@ -202,7 +210,7 @@ def add_doubts(found: Survey) -> None:
         found.notes += alike(found.label.name, found.label.levels, "classes")
     for column in found.columns:
         found.notes += [*alike(column.name, column.levels, "categories"), *stands_for_missing(column)]
-        found.notes += names_rows(column)
+        found.notes += [*names_rows(column), *in_another_unit(column, found.owner, found.names)]
         if found.label is not None and found.codes is not None and found.unlabelled is None:
             found.notes += tells_label(column, found.codes, len(found.classes))
     found.notes += copied(found.columns, found.owner, found.codes)
