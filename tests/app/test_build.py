@@ -29,6 +29,16 @@ def test_digits_by_name_are_those_of_python():
     assert max(len(np.unique(named.train.client(t)[1])) for t in range(6)) > 2
     few = catalogue.datasets.make("digits:clients=6,partition=classes,k=2")
     assert all(len(np.unique(few.train.client(t)[1])) <= 2 for t in range(6))
+    by_size = catalogue.datasets.make("digits:clients=6,partition=sizes,skew=square,min_samples=5")
+    same = partitioned(*load_digits(), "sizes", clients=6, skew="square", min_samples=5)
+    np.testing.assert_array_equal(by_size.train.x, same.train.x)
+    for options, takes in (
+        ("partition=iid,alpha=0.1", "alpha means nothing for digits with partition=iid, which has no options"),
+        ("k=3", "k means nothing for digits with partition=dirichlet, which takes alpha and min_samples"),
+        ("partition=shards,skew=linear", "skew means nothing .* takes per_client"),
+    ):
+        with pytest.raises(ValueError, match=takes):
+            catalogue.datasets.make(f"digits:{options}")
     turned = catalogue.datasets.make("rotated-digits:clients=8")
     *_, cluster = rotated(*load_digits(), clients=8, seed=0)
     np.testing.assert_array_equal(turned.truth["cluster"], cluster)

@@ -250,6 +250,17 @@ def test_femnist_has_a_client_for_each_writer(folder):
         write("test/all_data_0.json", users)
         with pytest.raises(ValueError, match=message):
             load_femnist()
+    nobody = {"f0004": {"x": [], "y": []}, "f0001": writer(52, 9)}  # LEAF's test files have writers without samples
+    write("test/all_data_0.json", nobody)
+    assert load_femnist().names == ("f0001", "f0002")
+    (place / "test" / "all_data_0.json").write_text(json.dumps({"users": ["f0001"] * 2, "user_data": nobody}))
+    with pytest.raises(ValueError, match=r"all_data_0.json has user 'f0001' twice"):
+        load_femnist()
+    write("all_data.json", nobody)
+    with pytest.raises(
+        ValueError, match="JSON files beside its folders train and test: their samples would count twice"
+    ):
+        load_femnist()
 
 
 def test_the_seed_draws_writers_their_samples_and_who_joins_later(folder):

@@ -29,6 +29,10 @@ def test_sizes_grow_and_nobody_is_empty(skew):
     np.testing.assert_allclose(sizes, 1 + 994 * law / law.sum(), atol=1)
     with pytest.raises(ValueError, match="skew is one of linear, square, exponential, not 'cubic'"):
         size_skew(10, 2, "cubic")
+    enough = np.bincount(size_skew(1000, 6, skew, min_samples=50))  # 49 more for each, and as many fewer to share out
+    np.testing.assert_array_equal(enough, np.bincount(size_skew(1000 - 6 * 49, 6, skew)) + 49)
+    with pytest.raises(ValueError, match="1000 samples are too few for 6 clients with at least 200 samples each"):
+        size_skew(1000, 6, min_samples=200)
 
 
 @pytest.mark.parametrize(

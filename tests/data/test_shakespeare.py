@@ -93,3 +93,18 @@ def test_text_without_lines_cannot_be_split_by_them(folder):
         load_shakespeare(window=8, split_lines=True)
     with pytest.raises(ValueError, match=r"no role has 2 samples of 80 characters$"):
         load_shakespeare()
+
+
+def test_text_is_put_together_from_all_of_its_windows_or_not_at_all(folder):
+    """LEAF's own samples, and its training and test files, leave windows out: their letters in a row are no text."""
+    text = "To be, or not to be: that is the question"
+    windows = {"x": [text[i : i + 8] for i in range(20)], "y": list(text[8:28])}
+    some = {name: own[::2] for name, own in windows.items()}
+    (folder / "all_data.json").write_text(json.dumps({"users": ["HAMLET"], "user_data": {"HAMLET": some}}))
+    with pytest.raises(ValueError, match="windows of HAMLET do not follow each other letter by letter"):
+        load_shakespeare(window=8)
+    for name in ("one", "other"):
+        (folder / f"{name}.json").write_text(json.dumps({"users": ["HAMLET"], "user_data": {"HAMLET": windows}}))
+    (folder / "all_data.json").unlink()
+    with pytest.raises(ValueError, match="has user 'HAMLET' twice"):
+        load_shakespeare(window=8)

@@ -251,13 +251,17 @@ def digits(
     *,
     clients: int = 20,
     partition: str = "dirichlet",
-    alpha: float = 0.4,
-    k: int = 2,
+    alpha: float | None = None,
+    k: int | None = None,
+    per_client: int | None = None,
+    skew: str | None = None,
+    min_samples: int | None = None,
     unseen: float = 0.0,
     seed: int = 0,
 ) -> FederatedData:
     """scikit-learn's bundled digits."""
-    return image_set("digits", clients, partition, alpha, k, 0, unseen, seed)
+    options = {"alpha": alpha, "k": k, "per_client": per_client, "skew": skew, "min_samples": min_samples}
+    return image_set("digits", clients, partition, options, 0, unseen, seed)
 
 
 def rotated_digits(*, clients: int = 20, unseen: float = 0.0, seed: int = 0) -> FederatedData:
@@ -286,19 +290,34 @@ def downloaded(name: str, usual_clients: int, usual_partition: str = "dirichlet"
         *,
         clients: int = usual_clients,
         partition: str = usual_partition,
-        alpha: float = 0.4,
-        k: int = 2,
+        alpha: float | None = None,
+        k: int | None = None,
+        per_client: int | None = None,
+        skew: str | None = None,
+        min_samples: int | None = None,
         samples: int = 0,
         unseen: float = 0.0,
         seed: int = 0,
     ) -> FederatedData:
-        return image_set(name, clients, partition, alpha, k, samples, unseen, seed)
+        options = {"alpha": alpha, "k": k, "per_client": per_client, "skew": skew, "min_samples": min_samples}
+        return image_set(name, clients, partition, options, samples, unseen, seed)
 
     return make
 
 
+OF_PARTITIONS: dict[str, dict[str, Any]] = {  # the options of each, with what they are unless given; None: its own
+    "iid": {},
+    "dirichlet": {"alpha": 0.4, "min_samples": None},
+    "classes": {"k": 2},
+    "shards": {"per_client": None},
+    "sizes": {"skew": None, "min_samples": None},
+    "pachinko": {"alpha": 0.4},
+    "kmeans": {},
+}
+
+
 def image_set(
-    name: str, clients: int, partition: str, alpha: float, k: int, samples: int, unseen: float, seed: int
+    name: str, clients: int, partition: str, options: dict[str, Any], samples: int, unseen: float, seed: int
 ) -> FederatedData:
     """A plain labelled set, or some of its samples drawn at random, partitioned among clients."""
     import numpy as np
@@ -306,21 +325,24 @@ def image_set(
     from majorant import data
     from majorant.data.images import CIFAR100_COARSE
 
+    if partition == "pachinko" and name != "cifar100":
+        raise ValueError(f"pachinko needs labels with superclasses, which cifar100 has and {name} has not")
+    usual = OF_PARTITIONS.get(partition, {})
+    odd = next((key for key, value in options.items() if value is not None and key not in usual), None)
+    if odd is not None and partition in OF_PARTITIONS:
+        takes = f"takes {' and '.join(usual)}" if usual else "has no options"
+        raise ValueError(f"{odd} means nothing for {name} with partition={partition}, which {takes}")
+    asked = usual | {key: value for key, value in options.items() if value is not None and key in usual}
+    given = {key: value for key, value in asked.items() if value is not None}
     x, y = getattr(data, f"load_{name.replace('-', '_')}")()
     if samples:
         if not 0 < samples <= len(x):
             raise ValueError(f"samples must be between 1 and {len(x)} (0: all), got {samples}")
         rows = np.random.default_rng([seed, 2]).permutation(len(x))[:samples]  # a stream of its own
         x, y = x[rows], y[rows]
-    by_partition: dict[str, dict[str, Any]] = {
-        "dirichlet": {"alpha": alpha},
-        "classes": {"k": k},
-        "pachinko": {"alpha": alpha, "coarse_of_fine": CIFAR100_COARSE},
-    }
-    if partition == "pachinko" and name != "cifar100":
-        raise ValueError(f"pachinko needs labels with superclasses, which cifar100 has and {name} has not")
-    options = by_partition.get(partition, {})
-    return data.partitioned(x, y, partition, clients=clients, seed=seed, name=name, unseen=unseen, **options)
+    if partition == "pachinko":
+        given["coarse_of_fine"] = CIFAR100_COARSE
+    return data.partitioned(x, y, partition, clients=clients, seed=seed, name=name, unseen=unseen, **given)
 
 
 datasets.register("digits", digits, "scikit-learn's 8×8 digits, partitioned")

@@ -9,6 +9,7 @@ folder, and checked by what they say: LEAF publishes no checksums, as the files 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +36,13 @@ def load_femnist(
     """
     check_whole("min_samples", min_samples)
     folder = data_folder() / "femnist"
-    files = sorted([*folder.glob("*.json"), *folder.glob("train/*.json"), *folder.glob("test/*.json")])
+    flat, parted = sorted(folder.glob("*.json")), sorted([*folder.glob("train/*.json"), *folder.glob("test/*.json")])
+    files = flat + parted
+    if flat and parted:
+        raise ValueError(
+            f"{folder} has JSON files beside its folders train and test: their samples would count twice. Keep one or "
+            "the other"
+        )
     if not files:
         raise FileNotFoundError(
             f"{folder} has no JSON files of FEMNIST: make them by LEAF's script and put them there (or its folders "
@@ -58,18 +65,24 @@ def load_femnist(
     return data.with_unseen(unseen, seed=seed) if unseen else data
 
 
+def check_listed_once(users: list[str], where: Path) -> None:
+    """Refuses users that are there twice, whose samples would count twice or be lost."""
+    twice = next((user for user, count in Counter(users).items() if count > 1), None)
+    if twice is not None:
+        raise ValueError(f"{where} has user {twice!r} twice: each may be there once")
+
+
 def read_writers(path: Path) -> list[tuple[str, np.ndarray, np.ndarray]]:
     """Writers of a LEAF file with their images, as bytes, and labels."""
     try:
         whole = json.loads(path.read_text(encoding="utf-8"))
         given = [(str(user), whole["user_data"][user]["x"], whole["user_data"][user]["y"]) for user in whole["users"]]
-        arrays = [(user, np.asarray(x, np.float32).reshape(len(y), -1), np.asarray(y)) for user, x, y in given]
+        arrays = [(user, np.asarray(x, np.float32).reshape(len(y), -1), np.asarray(y)) for user, x, y in given if y]
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path} is not a LEAF file with users and user_data: {error!r}") from None
+    check_listed_once([user for user, *_ in given], path)
     found = []
     for user, x, y in arrays:
-        if len(y) == 0:
-            continue
         if x.shape[1] != SIDE * SIDE or not (x.min() >= 0 and x.max() <= 1):
             raise ValueError(f"{path}: images of writer {user} must be {SIDE * SIDE} numbers in [0, 1]")
         if y.dtype.kind not in "iu" or y.min() < 0 or y.max() >= CLASSES:

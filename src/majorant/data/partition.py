@@ -196,21 +196,21 @@ def shards(labels: np.ndarray, clients: int, per_client: int = 2, seed: int = 0)
     return owner
 
 
-def size_skew(n: int, clients: int, skew: str = "exponential", seed: int = 0) -> np.ndarray:
-    """Samples dealt out at random in unequal sizes: one for each client, the others in proportion to c, c² or eᶜ.
+def size_skew(n: int, clients: int, skew: str = "exponential", seed: int = 0, min_samples: int = 1) -> np.ndarray:
+    """Samples dealt out at random in unequal sizes: ``min_samples`` for each client, others in proportion to c, c², eᶜ.
 
     ``skew`` is "linear", "square" or "exponential", and c = 1, 2, … the client.
 
     >>> np.bincount(size_skew(100, 4, "linear")).tolist()
     [11, 20, 30, 39]
     """
-    check_sizes(n, clients)
+    check_sizes(n, clients, min_samples)
     number = np.arange(1, clients + 1, dtype=np.float64)
     grows = {"linear": number, "square": number**2, "exponential": np.exp(number - clients)}
     if skew not in grows:
         raise ValueError(f"skew is one of {', '.join(grows)}, not {skew!r}")
-    cuts = np.round(np.cumsum(grows[skew] / grows[skew].sum()) * (n - clients)).astype(np.int64)
-    sizes = np.diff(cuts, prepend=0) + 1
+    cuts = np.round(np.cumsum(grows[skew] / grows[skew].sum()) * (n - clients * min_samples)).astype(np.int64)
+    sizes = np.diff(cuts, prepend=0) + min_samples
     return stream(seed).permutation(np.repeat(np.arange(clients), sizes))
 
 
@@ -281,8 +281,8 @@ def partitioned(
     """Federated data from arrays: ``owner`` is the client of every sample, or the name of a partition.
 
     The names are "iid", "dirichlet" (options alpha, min_samples, groups), "classes" (k), "shards" (per_client), "sizes"
-    (skew), "pachinko" (coarse_of_fine, alpha, beta) and "kmeans"; they need ``clients``. Clients with few samples or a
-    single class are warned about.
+    (skew, min_samples), "pachinko" (coarse_of_fine, alpha, beta) and "kmeans"; they need ``clients``. Clients with few
+    samples or a single class are warned about.
 
     >>> x, y = np.random.default_rng(0).normal(size=(400, 5)), np.arange(400) % 4
     >>> partitioned(x, y, "dirichlet", clients=4, alpha=5.0, unseen=0.25).describe()

@@ -20,6 +20,7 @@ import numpy as np
 
 from majorant.data.checks import check_split
 from majorant.data.federated import FederatedData, Ragged
+from majorant.data.femnist import check_listed_once
 from majorant.data.image_files import check_content, data_folder
 from majorant.data.splitting import split_as_told, split_counts
 from majorant.math.checks import check_whole
@@ -52,7 +53,9 @@ def load_shakespeare(
     for name, value in {"window": window, "stride": stride, "min_samples": min_samples}.items():
         check_whole(name, value)
     needed = check_split(split) > 0
-    lines = dict(read_roles(data_folder() / "shakespeare", min_lines))
+    spoken = list(read_roles(data_folder() / "shakespeare", min_lines))
+    check_listed_once([name for name, _ in spoken], data_folder() / "shakespeare")
+    lines = dict(spoken)
     texts = {name: parted(own, split) if split_lines else [encoded(" ".join(own))] for name, own in lines.items()}
     counts = {name: np.array([len(range(0, len(t) - window, stride)) for t in own]) for name, own in texts.items()}
     needed = needed if split_lines else np.ones(1, bool)
@@ -136,8 +139,13 @@ def read_leaf(path: Path) -> Iterator[tuple[str, list[str]]]:
     try:
         whole = json.loads(path.read_text(encoding="utf-8"))
         for user in whole["users"]:
-            own = whole["user_data"][user]
-            if own["x"]:
-                yield user, [own["x"][0] + "".join(own["y"])]
+            x, y = (whole["user_data"][user][part] for part in ("x", "y"))
+            if any(now[1:] + letter != later for now, later, letter in zip(x, x[1:], y, strict=False)):
+                raise ValueError(
+                    f"{path}: the windows of {user} do not follow each other letter by letter, some are left out: give "
+                    "LEAF's all_data.json, not its samples of that or its training and test files"
+                )
+            if x:
+                yield user, [x[0] + "".join(y)]
     except (KeyError, TypeError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise ValueError(f"{path} is not a LEAF file with users and user_data: {error!r}") from None
