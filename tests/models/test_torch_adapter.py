@@ -142,8 +142,13 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match="whose gradients JAX does not see: train it with local_torch"):
         mj.simulate(mj.fedavg(model, local=mj.local_sgd()), zoo.problem(), rounds=1)
     other = mj.solvers.local_torch(lambda: torch.nn.Linear(3, 2), one_step)
-    with pytest.raises(Exception, match=r"local_torch trains a Linear with parameters .*but the model's are"):
+    with pytest.raises(ValueError, match=r"local_torch trains a Linear with parameters .*but the model's are"):
         mj.simulate(mj.fedavg(model, local=other), zoo.problem(), rounds=1)
+    same = mj.solvers.local_torch(make, one_step)
+    with pytest.raises(
+        ValueError, match=r"trains a Linear as a whole, and this method, .* a part of it alone \(bias\)"
+    ):
+        mj.simulate(mj.methods.fedrep(model, personal=["bias"], local=same), zoo.problem(), rounds=1)
 
 
 def test_codes_go_in_as_whole_numbers():

@@ -30,6 +30,7 @@ class HostFunction(NamedTuple):
 
     function: Callable[..., Tree]
     hyper: dict[str, float] = {}  # noqa: RUF012 - never mutated
+    check: Callable[[Tree], None] | None = None  # complains of shapes of parameters that the function does not train
 
     def moments(self, params: Tree) -> Tree:
         """Nothing is kept between rounds."""
@@ -46,6 +47,8 @@ class HostFunction(NamedTuple):
         batch = whole(data, task.weights)
         loss = batch.mean(model.losses(params, data.x, data.y))
         shapes = jax.tree.map(lambda p: jax.ShapeDtypeStruct(p.shape, p.dtype), params)
+        if self.check is not None:
+            self.check(shapes)
         host = functools.partial(call, self.function)
         given = (params, data.x, data.y, batch.weight, data.size, jax.random.bits(task.key, dtype=jnp.uint32))
         found = jax.pure_callback(host, shapes, *given, vmap_method="sequential")

@@ -37,7 +37,6 @@ def local_torch(
     kinds = {key: (tuple(value.shape), value.dtype) for key, value in template.state_dict().items()}
 
     def train_torch(params: Any, x: np.ndarray, y: np.ndarray, weights: np.ndarray, seed: int) -> Tree:
-        _check_layout(params, kinds, type(template).__name__)
         module = copy.deepcopy(template)
         module.load_state_dict(tensors(params, {key: dtype for key, (_, dtype) in kinds.items()}))
         module.train()
@@ -47,11 +46,18 @@ def local_torch(
             train(module, as_tensor(x), as_tensor(y), as_tensor(weights))
         return state_of(module, {key: params[key].dtype for key in kinds})
 
-    return local_function(train_torch)
+    check = lambda shapes: _check_layout(shapes, kinds, type(template).__name__)
+    return local_function(train_torch)._replace(check=check)
 
 
-def _check_layout(params: Any, kinds: dict[str, Any], name: str) -> None:
-    got = {key: np.shape(value) for key, value in params.items()} if isinstance(params, dict) else type(params).__name__
+def _check_layout(shapes: Any, kinds: dict[str, Any], name: str) -> None:
+    """Refuses the parameters of another model before anything is trained, and a part of those of this one."""
+    got = {key: value.shape for key, value in shapes.items()} if isinstance(shapes, dict) else type(shapes).__name__
     want = {key: shape for key, (shape, _) in kinds.items()}
+    if isinstance(got, dict) and got.items() < want.items():
+        raise ValueError(
+            f"local_torch trains a {name} as a whole, and this method, or its newcomers, train a part of it alone "
+            f"({', '.join(got)}): use a model that JAX can train"
+        )
     if got != want:
         raise ValueError(f"local_torch trains a {name} with parameters {want}, but the model's are {got}")

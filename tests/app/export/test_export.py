@@ -156,6 +156,16 @@ def test_networks_predict_the_same_in_onnx_runtime(tmp_path, kind, spec):
         model.export(tmp_path / "m.pickle")
 
 
+def test_coefficients_of_a_model_of_pixels_are_those_of_scaled_ones():
+    model = network("mlp", Spec((4,), 2))._replace(origin={"in_bytes": True})
+    line = mj.models.linear(Spec((4,), 2))
+    algorithm = mj.fedavg(line)
+    tree = algorithm.server.init(jax.random.key(0)).value
+    model = model._replace(algorithm=algorithm, model=tree)
+    slopes = coefficients(model)["components"][0]["coefficients"]
+    np.testing.assert_allclose(list(slopes.values()), tree[0]["weight"][:, 0], rtol=1e-4)
+
+
 def test_stablehlo_runs_in_jax_alone(tmp_path):
     model = network("mlp", Spec((5,), 2))
     model.export(tmp_path / "m.stablehlo")

@@ -117,12 +117,11 @@ def components(model: PersonalModel) -> Iterator[tuple[float, PersonalModel]]:
 
 def affine(model: PersonalModel) -> tuple[np.ndarray, np.ndarray]:
     """The intercepts and slopes of the outputs as functions of the features that training sees."""
-    refusal = f"this model of {model.algorithm.name} is not linear, and has no coefficients: use .onnx"
-    reader = model.algorithm.deployment.model
-    if reader is not None and reader.codes:  # whole numbers, between which there is nothing to try
-        raise ValueError(refusal)
+    network = model.algorithm.deployment.model
+    if network is not None and network.codes:
+        raise ValueError(f"{network.name} reads codes, is not linear, and has no coefficients: use .onnx")
     double = lambda leaf: np.asarray(leaf, np.float64) if np.issubdtype(leaf.dtype, np.floating) else leaf
-    model = model._replace(model=jax.tree.map(double, model.model))
+    model = model._replace(model=jax.tree.map(double, model.model), origin={})  # any numbers are tried, bytes or not
     count = int(np.prod(model.features))
     tried = np.random.default_rng(0).normal(size=(8, count)).astype(np.float32)
     points = np.concatenate([np.zeros((1, count), np.float32), np.eye(count, dtype=np.float32), tried])
@@ -131,7 +130,7 @@ def affine(model: PersonalModel) -> tuple[np.ndarray, np.ndarray]:
     expected = intercept + tried.astype(np.float64) @ slopes
     found = z[count + 1 :]
     if not (np.abs(expected - found) <= TOLERANCE * (1 + np.abs(found))).all():
-        raise ValueError(refusal)
+        raise ValueError(f"this model of {model.algorithm.name} is not linear, and has no coefficients: use .onnx")
     return intercept, slopes
 
 
