@@ -108,6 +108,8 @@ def check_dataset(data: str) -> None:
         if Path(data).is_dir():
             raise ValueError(f"{data} is a folder: give its files, as in '{Path(data) / '*.csv'}'") from None
         if Path(data).is_file():
+            if data.lower().endswith(".npz"):
+                raise ValueError(f"{data} holds arrays: give it as arrays:{data}") from None
             kinds = ", ".join(TABLES)
             raise ValueError(f"{data} is no table that can be read, whose names end in {kinds}: convert it") from None
         raise

@@ -354,5 +354,6 @@ datasets.register("femnist", "majorant.data:load_femnist", "handwritten characte
 datasets.register("cifar10", downloaded("cifar10", 80), "CIFAR-10, partitioned")
 datasets.register("cifar100", downloaded("cifar100", 100, "pachinko"), "CIFAR-100; Pachinko over its 20 superclasses")
 datasets.register("shakespeare", "majorant.data:load_shakespeare", "Shakespeare's plays, a client for each role")
+datasets.register("arrays", "majorant.app.own_arrays:load_arrays", "your own: an .npz file with x, y and client")
 for _name, _facts in TABLES.items():
     datasets.register(_name, named_table(_name), _facts.summary)

@@ -12,7 +12,14 @@ import numpy as np
 from majorant.data.checks import PARTS, check, check_owners, check_scale, check_seed, plain_array
 from majorant.data.labels import TargetScale, encode_labels, label_codes, label_values, tidy
 from majorant.data.lazy import pick, side_by_side
-from majorant.data.splitting import concatenated_ranges, draw_unseen, offsets_of, split_rows
+from majorant.data.splitting import (
+    concatenated_ranges,
+    draw_unseen,
+    offsets_of,
+    part_numbers,
+    split_as_told,
+    split_rows,
+)
 
 if TYPE_CHECKING:
     from majorant.models.base import Spec
@@ -93,6 +100,7 @@ class FederatedData:
         clients: np.ndarray,
         *,
         split: Sequence[float] = (0.6, 0.2, 0.2),
+        part: Sequence[str] | np.ndarray | None = None,
         task: str = "auto",
         seed: int = 0,
         name: str = "data",
@@ -100,8 +108,9 @@ class FederatedData:
         """Groups samples by client id and splits each client's samples at random into train, validation and test.
 
         Every part with a positive share gets at least one sample of every client, so a client needs at least as many
-        samples as there are such parts. ``task`` is "classification", "regression", or "auto": labels that are
-        floating point numbers with a fraction mean regression.
+        samples as there are such parts. ``part`` says for every sample which one it is in (train, validation or test),
+        in place of chance; each client needs one for training. ``task`` is "classification", "regression", or "auto":
+        labels that are floating point numbers with a fraction mean regression.
         """
         x, y, clients = plain_array(x, "x"), plain_array(y, "y"), plain_array(clients, "clients")
         if not x.ndim * y.ndim * clients.ndim:
@@ -113,10 +122,14 @@ class FederatedData:
         labels, classes = encode_labels(y, task)
         names, owner = np.unique(check_owners(clients), return_inverse=True)
         check_scale(x, clients)
-        train, validation, test = (
-            Ragged(tidy(x[rows]), labels[rows], offsets, rows)
-            for rows, offsets in split_rows(owner, names, split, seed)
-        )
+        if part is None:
+            pieces = split_rows(owner, names, split, seed)
+        else:
+            pieces = split_as_told(part_numbers(part, len(x)), owner, len(names))
+            idle = np.flatnonzero(np.diff(pieces[0][1]) == 0)
+            if len(idle):
+                raise ValueError(f"client {str(names[idle[0]])!r} has no training samples ({len(idle)} such clients)")
+        train, validation, test = (Ragged(tidy(x[rows]), labels[rows], offsets, rows) for rows, offsets in pieces)
         unseen = np.zeros(len(names), bool)
         return cls(train, validation, test, unseen, tuple(str(n) for n in names), classes, name)
 

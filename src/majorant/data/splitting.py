@@ -14,6 +14,11 @@ import numpy as np
 from majorant.data.checks import PARTS, check_seed, check_split
 
 Parts = list[tuple[np.ndarray, np.ndarray]]  # of train, validation, test: sample numbers by client, and offsets
+PART_NAMES = {  # what people may call the parts of a split
+    **dict.fromkeys(("train", "training", "fit"), 0),
+    **dict.fromkeys(("validation", "valid", "val", "dev", "tune"), 1),
+    **dict.fromkeys(("test", "testing", "eval", "holdout"), 2),
+}
 
 
 def offsets_of(sizes: np.ndarray) -> np.ndarray:
@@ -78,6 +83,23 @@ def split_as_told(part: np.ndarray, owner: np.ndarray, clients: int) -> Parts:
         rows = rows[np.argsort(owner[rows], kind="stable")]
         found.append((rows, offsets_of(np.bincount(owner[rows], minlength=clients))))
     return found
+
+
+def part_numbers(part: Any, samples: int) -> np.ndarray:
+    """The number of each sample's part, from its name.
+
+    >>> part_numbers(["train", "Test", "val"], 3).tolist()
+    [0, 2, 1]
+    """
+    part = np.asarray(part)
+    if part.shape != (samples,):
+        raise ValueError(f"part must have one entry for each of {samples} samples, not shape {part.shape}")
+    values, place = np.unique(part, return_inverse=True)
+    numbers = [PART_NAMES.get(str(value).strip().lower(), -1) for value in values]
+    if -1 in numbers:
+        wrong = values[numbers.index(-1)]
+        raise ValueError(f"part may say train, validation or test for a sample, not {str(wrong)!r}")
+    return np.array(numbers)[place]
 
 
 def draw_unseen(clients: int, fraction: float, seed: int = 0) -> np.ndarray:

@@ -7,17 +7,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from majorant.data.checks import PARTS, check_split
-from majorant.data.splitting import Parts, draw_unseen, split_as_told, split_groups, split_in_order, split_rows
+from majorant.data.splitting import (
+    PART_NAMES,
+    Parts,
+    draw_unseen,
+    split_as_told,
+    split_groups,
+    split_in_order,
+    split_rows,
+)
 from majorant.data.tabular.problems import FILL, counted, some
 
 if TYPE_CHECKING:
     from majorant.data.tabular.survey import Survey
-
-PART_NAMES = {  # what a column may call the parts of a split
-    **dict.fromkeys(("train", "training", "fit"), 0),
-    **dict.fromkeys(("validation", "valid", "val", "dev", "tune"), 1),
-    **dict.fromkeys(("test", "testing", "eval", "holdout"), 2),
-}
 
 
 def leave_out_rows(found: Survey) -> None:
