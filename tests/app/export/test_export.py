@@ -12,11 +12,14 @@ import onnxruntime
 import pytest
 
 import majorant as mj
+from compiling import quickly
 from made_tables import lines
 from majorant.app.export.coefficients import coefficients
 from majorant.data import from_table
 from majorant.engines.deployment import PersonalModel
 from majorant.methods.fedem import Mixture
+from majorant.models import inverted_residuals as inverted
+from majorant.models import resnet
 from majorant.models.base import Spec
 
 HEADER = "shop,size,when,kind,price,outcome"
@@ -119,16 +122,19 @@ def test_parts_of_dates_have_coefficients_in_days(table):
 
 
 def network(kind: str, spec: Spec) -> PersonalModel:
-    """A mixture of two networks with random parameters."""
-    options = {
-        "cnn": {"channels": (2,), "hidden": 3},
-        "mlp": {"hidden": (4,)},
-        "lstm": {"embedding": 2, "hidden": 3},
-        "resnet18": {"width": 0.125},
-        "mobilenet_v2": {"width": 0.1},
-    }[kind]
-    algorithm = mj.fedem(getattr(mj.models, kind)(spec, **options), components=2)
-    mixture = Mixture(algorithm.server.init(jax.random.key(0)).value, np.array([0.4, 0.6], np.float32))
+    """A mixture of two networks with random parameters; of the deep ones their first blocks."""
+    first = inverted.MOBILENET_V2._replace(stages=inverted.MOBILENET_V2.stages[:2])
+    model = {
+        "cnn": lambda: mj.models.cnn(spec, channels=(2,), hidden=3),
+        "mlp": lambda: mj.models.mlp(spec, hidden=(4,)),
+        "lstm": lambda: mj.models.lstm(spec, embedding=2, hidden=3),
+        "residual": lambda: resnet.network("residual", (1, 1, 1, 1), spec, "averaged", "unit", "large", 0.125),
+        "inverted": lambda: inverted.network(first, spec, "averaged", 0.2, "unit", 0.1, 2),
+    }[kind]()
+    model = mj.models.packed(model) if kind in ("residual", "inverted") else model
+    algorithm = mj.fedem(model, components=2)
+    start = quickly(lambda key: algorithm.server.init(key).value)(jax.random.key(0))
+    mixture = Mixture(start, np.array([0.4, 0.6], np.float32))
     return PersonalModel(algorithm, mixture, tuple(range(spec.classes)), spec.features)
 
 
@@ -138,8 +144,8 @@ def network(kind: str, spec: Spec) -> PersonalModel:
         ("mlp", Spec((5,), 2)),
         ("cnn", Spec((5, 4), 3)),
         ("lstm", Spec((4,), 5)),
-        ("resnet18", Spec((32, 32, 3), 3)),
-        ("mobilenet_v2", Spec((32, 32, 3), 3)),
+        ("residual", Spec((32, 32, 3), 3)),
+        ("inverted", Spec((16, 16, 3), 3)),
     ],
 )
 def test_networks_predict_the_same_in_onnx_runtime(tmp_path, kind, spec):
