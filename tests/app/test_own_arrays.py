@@ -53,6 +53,12 @@ def test_parts_are_as_the_file_says(file):
         assert sorted(numbers) == np.flatnonzero(part == wanted).tolist()
 
 
+def test_a_split_that_would_not_be_heeded_is_refused(file):
+    name, _ = file(part=np.array(["train", "test"] * 6))
+    with pytest.raises(ValueError, match=r"own\.npz says by its array part what each sample is for: leave split out"):
+        catalogue.datasets.make(f"arrays:{name},split=0.8+0+0.2")
+
+
 def test_unseen_clients_and_another_split(file):
     name, _ = file()
     one, two = (catalogue.datasets.make(f"arrays:{name},unseen=0.5,seed={seed}") for seed in (0, 1))

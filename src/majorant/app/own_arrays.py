@@ -16,20 +16,25 @@ from majorant.data.federated import FederatedData
 def load_arrays(
     file: str,
     *,
-    split: tuple[float, float, float] = (0.6, 0.2, 0.2),
+    split: tuple[float, float, float] | None = None,
     task: str = "auto",
     unseen: float = 0.0,
     seed: int = 0,
 ) -> FederatedData:
-    """The samples of an ``.npz`` file by client; without an array ``part`` each client's are split at random."""
+    """The samples of an ``.npz`` file by client; without an array ``part`` each client's are split at random.
+
+    ``split`` is 60/20/20 unless given.
+    """
     path = Path(file)
     arrays = read_npz(path, ["x", "y", "client"])
+    if split is not None and "part" in arrays:
+        raise ValueError(f"{path} says by its array part what each sample is for: leave split out")
     try:
         data = FederatedData.from_arrays(
             arrays["x"],
             arrays["y"],
             arrays["client"],
-            split=split,
+            split=split or (0.6, 0.2, 0.2),
             part=arrays.get("part"),
             task=task,
             seed=seed,
