@@ -271,6 +271,8 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--normalisation", default="averaged")
     parser.add_argument("--precision", choices=("single", "mixed"), default="mixed")
     parser.add_argument("--weights", type=Path)
+    parser.add_argument("--trained", choices=("all", "head"), default="all", help="head: the last layer alone")
+    parser.add_argument("--enlarge", type=int, default=1, help="images so many times as high and wide, for a head")
     parser.add_argument("--augment", action="store_true")
     parser.add_argument("--clip", type=float)
     parser.add_argument("--keep-last", action="store_true", help="also train on what an epoch leaves over of batches")
@@ -315,6 +317,8 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     unknown = [name for name in names if not hasattr(mj.methods, name.replace("+", "_plus"))]
     if unknown:
         parser.error(f"there is no method {unknown[0]!r}: --methods takes names between commas, as in fedem,fedavg+")
+    if parsed.trained == "head" and (parsed.data not in ("cifar10", "cifar100") or parsed.augment or parsed.network):
+        parser.error("--trained head is for EfficientNet-Lite0 on CIFAR-10 or -100 as it is, without --augment")
     parsed.rounds = parsed.rounds or (80 if parsed.data == "shakespeare" else 200)
     parsed.tell = lambda text: print(text, flush=True)
     return parsed

@@ -19,6 +19,7 @@ the rounds, no augmentation.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -29,8 +30,10 @@ import numpy as np
 
 import majorant as mj
 from majorant.core import Algorithm
+from majorant.core.compilation import jit
 from majorant.data.federated import FederatedData
 from majorant.data.images import CIFAR100_COARSE
+from majorant.engines.embedding import in_blocks
 from majorant.metrics.scores import sample_scores
 from majorant.models import inverted_residuals
 from majorant.models.base import Model
@@ -110,6 +113,8 @@ def samples(given: Any) -> FederatedData:
         x, y, clients = rng.integers(0, 256, (240, 32, 32, 3), dtype=np.uint8), np.arange(240) % 10, 4
     else:
         (x, y), clients = getattr(mj.data, f"load_{given.data.replace('-', '_')}")(), CLIENTS[given.data]
+    if given.trained == "head" and not given.tiny:
+        x = features_of_all(given.data, given.weights, given.enlarge)
     if given.data == "emnist" and not given.tiny:
         some = np.random.default_rng(given.seed).permutation(len(y))[: len(y) // 10]
         x, y = x[some], y[some]
@@ -128,6 +133,21 @@ def with_joining(data: FederatedData, given: Any) -> FederatedData:
         return data
     joining = np.random.default_rng(given.seed).permutation(data.clients)[: round(given.unseen * data.clients)]
     return dataclasses.replace(data, unseen=np.isin(np.arange(data.clients), joining))
+
+
+@functools.lru_cache(maxsize=1)
+def features_of_all(name: str, weights: Path, enlarge: int) -> np.ndarray:
+    """What the fixed layers make of all images of a set: made once, whoever is dealt which of them."""
+    x, y = getattr(mj.data, f"load_{name}")()
+    head = head_alone(len(np.unique(y)), weights, enlarge)
+    return in_blocks(jit(head.embed), x)
+
+
+@functools.lru_cache(maxsize=1)
+def head_alone(classes: int, weights: Path, enlarge: int) -> Model:
+    """EfficientNet-Lite0 for CIFAR's images, of which the last layer is trained; it takes features in their place."""
+    problem = mj.models.Spec((32, 32, 3), classes)
+    return mj.models.efficientnet_lite0(problem, weights=weights, trained="head", enlarge=enlarge)
 
 
 def network(data: FederatedData, given: Any) -> Model:
@@ -155,6 +175,8 @@ def plain_network(data: FederatedData, given: Any) -> Model:
         model = mj.models.packed(inverted_residuals.network(plan, data, given.normalisation, 0.2, "cifar10", 0.25, 2))
     elif given.network.startswith("resnet"):
         model = getattr(mj.models, given.network)(data, **options)
+    elif given.trained == "head":
+        model = head_alone(len(data.classes), given.weights, given.enlarge)
     elif given.weights:
         model = mj.models.pretrained(mj.models.efficientnet_lite0(data, **options), given.weights)
     else:

@@ -2,7 +2,7 @@
 
 import gc
 
-from majorant.app._once import once_for_each
+from majorant._once import once_for_each
 
 
 class Thing:

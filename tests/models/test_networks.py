@@ -24,7 +24,7 @@ from majorant.models import (
 from majorant.models import inverted_residuals as inverted
 from majorant.models.cost import forward_flops
 from majorant.models.normalisation import KEPT, Norms, by_group, over_batch
-from majorant.models.pixels import shifted
+from majorant.models.pixels import enlarged, shifted
 from majorant.models.pretrained import fitted, pretrained
 from majorant.models.resnet import max_pool_3x3, resnet18
 from majorant.models.resnet import network as residual_network
@@ -400,6 +400,10 @@ def test_what_does_not_fit_is_refused():
             make(Spec((32, 32, 3), 10), width=-1)
     with pytest.raises(ValueError, match="stem_stride must be a positive whole number, got 0"):
         inverted.mobilenet_v2(Spec((32, 32, 3), 10), stem_stride=0)
+    with pytest.raises(ValueError, match="enlarge must be a positive whole number, got 0"):
+        inverted.mobilenet_v2(Spec((32, 32, 3), 10), enlarge=0)
+    with pytest.raises(ValueError, match="give enlarge=3"):
+        inverted.mobilenet_v2(Spec((12, 14, 3), 10))
     with pytest.raises(ValueError, match=r"normalisation is one of batch, frozen, averaged, group, not 'layer'"):
         small("layer")
     with pytest.raises(ValueError, match=r"pixels='cifar10' is for 3 channels, and these images have 1"):
@@ -419,9 +423,20 @@ def test_options_of_networks_are_used(monkeypatch):
     asked, model = [], small()
     monkeypatch.setattr(inverted, "network", lambda *given: asked.append(given[2:]) or model)
     options = {"normalisation": "group", "dropout": 0.3, "pixels": "cifar10", "width": 0.5, "stem_stride": 1}
+    options["enlarge"] = 2
     for network in (inverted.mobilenet_v2, inverted.efficientnet_lite0):
         network(Spec((32, 32, 3), 3), by_layers=True, **options)
     assert asked == [tuple(options.values())] * 2
+
+
+def test_a_network_enlarges_images_before_it_reads_them():
+    plan = inverted.MOBILENET_V2._replace(stages=inverted.MOBILENET_V2.stages[:2])
+    make = lambda side, factor: inverted.network(plan, Spec((side, side, 3), 3), "frozen", 0.0, "unit", 0.1, 2, factor)
+    x = jnp.asarray(rng.uniform(size=(2, 8, 8, 3)), jnp.float32)
+    params = make(8, 2).init(jax.random.key(0))
+    found = quickly(make(8, 2).apply)(params, x)
+    np.testing.assert_allclose(found, quickly(make(16, 1).apply)(params, enlarged(x, 2)), rtol=1e-5)
+    assert make(8, 2).spec.features == (8, 8, 3)
 
 
 def test_convolutions_start_with_the_variance_of_their_fan_out():

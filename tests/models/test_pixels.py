@@ -2,11 +2,13 @@
 
 import warnings
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from majorant.data import partitioned
 from majorant.models import Spec, augmented, cnn, mobilenet_v2, resnet18
+from majorant.models.pixels import enlarged
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (40, 8, 8, 3))
 
@@ -45,3 +47,15 @@ def test_channels_come_last(make):
 def test_an_image_is_not_shifted_out_of_itself():
     with pytest.raises(ValueError, match="crop=8 may shift all of an image of 8×8 out of it"):
         augmented(cnn(Spec((8, 8), 3)), crop=8)
+
+
+def test_enlarged_images_are_interpolated_between_the_centres_of_pixels():
+    """Along each side as np.interp does, with pixels' centres at 1/2, 3/2, …; beyond the outer ones nothing changes."""
+    x = np.random.default_rng(0).normal(size=(2, 4, 5, 3)).astype(np.float32)
+    expected = x
+    for axis, length in ((1, 4), (2, 5)):
+        at = (np.arange(3 * length) + 0.5) / 3 - 0.5
+        along = lambda values, at=at, length=length: np.interp(at, np.arange(length), values)
+        expected = np.apply_along_axis(along, axis, expected)
+    np.testing.assert_allclose(enlarged(jnp.asarray(x), 3), expected, atol=1e-6)
+    assert enlarged(x, 1) is x

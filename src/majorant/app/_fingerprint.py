@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from majorant._once import once_for_each
 from majorant.app import catalogue
-from majorant.app._once import once_for_each
 from majorant.app.config import WHERE, RunConfig, flat
 from majorant.app.files import strict_json
 from majorant.data.lazy import holding

@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from majorant._once import once_for_each
 from majorant.app import catalogue
 from majorant.app._kinds import fit
-from majorant.app._once import once_for_each
 from majorant.app.config import LocalConfig, RunConfig
 from majorant.app.names import UnknownName, parse
 from majorant.app.table_settings import OF_TABLES, TABLES
@@ -73,6 +73,11 @@ def check_names(config: RunConfig) -> None:
         raise ValueError(f"{owner} has a linear model of its own, and would ignore {config.model}: leave model out")
     catalogue.participations.make(config.participation)
     exact = parse(config.local.optimizer)[0] in catalogue.exact_solvers
+    for each in config.augment:
+        catalogue.augmentations.check(each)
+    if config.augment and (solves or exact or not catalogue.algorithms.takes(config.algorithm, "local")):
+        owner = f"the solver {config.local.optimizer}" if exact else config.algorithm
+        raise ValueError(f"{owner} reads samples as they are, and would ignore augment: leave it out")
     (catalogue.exact_solvers if exact else catalogue.optimizers).check(config.local.optimizer)
     for stage in config.channel:
         catalogue.stages.make(stage)
@@ -313,9 +318,9 @@ def made_algorithm(config: RunConfig, problem: Any, data: FederatedData | int) -
     """Model and algorithm, whatever noise is asked for."""
     if catalogue.needs_no_labels(config.algorithm):
         return None, catalogue.algorithms.make(config.algorithm, problem)
-    model = catalogue.models.make(config.model, problem)
-    if config.precision == "mixed":
-        model = low_precision(config, model)
+    if config.precision == "mixed" and config.objective is not None:
+        raise ValueError("precision mixed is for models that are trained by steps, not for objectives: use double")
+    model = named_model(problem, config.model, config.precision, config.augment)
     clients = data if isinstance(data, int) else data.clients
     given = parse(config.algorithm)[1].get("clients", clients)
     if str(given) != str(clients):
@@ -335,13 +340,16 @@ def made_algorithm(config: RunConfig, problem: Any, data: FederatedData | int) -
     return model, catalogue.algorithms.make(config.algorithm, objective)
 
 
-def low_precision(config: RunConfig, model: Model) -> Model:
-    """The model with bfloat16 arithmetic, for methods that train it by gradient steps."""
+@once_for_each
+def named_model(problem: Any, name: str, precision: str, augment: tuple[str, ...]) -> Model:
+    """A model by its name; methods that are compared on the same data share it, and what it makes of samples."""
     from majorant.models import mixed_precision
 
-    if config.objective is not None:
-        raise ValueError("precision mixed is for models that are trained by steps, not for objectives: use double")
-    return mixed_precision(model)
+    model = catalogue.models.make(name, problem)
+    model = mixed_precision(model) if precision == "mixed" else model
+    for each in reversed(augment):  # the first one is the outermost: it meets the samples first
+        model = catalogue.augmentations.make(each, model)
+    return model
 
 
 def build_exchange(config: RunConfig, topology: str | None = None) -> dict[str, Any]:

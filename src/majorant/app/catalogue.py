@@ -13,6 +13,7 @@ from majorant.app.names import Registry, parse_raw
 
 if TYPE_CHECKING:
     from majorant.data.federated import FederatedData
+    from majorant.models.base import Model
 
 algorithms = Registry("algorithm", arguments=1)
 algorithms.register("fedem", "majorant.methods:fedem", "shared components, a mixture of them for each client")
@@ -89,6 +90,10 @@ models.register("resnet18", "majorant.models:resnet18", "ResNet-18")
 models.register("resnet34", "majorant.models:resnet34", "ResNet-34")
 models.register("efficientnet-lite0", "majorant.models:efficientnet_lite0", "EfficientNet-Lite0")
 models.register("lstm", "majorant.models:lstm", "stacked LSTM for the next character of a sequence")
+
+augmentations = Registry("augmentation", arguments=1)
+augmentations.register("crop", "majorant.app.catalogue:cropped", "images shifted by up to so many pixels: crop:4")
+augmentations.register("flip", "majorant.app.catalogue:flipped", "images mirrored, left to right, half of the time")
 
 datasets = Registry("data set")
 datasets.register("synthetic", "majorant.data:synthetic_mixture", "the FedEM paper's mixture of linear classifiers")
@@ -198,6 +203,7 @@ KINDS = {
     "objectives": objectives,
     "data": datasets,
     "models": models,
+    "augmentations": augmentations,
     "participation": participations,
     "channel": stages,
     "combine": combinations,
@@ -217,6 +223,22 @@ def natural_model(problem: Any) -> Any:
 
     features = spec_of(problem).features
     return models.cnn(problem) if len(features) == 3 and min(features[:2]) >= 12 else models.linear(problem)
+
+
+def cropped(model: Model, pixels: int = 4) -> Model:
+    """The model, trained on images that are shifted at random."""
+    from majorant.math.checks import check_whole
+    from majorant.models import augmented
+
+    check_whole("pixels", pixels)
+    return augmented(model, crop=pixels, flip=False)
+
+
+def flipped(model: Model) -> Model:
+    """The model, trained on images that are mirrored at random."""
+    from majorant.models import augmented
+
+    return augmented(model, crop=0, flip=True)
 
 
 USUAL_PROBLEMS = {  # one sample's shape and the number of classes by which the cost of a model is shown

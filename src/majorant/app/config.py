@@ -77,6 +77,9 @@ class RunConfig(TableSettings):
     model: Annotated[str, Flag("Method", "-m")] = Field(
         "auto", description="model, with options: linear, mlp:hidden=64+32, cnn; auto is cnn for images, else linear"
     )
+    augment: Annotated[Texts, Flag("Method")] = Field(
+        (), description="what happens to images in training, in order, drawn anew in every pass: crop:4, flip"
+    )
     rounds: Annotated[Count, Flag("Training", "-r")] = Field(200, description="communication rounds, at most")
     until: Annotated[Texts, Flag("Training")] = Field(
         (), description="bound that stops a run early: 'gradient_norm < 1e-6'; one of several is enough"
@@ -191,7 +194,7 @@ class RunConfig(TableSettings):
             raise ValueError("compression is called channel now: give channel alone")
         return rest | {"channel": values["compression"]}
 
-    @field_validator("until", "channel", "grid", mode="before")
+    @field_validator("until", "channel", "grid", "augment", mode="before")
     @classmethod
     def one_or_several(cls, value: Any) -> Any:
         """A single text stands for a list of one."""

@@ -133,7 +133,7 @@ def completions(name: str, kind: Any, incomplete: str) -> list[str]:
         names: dict[str, Any] = {
             "algorithm": c.algorithms, "data": c.datasets, "model": c.models, "objective": c.objectives,
             "participation": c.participations, "channel": c.stages, "topology": c.topologies, "schedule": c.schedules,
-            "combine": c.combinations, "attack": c.attacks,
+            "combine": c.combinations, "attack": c.attacks, "augment": c.augmentations,
             "optimizer": [*c.optimizers, *c.exact_solvers], "criteria": c.criteria,
         }  # fmt: skip
         known = list(names.get(name, ()))

@@ -87,6 +87,19 @@ def looking_for_minimum(config: Any, data: Any, *, quiet: bool) -> float | None:
         return find_optimum(config, data)
 
 
+def making_features(problem: Problem, *, quiet: bool) -> None:
+    """Has a frozen network make its features of all samples, with words that say what takes so long."""
+    from majorant.engines.embedding import embedded, to_embed
+
+    if not to_embed(problem.data, problem.model):
+        return
+    samples = sum(len(part.x) for part in (problem.data.train, problem.data.validation, problem.data.test))
+    words = f"computing what the fixed layers make of {samples:,} samples, once for all rounds …"
+    assert problem.settings is not None  # it was built from them
+    with problem.settings.arithmetic(), nullcontext() if quiet else errors.status(words):
+        embedded(problem.data, problem.model)
+
+
 def comparison_table(summaries: dict[str, dict[str, Any]], record: dict[str, Any] | None) -> Table:
     """Methods side by side, in 80 columns; with several seeds ± is the standard deviation over them.
 

@@ -23,6 +23,7 @@ from majorant.cli.terminal import (
     comparison_table,
     console,
     looking_for_minimum,
+    making_features,
     objective_table,
     print_json,
     progress,
@@ -78,6 +79,7 @@ def run(
         check_folder(given, resume=resume is not None)
     problem = build(wanted)
     problem = problem._replace(optimum=looking_for_minimum(wanted, problem.data, quiet=as_json))
+    making_features(problem, quiet=as_json)
     if not as_json:
         tell_network(problem)
     folder = given or new_folder(Path("runs"), f"{wanted.algorithm}-{wanted.data}")
@@ -123,6 +125,7 @@ def tune(
     if out is not None:
         check_folder(out)
     problem = build(wanted)
+    making_features(problem, quiet=as_json)
     folder = out or new_folder(Path("runs"), f"tune-{wanted.algorithm}-{wanted.data}")
     with (
         at_work_in(folder, lambda: "nothing is kept"),
@@ -192,6 +195,7 @@ def compare(
     algorithms, names = distinct(algorithms), distinct([slug(name) for name in algorithms])
     optimum = looking_for_minimum(wanted[0], shared, quiet=as_json)  # of the objective that all share
     problems = [problem._replace(optimum=optimum) for problem in problems]
+    making_features(problems[0], quiet=as_json)
     folder = out or new_folder(Path("runs"), f"compare-{wanted[0].data}")
     kept = lambda: any(path.is_dir() for path in folder.iterdir())
     left = lambda: f"what was trained is in {folder}" if folder.exists() else "nothing is kept"

@@ -15,6 +15,7 @@ import numpy as np
 from majorant.core import BLOCK_VALUES, Algorithm, ClientData, Uploads, tree_bytes
 from majorant.data.federated import FederatedData
 from majorant.engines import forging, set_up
+from majorant.engines.embedding import is_embedded
 from majorant.engines.messages import message_shapes, shapes_of, tiny_client
 from majorant.engines.population import USUAL_BATCH, Bucket
 from majorant.exchange._stage import numbers_sent
@@ -229,7 +230,7 @@ def refuse_unequal_sizes(algorithm: Algorithm, data: FederatedData) -> None:
 def refuse_other_problem(algorithm: Algorithm, data: FederatedData) -> None:
     """A model that was made for other samples or labels would fail in the middle of a round, or learn nothing."""
     model = algorithm.deployment.model
-    if model is None:
+    if model is None or is_embedded(data, model):
         return
     made, given = model.spec, data.spec
     if math.prod(made.features) != math.prod(given.features):

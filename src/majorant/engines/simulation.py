@@ -22,6 +22,7 @@ from majorant.data.lazy import holding
 from majorant.engines.client_part import Held
 from majorant.engines.client_scores import Scores
 from majorant.engines.divergence import Diverged, remedy, stop_if_unopened
+from majorant.engines.embedding import embedded
 from majorant.engines.extremes import Largest, largest_allowed
 from majorant.engines.hosts import decided, least
 from majorant.engines.laying_out import Plan, laid_out
@@ -67,8 +68,10 @@ class Simulation:
         self.patience = patience
         self.best: Any = ()  # with patience: server, clients and memory of each run at its best evaluation
         given = [data] if isinstance(data, FederatedData) else data
-        data, self.data_sets = given[0], given * (len(settings) // len(given))  # those of the runs
         algorithm = federation.algorithm
+        self.data_sets = given * (len(settings) // len(given))  # those of the runs
+        given = [embedded(one, algorithm.deployment.model) for one in given]
+        data = given[0]
         self.federation, self.algorithm, self.data = federation, algorithm, data
         self.settings, self.rounds, self.target = settings, rounds, target or Target()
         self.metric = metric_name(algorithm, len(data.classes))

@@ -31,6 +31,7 @@ import numpy as np
 from majorant.core import Algorithm
 from majorant.data.federated import FederatedData, Ragged
 from majorant.engines.divergence import Diverged
+from majorant.engines.embedding import embedded
 from majorant.engines.options import Evaluation, Resources
 from majorant.engines.patience import check_validation, merit
 from majorant.engines.run import Run
@@ -120,6 +121,7 @@ def tune(
         "attack": attack,
         "resources": resources,
     }
+    data = embedded(data, algorithm.deployment.model)  # once for all folds
     hidden, by_loss = without_test(data), skewed(data)
     sets = hidden.folds(folds, seed=seed) if folds else [hidden]
     repeats = [(one, seed + s) for one in sets for s in range(seeds)]  # of every point

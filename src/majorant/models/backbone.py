@@ -1,14 +1,20 @@
 """A network whose last layer alone is trained: what most people do with pretrained weights.
 
-The rest is fixed, statistics included, and is part of the program: only the head is sent, stored and personalized.
+The rest is fixed, statistics included: only the head is sent, stored and personalized. What the head reads of a sample
+never changes, so an engine computes it once, before round 1, and rounds are those of a linear model.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+
 from majorant.models.base import Model, as_they_are
+from majorant.models.layers import Layer, dense
 
 
 def frozen_backbone(model: Model, params: Any) -> Model:
@@ -35,13 +41,19 @@ def frozen_backbone(model: Model, params: Any) -> Model:
             'normalisation="frozen" or "averaged", which have statistics'
         )
     place = model.head.split(".")
+    width = functools.reduce(entry, place, params)["weight"].shape[0]
+    once = math.prod(model.spec.features) != width  # samples and their features are told apart by their width
 
-    def whole(head: Any) -> Any:
-        return replaced(params, place, head)
+    def features(x: jax.Array) -> jax.Array:
+        """What the head reads: its outputs, if its weights were the identity."""
+        return model.apply(replaced(params, place, {"weight": jnp.eye(width), "bias": jnp.zeros(width)}), x)
+
+    def apply(head: Layer, x: jax.Array) -> jax.Array:
+        return dense(head, x) if once and x.shape[1:] == (width,) else model.apply(replaced(params, place, head), x)
 
     return model._replace(
         init=lambda key: functools.reduce(entry, place, model.init(key)),
-        apply=lambda head, x: model.apply(whole(head), x),
+        apply=apply,
         train_apply=None,
         statistics=None,
         normalises_by_batch=False,
@@ -50,6 +62,7 @@ def frozen_backbone(model: Model, params: Any) -> Model:
         pack=as_they_are,
         name=f"{model.name}-head",
         convex=True,  # a linear map of fixed features
+        embed=features if once else None,
     )
 
 

@@ -33,7 +33,7 @@ from majorant.models.losses import loss_for
 from majorant.models.maps import Layout, layout
 from majorant.models.normalisation import Normalisation, Norms, check_policy, norm_init
 from majorant.models.packed import packed
-from majorant.models.pixels import check_pixels, image_shape, standardised
+from majorant.models.pixels import check_pixels, enlarged, image_shape, standardised
 from majorant.models.pretrained import pretrained
 
 
@@ -100,6 +100,7 @@ def mobilenet_v2(
     pixels: str = "unit",
     width: float = 1.0,
     stem_stride: int = 2,
+    enlarge: int = 1,
     by_layers: bool = False,
 ) -> Model:
     """MobileNet-v2 for images of 32×32 and larger, with an output for each class.
@@ -108,6 +109,7 @@ def mobilenet_v2(
     the last features dropped in training, ``pixels`` the normalisation by channel ("unit": bytes to [0, 1]; "cifar10",
     "cifar100", "imagenet"). ``width`` multiplies all numbers of channels. ``stem_stride`` 1 keeps small images at their
     size for one layer more; 2 is the published network, which the FedEM paper applies to 32×32 images as it is.
+    ``enlarge`` makes images so many times as high and wide before they enter.
     Parameters are a few vectors (see `models.packed`), which compiles much sooner, unless ``by_layers`` keeps every
     layer's arrays apart.
 
@@ -115,7 +117,7 @@ def mobilenet_v2(
     >>> {name: leaf.shape for name, leaf in jax.eval_shape(model.init, jax.random.key(0)).items() if name != "head"}
     {'norms': (34112,), 'rest': (2189760,), 'statistics': (34112,)}
     """
-    model = network(MOBILENET_V2, problem, normalisation, dropout, pixels, width, stem_stride)
+    model = network(MOBILENET_V2, problem, normalisation, dropout, pixels, width, stem_stride, enlarge)
     return model if by_layers else packed(model)
 
 
@@ -127,6 +129,7 @@ def efficientnet_lite0(
     pixels: str = "imagenet",
     width: float = 1.0,
     stem_stride: int = 2,
+    enlarge: int = 1,
     weights: str | Path | None = None,
     trained: Literal["all", "head"] = "all",
     by_layers: bool = False,
@@ -135,9 +138,8 @@ def efficientnet_lite0(
 
     ``weights`` is a safetensors file to start from (see `models.pretrained`), with which ``trained`` "head" fixes all
     layers but the last (see `models.frozen_backbone`): then there is no dropout, which is 0.2 otherwise, and
-    normalisation is by the file's statistics, for "averaged" and "frozen" alike. Images are not enlarged: weights of
-    224×224 images still help at 32×32, and help more where the samples were enlarged before. The other options are
-    those of `mobilenet_v2`.
+    normalisation is by the file's statistics, for "averaged" and "frozen" alike. The weights were trained on images of
+    224×224: they still help at 32×32, and more with ``enlarge``. The other options are those of `mobilenet_v2`.
 
     >>> model = efficientnet_lite0(Spec((224, 224, 3), classes=1000), by_layers=True)
     >>> sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(model.init, jax.random.key(0))["weights"]))
@@ -156,7 +158,7 @@ def efficientnet_lite0(
                 'no use for: "frozen" or "averaged" has'
             )
     share = 0.2 if dropout is None else dropout
-    model = network(EFFICIENTNET_LITE0, problem, normalisation, share, pixels, width, stem_stride)
+    model = network(EFFICIENTNET_LITE0, problem, normalisation, share, pixels, width, stem_stride, enlarge)
     if weights is None:
         return model if by_layers else packed(model)
     model = pretrained(model, weights)
@@ -173,6 +175,7 @@ def network(
     pixels: str,
     width: float,
     stem_stride: int,
+    enlarge: int = 1,
 ) -> Model:
     """The model that a plan describes."""
     spec = spec_of(problem)
@@ -180,13 +183,14 @@ def network(
     check_dropout(share)
     check_range("width", width, above=0)
     check_whole("stem_stride", stem_stride)
+    check_whole("enlarge", enlarge)
     shape = image_shape(spec, plan.name)
     check_pixels(pixels, shape[2], problem)
     least = stem_stride * math.prod(stage.stride for stage in plan.stages)
-    if min(shape[:2]) < least:
+    if enlarge * min(shape[:2]) < least:
         raise ValueError(
             f"images of {shape[0]}×{shape[1]} are too small for {plan.name}, which halves them to nothing: it takes "
-            f"at least {least}×{least}; enlarge them, or use cnn"
+            f"at least {least}×{least}; give enlarge={-(-least // min(shape[:2]))}, or use cnn"
         )
     blocks = blocks_of(plan, width)
     first, last = wide(plan.stem, width), wide(plan.last, max(width, 1.0))
@@ -211,7 +215,8 @@ def network(
         rest, maps = iter(statistics), layout()
         policy, refreshed = Policy(normalisation, plan.epsilon, maps), []
         edges = 1 if plan.padding is None else plan.padding
-        x = maps.first(standardised(x, shape, pixels), weights["stem"]["kernel"], stem_stride, edges)
+        x = enlarged(standardised(x, shape, pixels), enlarge)
+        x = maps.first(x, weights["stem"]["kernel"], stem_stride, edges)
         x, new = norm_relu6(weights["stem"], list(itertools.islice(rest, 1)), real, x, policy)
         refreshed += new
         for layer, block in zip(weights["blocks"], blocks, strict=True):

@@ -80,6 +80,16 @@ def standardised(x: jax.Array, shape: tuple[int, int, int], pixels: str) -> jax.
     return ((x - mean) / deviation).astype(x.dtype)
 
 
+def enlarged(x: jax.Array, factor: int) -> jax.Array:
+    """Images ``(n, h, w, c)`` with sides so many times as long, interpolated between pixels.
+
+    >>> enlarged(jnp.array([0.0, 4.0]).reshape(1, 1, 2, 1), 2)[0, 0, :, 0].tolist()
+    [0.0, 1.0, 3.0, 4.0]
+    """
+    n, height, width, channels = x.shape
+    return x if factor == 1 else jax.image.resize(x, (n, factor * height, factor * width, channels), "linear")
+
+
 def augmented(model: Model, *, crop: int = 4, flip: bool = True) -> Model:
     """The model, trained on images that are shifted by up to ``crop`` pixels (zeros move in) and mirrored at random.
 
@@ -108,7 +118,7 @@ def augmented(model: Model, *, crop: int = 4, flip: bool = True) -> Model:
         return model.train_apply(params, x, draw._replace(key=inner))
 
     kept = "" if model.train_apply is None else model.statistics
-    return model._replace(train_apply=train_apply, statistics=kept)
+    return model._replace(train_apply=train_apply, statistics=kept, embed=None)  # no features are fixed
 
 
 def shifted(x: jax.Array, corner: jax.Array, crop: int) -> jax.Array:

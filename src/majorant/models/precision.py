@@ -45,5 +45,6 @@ def mixed_precision(model: Model) -> Model:
 
     return model._replace(
         apply=lambda params, x: model.apply(low(params), samples(x)).astype(jnp.float32),
+        embed=None if model.embed is None else lambda x: model.embed(samples(x)),  # type: ignore[misc]
         train_apply=None if model.train_apply is None else train_apply,
     )

@@ -13,7 +13,7 @@ Found = TypeVar("Found")
 def once_for_each(function: Callable[..., Found]) -> Callable[..., Found]:
     """Remembers what a function finds for its first argument, by identity and as long as that lives.
 
-    The other arguments are told apart by their values.
+    The other arguments are told apart by their values. For what cannot be watched, such as a tuple, it looks each time.
 
     >>> class Table: ...
     >>> asked, table = [], Table()
@@ -25,6 +25,8 @@ def once_for_each(function: Callable[..., Found]) -> Callable[..., Found]:
 
     @functools.wraps(function)
     def call(thing: Any, *rest: Any) -> Found:
+        if type(thing).__weakrefoffset__ == 0:
+            return function(thing, *rest)
         key = (id(thing), *rest)
         if key not in known:
             found = function(thing, *rest)
