@@ -14,6 +14,7 @@ NAMES = (
     "scale",
     "exponents",
     "limits",
+    "heads",
     "gossip_round",
     "mesh",
     "hosts_memory",

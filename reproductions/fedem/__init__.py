@@ -61,6 +61,22 @@ EXPERIMENTS = {
     "fedem/j1-cifar10": experiment("deep_tables:decentralized", "CIFAR-10: FedEM on a network of peers"),
     "fedem/j5-cifar10": experiment("deep_tables:larger", "CIFAR-10: ResNets against three networks of FedEM"),
     "fedem/heads-cifar10": experiment("deep_tables:heads", "CIFAR-10: personal networks, mixtures, personal heads"),
+    "fedem/table2-cifar10-head": experiment(
+        "deep_tables:table2", "CIFAR-10, the last layer over fixed ones alone: minutes, without a GPU", head=True
+    ),
+    "fedem/table2-cifar10-split-head": experiment(
+        "deep_tables:table2", "the same, the split of the paper's text", head=True, split="paper"
+    ),
+    "fedem/table2-cifar100-head": experiment("deep_tables:table2", "the same on CIFAR-100", data="cifar100", head=True),
+    "fedem/table3-cifar10-head": experiment("deep_tables:table3", "the same, clients that join", head=True),
+    "fedem/table7-cifar10-head": experiment("deep_tables:table7", "the same, a third of the rounds", head=True),
+    "fedem/table8-cifar10-head": experiment(
+        "deep_tables:table8", "the same, 20 % of the clients in a round", head=True
+    ),
+    "fedem/figure1-cifar10-head": experiment(
+        "deep_tables:figure1", "the same, shares of clients; components", head=True
+    ),
+    "fedem/j1-cifar10-head": experiment("deep_tables:decentralized", "the same, a network of peers", head=True),
     "fedem/adaptive": experiment("adaptive:adaptive", "FedEM's starts, averages and pruned components"),
     "fedem/digits": experiment("synthetic:digits", "digits with labels Dirichlet(0.4) over clients"),
     "fedem/rotated-digits": experiment("synthetic:rotated_digits", "digits turned by four angles: hidden clusters"),

@@ -3,7 +3,8 @@
 A table is made of jobs, methods with settings of their own as `deep` takes them, for three seeds unless told. What has
 been trained is kept in the folder ``runs`` of the experiment's, a file a job and seed: an experiment that was stopped
 resumes there. FedProx and pFedMe have the learning rate 10^−0.5: they have no momentum, and learn too little with the
-rates of the paper's Table 5 (`deep.md` has both).
+rates of the paper's Table 5 (`deep.md` has both). ``head`` trains the last layer alone, over images four times as high
+and wide, with rates of its own: that needs no GPU.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ COLUMNS = ["method", "ours", "train", "each seed", "paper", "rounds", "seconds"]
 TABLE7 = {"fedem@rounds=66": "82.5 (92.2)", "fedem": "84.3", "fedavg": "78.2 (96.8)", "fedavg+": "82.3 (98.9)"}
 TABLE8 = {"fedavg": "73.1 ± 0.14", "fedavg+": "77.7 ± 0.16", PFEDME: "77.8 ± 0.07", "apfl": "78.2 ± 0.27"}
 TABLE8 |= {"fedem": "82.1 ± 0.13"}
+HEAD = {"trained": "head", "enlarge": 4, "precision": "single"}
 Found = list[dict[str, Any]]  # what was saved of a job, for each seed
 
 
@@ -135,7 +137,16 @@ def along_rounds(run: dict[str, Any]) -> dict[float, float]:
     return {line["round"]: line["test_accuracy"] for line in run["history"]}
 
 
-def notes_of(data: str, weights: bool) -> list[str]:
+def over_fixed_layers(job: str) -> str:
+    """A job whose learning rate is a head's: the one in `deep_settings`.
+
+    >>> over_fixed_layers("pfedme@mu=1@lr=0.31623")
+    'pfedme@mu=1'
+    """
+    return "@".join(part for part in job.split("@") if not part.startswith("lr="))
+
+
+def notes_of(data: str, weights: bool, head: bool) -> list[str]:
     """What must be known to compare the numbers with the paper's."""
     network = "EfficientNet-Lite0 from ImageNet weights" if weights else "MobileNet-v2 from random weights"
     images = f"{network}; the paper: MobileNet-v2 from ImageNet weights, one seed, learning rates by grid search"
@@ -143,9 +154,13 @@ def notes_of(data: str, weights: bool) -> list[str]:
         "lines are split; a loss at each of 80 characters, weighted as in the released code; all count for the accuracy"
     )
     grey = "the released network, LEAF's, from random weights" + ("" if data == "emnist" else "; in EMNIST's place")
+    fixed = "the last layer of EfficientNet-Lite0 over fixed ImageNet layers, images enlarged to 128×128; " + (
+        "the paper trains all of MobileNet-v2"
+    )
+    rates = "learning rates of the paper's Table 5, for FedProx and pFedMe 10^−0.5"
     return [
-        text if data == "shakespeare" else grey if data in GREY else images,
-        "learning rates of the paper's Table 5, for FedProx and pFedMe 10^−0.5",
+        text if data == "shakespeare" else grey if data in GREY else fixed if head else images,
+        "learning rates by grid search on the validation samples of another seed" if head else rates,
         "average over clients, weighted by their test samples / the (T/10)-th smallest; ± is the standard deviation of "
         "the seeds (partition, start and minibatches)",
     ]
@@ -158,30 +173,34 @@ def sheet(
     *,
     data: str = "cifar10",
     weights: bool = True,
+    head: bool = False,
     paper: Mapping[str, str] | None = None,
     **options: Any,
 ) -> tuple[Result, list[Path]]:
     """Trains jobs; their table, and the folders of the seeds."""
     file = data_folder() / WEIGHTS if weights else None
-    folders = trained(context, jobs, options | {"data": data, "weights": file})
+    folders = trained(context, jobs, options | (HEAD if head else {}) | {"data": data, "weights": file})
     rows = rows_of(folders, with_tuned(jobs), paper)
-    notes = ["a small network on a few random images"] if context.quick else notes_of(data, weights)
+    notes = ["a small network on a few random images"] if context.quick else notes_of(data, weights, head)
     return Result(f"{title}: test accuracy, %", COLUMNS, rows, notes), folders
 
 
-def table2(context: Context, data: str = "cifar10", weights: bool = False, **options: Any) -> list[Result]:
+def table2(
+    context: Context, data: str = "cifar10", weights: bool = False, *, head: bool = False, **options: Any
+) -> list[Result]:
     """A row of Table 2, and accuracies along the rounds (Figures 3 to 7)."""
     named = f"Table 2, {TITLES[data]}" + (", the split of the paper's text" if options.get("split") == "paper" else "")
-    table, folders = sheet(context, named, METHODS, data=data, weights=weights, **options)
-    curves = {job.replace("@", " "): curve(finished(folders, job), along_rounds) for job in with_tuned(METHODS)}
+    jobs = [*map(over_fixed_layers, METHODS), "apfl"] if head else METHODS
+    table, folders = sheet(context, named, jobs, data=data, weights=weights or head, head=head, **options)
+    curves = {job.replace("@", " "): curve(finished(folders, job), along_rounds) for job in with_tuned(jobs)}
     drawn = {name: points for name, points in curves.items() if len(points[0]) > 1}
     return [table._replace(curves=drawn, axes=("round", "test accuracy, %"))]
 
 
-def table3(context: Context) -> list[Result]:
+def table3(context: Context, **options: Any) -> list[Result]:
     """Table 3 and Figure 2: a fifth of the clients join after training, with a part of their samples."""
     jobs = ["fedem@unseen=0.2", "fedavg@unseen=0.2"]
-    table, folders = sheet(context, "Table 3, CIFAR-10, clients that trained", jobs, paper={})
+    table, folders = sheet(context, "Table 3, CIFAR-10, clients that trained", jobs, paper={}, **options)
     rows, curves, shares = [], {}, []
     for job in with_tuned(jobs):
         found = finished(folders, job)
@@ -204,15 +223,17 @@ def by_share(run: dict[str, Any]) -> dict[float, float]:
     return {float(share): accuracy for share, accuracy in run["unseen_by_share"].items()}
 
 
-def figure1(context: Context) -> list[Result]:
+def figure1(context: Context, **options: Any) -> list[Result]:
     """Figure 1: the share of clients in a round, and the number of components."""
     shares, numbers = (0.1, 0.2, 0.5, 1.0), (1, 2, 3, 4)
     of_share = lambda method: [f"{method}@participation={share}" for share in shares]
     of_number = [f"fedem@components={number}" for number in numbers]
-    left, folders = sheet(context, "Figure 1 (left), CIFAR-10", [*of_share("fedem"), *of_share("fedavg")], paper={})
+    left, folders = sheet(
+        context, "Figure 1 (left), CIFAR-10", [*of_share("fedem"), *of_share("fedavg")], paper={}, **options
+    )
     drawn = {method: at_end(folders, shares, of_share(method)) for method in ("fedem", "fedavg+")}
     left = left._replace(curves=drawn, axes=("share of the clients in a round", "test accuracy, %"))
-    right, folders = sheet(context, "Figure 1 (right), CIFAR-10", of_number, paper={})
+    right, folders = sheet(context, "Figure 1 (right), CIFAR-10", of_number, paper={}, **options)
     drawn = {"fedem": at_end(folders, numbers, of_number)}
     return [left, right._replace(curves=drawn, axes=("components M", "test accuracy, %"))]
 
@@ -227,23 +248,25 @@ def at_end(folders: Sequence[Path], values: Sequence[float], jobs: Sequence[str]
     return there, [float(np.mean(accuracies[value])) for value in there]
 
 
-def table7(context: Context) -> list[Result]:
+def table7(context: Context, **options: Any) -> list[Result]:
     """Table 7: FedEM in a third of the rounds."""
     jobs = ["fedem@rounds=66", "fedem", "fedavg"]
-    return [sheet(context, "Table 7, CIFAR-10 (paper: test and, in brackets, train)", jobs, paper=TABLE7)[0]]
+    title = "Table 7, CIFAR-10 (paper: test and, in brackets, train)"
+    return [sheet(context, title, jobs, paper=TABLE7, **options)[0]]
 
 
-def table8(context: Context) -> list[Result]:
+def table8(context: Context, *, head: bool = False) -> list[Result]:
     """Table 8: a fifth of the clients in each of 1,200 rounds."""
-    paper = {f"{job}@rounds=1200@participation=0.2": figure for job, figure in TABLE8.items()}
+    named = over_fixed_layers if head else str
+    paper = {f"{named(job)}@rounds=1200@participation=0.2": figure for job, figure in TABLE8.items()}
     jobs = [job for job in paper if not job.startswith("fedavg+")]  # FedAvg's run ends with it
-    return [sheet(context, "Table 8, CIFAR-10", jobs, paper=paper)[0]]
+    return [sheet(context, "Table 8, CIFAR-10", jobs, paper=paper, head=head)[0]]
 
 
-def decentralized(context: Context) -> list[Result]:
+def decentralized(context: Context, **options: Any) -> list[Result]:
     """App. J.1: FedEM on a graph of peers."""
     paper = {"fedem@topology=fastest": "77.0", "fedem": "84.3"}
-    return [sheet(context, "App. J.1, CIFAR-10", list(paper), paper=paper)[0]]
+    return [sheet(context, "App. J.1, CIFAR-10", list(paper), paper=paper, **options)[0]]
 
 
 def larger(context: Context) -> list[Result]:

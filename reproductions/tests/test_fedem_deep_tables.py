@@ -12,6 +12,7 @@ LINE = {"round": 100, "seconds": 41.6, "test_accuracy": 78.756, "bottom_decile":
 DEEP = sorted(name for name in EXPERIMENTS if name.partition("/")[2].startswith(("table2-c", "table2-e", "table2-m")))
 DEEP += ["fedem/table2-fashion-mnist", "fedem/table2-shakespeare", "fedem/table3-cifar10", "fedem/figure1-cifar10"]
 DEEP += ["fedem/table7-cifar10", "fedem/table8-cifar10", "fedem/j1-cifar10", "fedem/j5-cifar10", "fedem/heads-cifar10"]
+DEEP += [name for name in EXPERIMENTS if name.endswith("-cifar10-head") and "table2" not in name]
 
 
 @pytest.fixture
@@ -102,10 +103,22 @@ def test_every_job_has_settings_that_are_known(tmp_path, trained, name):
     assert len(trained) > 1
     data = {own.data for _, own in trained}
     assert len(data) == 1
-    assert {own.split for _, own in trained} == {"paper" if name.endswith("-split") else "released"}
+    assert {own.split for _, own in trained} == {"paper" if "-split" in name else "released"}
     assert (data & set(deep_settings.GREY) == set()) == ("mnist" not in name)
     assert {own.rounds for _, own in trained} <= {200, 66, 1200, 80}
     assert ({own.rounds for _, own in trained} == {80}) == ("shakespeare" in name)
+
+
+@pytest.mark.parametrize("name", [name for name in DEEP if name.endswith("-head")])
+def test_heads_have_rates_of_their_own_and_say_what_is_fixed(tmp_path, trained, name):
+    results = of(tmp_path, name, seeds=1)
+    assert "the last layer of EfficientNet-Lite0 over fixed ImageNet layers" in results[0].notes[0]
+    for method, own in trained:
+        assert (own.trained, own.enlarge, own.lr, own.precision) == ("head", 4, None, "single")
+        assert deep_settings.rate(method, own) == deep_settings.HEADS[own.data].get(
+            method, deep_settings.HEADS[own.data]["others"]
+        )
+        assert own.weights.name == "efficientnet-lite0.safetensors"
 
 
 def test_a_quick_run_is_small(tmp_path, trained):

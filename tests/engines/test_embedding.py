@@ -12,6 +12,7 @@ from majorant._once import once_for_each
 from majorant.data.lazy import from_clients
 from majorant.engines import embedding
 from majorant.engines.embedding import embedded, is_embedded, to_embed
+from majorant.engines.predictions import predictions
 from majorant.models import Spec, augmented, cnn, frozen_backbone, linear, mixed_precision
 
 rng = np.random.default_rng(0)
@@ -99,8 +100,13 @@ def test_features_are_made_once_for_all_methods_seeds_and_folds(head, data, monk
     monkeypatch.setattr(embedding, "in_blocks", counted)
     fresh = mj.data.FederatedData.from_arrays(IMAGES, LABELS, clients=np.arange(60) % 4, seed=2)
     mj.tune(mj.fedavg(head), fresh, rounds=1, grid={"lr": [0.1, 0.2]}, folds=2)
-    mj.simulate(mj.local(head), fresh, rounds=1, seeds=2)
+    run = mj.simulate(mj.local(head), fresh, rounds=1, seeds=2)
+    said = predictions(run, ("test",))[0]["test"]
     assert sorted(made) == [12, 12, 36]  # each part once
+    np.testing.assert_allclose(said[:3], run.model(0).predict_proba(fresh.test.client(0)[0]), rtol=1e-5)
+    scores = run.evaluate_new(mj.data.FederatedData.from_arrays(IMAGES, LABELS, clients=np.arange(60) % 4, seed=3))
+    assert sorted(made) == [12, 12, 12, 12, 36, 36]
+    assert np.isfinite(scores.values["test_score"]).all()
 
 
 def test_samples_that_are_read_when_asked_for_stay_unread(head):

@@ -8,6 +8,7 @@ import numpy as np
 from majorant.core import Server
 from majorant.data.federated import FederatedData
 from majorant.engines.client_scores import Scores
+from majorant.engines.embedding import embedded
 from majorant.engines.memory import chunk_size, default_budget, runs_one_at_a_time
 from majorant.engines.population import build_buckets, in_order
 from majorant.engines.programs import Layout
@@ -21,6 +22,7 @@ def evaluate_joining(federation: Federation, server: Server, seed: int, data: Fe
 
     Their ids are counted from ``first_id`` on, after those of the clients that were there; they have no slots.
     """
+    data = embedded(data, federation.algorithm.deployment.model)
     one_at_a_time = runs_one_at_a_time(federation.algorithm, "auto")
     buckets = build_buckets(
         data, np.arange(data.clients), chunk_bytes=chunk_size(default_budget()), one_at_a_time=one_at_a_time

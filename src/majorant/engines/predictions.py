@@ -12,6 +12,7 @@ from majorant.core import ClientData, Key, Server, Tree, blockwise
 from majorant.data.federated import FederatedData, Ragged
 from majorant.engines import evaluation
 from majorant.engines.deployment import default_float, precision_of
+from majorant.engines.embedding import embedded
 from majorant.engines.memory import default_budget, most_side_by_side, runs_one_at_a_time
 from majorant.engines.population import stack
 from majorant.engines.programs import Program
@@ -42,7 +43,8 @@ def predictions(run: Run, parts: tuple[str, ...] = ("validation", "test")) -> li
 
 def of_one_run(run: Run, number: int, parts: tuple[str, ...]) -> Predicted:
     """The predictions of one of a run's runs."""
-    data, federation = run.data_sets[number], run.federation
+    federation = run.federation
+    data = embedded(run.data_sets[number], federation.algorithm.deployment.model)
     parts = tuple(part for part in parts if len(getattr(data, part).y))
     pick = lambda tree: jax.tree.map(lambda a: a[number], tree)
     server, states = pick(run.snapshot.server), pick(run.snapshot.clients)
