@@ -67,7 +67,6 @@ EXPERIMENTS = {
     "fedem/table2-cifar10-split-head": experiment(
         "deep_tables:table2", "the same, the split of the paper's text", head=True, split="paper"
     ),
-    "fedem/table2-cifar100-head": experiment("deep_tables:table2", "the same on CIFAR-100", data="cifar100", head=True),
     "fedem/table3-cifar10-head": experiment("deep_tables:table3", "the same, clients that join", head=True),
     "fedem/table7-cifar10-head": experiment("deep_tables:table7", "the same, a third of the rounds", head=True),
     "fedem/table8-cifar10-head": experiment(

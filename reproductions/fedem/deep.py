@@ -317,8 +317,8 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     unknown = [name for name in names if not hasattr(mj.methods, name.replace("+", "_plus"))]
     if unknown:
         parser.error(f"there is no method {unknown[0]!r}: --methods takes names between commas, as in fedem,fedavg+")
-    if parsed.trained == "head" and (parsed.data not in ("cifar10", "cifar100") or parsed.augment or parsed.network):
-        parser.error("--trained head is for EfficientNet-Lite0 on CIFAR-10 or -100 as it is, without --augment")
+    if parsed.trained == "head" and (parsed.data != "cifar10" or parsed.augment or parsed.network):
+        parser.error("--trained head is for EfficientNet-Lite0 on CIFAR-10 as it is, without --augment")
     parsed.rounds = parsed.rounds or (80 if parsed.data == "shakespeare" else 200)
     parsed.tell = lambda text: print(text, flush=True)
     return parsed

@@ -86,9 +86,15 @@ RATES = {  # the paper's Table 5; it has no line for Local, which gets FedAvg's,
     "shakespeare": {"fedem": 10**-0.5, "others": 10**-1.0},
 }
 RATES["mnist"] = RATES["fashion-mnist"] = RATES["emnist"]
-HEADS = {  # for a head over fixed layers: best on the validation samples of seed 100, the paper's split, among 10^(k/2)
-    "cifar10": {"others": 10**-1.5},
-    "cifar100": {"others": 10**-1.5},
+HEADS = {  # over fixed layers: best on the validation samples of seed 100, the paper's split, among powers of 10^(1/2)
+    "cifar10": {
+        "fedem": 10**-1.0,
+        "local": 10**-3.0,
+        "clustered": 10**-2.0,
+        "pfedme": 10**-1.0,
+        "fedprox": 10**-1.0,
+        "others": 10**-1.5,
+    },
 }
 RELEASED = {  # learning rates of the released script for CIFAR-10
     "local": 0.03,
