@@ -305,15 +305,6 @@ def test_head_alone_is_trained(published):
         frozen_backbone(small("batch"), params)
 
 
-def test_a_head_is_trained_over_a_cnn_whose_layers_are_lists():
-    model = cnn(Spec((8, 8), 3), channels=(2,), hidden=4)
-    params, x = quickly(model.init)(jax.random.key(0)), jnp.asarray(rng.normal(size=(5, 8, 8)), jnp.float32)
-    head = frozen_backbone(model, params)
-    own = head.init(jax.random.key(0))
-    assert jax.tree.map(jnp.shape, own) == {"weight": (4, 3), "bias": (3,)}
-    np.testing.assert_allclose(quickly(head.apply)(own, x), quickly(model.apply)(params, x), rtol=1e-6)
-
-
 def test_networks_start_from_a_file_layer_by_layer_and_packed(published, tmp_path):
     model, _, x, arrays = published
     counters = {"_bn0.num_batches_tracked": np.array(7)}  # which PyTorch keeps beside statistics

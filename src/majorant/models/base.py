@@ -71,8 +71,10 @@ class Model(NamedTuple):
     which those of a few samples would spoil, ``codes`` that samples are codes, so many, and their bytes no pixels.
     ``head`` is the place of the last layer among the parameters ("weights.dense"; "": `last_layer` looks for it).
     ``layers(params)`` are parameters layer by layer, also where `packed` has put them into vectors, and ``pack`` is its
-    inverse. ``embed(x)`` is what samples become before any parameter matters, ``(n, width)``: ``apply`` takes it in
-    place of samples, and engines make it once, before round 1 (None: parameters read the samples themselves).
+    inverse. ``features(params, x)``, where a model has it, is what its ``head`` reads, ``(n, width)``: ``apply`` is
+    `layers.dense` of these, and whoever replaces ``apply`` replaces both. ``embed(x)`` is what samples become before
+    any parameter matters, ``(n, width)``: ``apply`` takes it in place of samples, and engines make it once, before
+    round 1 (None: parameters read the samples themselves).
     """
 
     init: Callable[[jax.Array], Any]
@@ -89,6 +91,7 @@ class Model(NamedTuple):
     head: str = ""
     layers: Callable[[Any], Any] = as_they_are
     pack: Callable[[Any], Any] = as_they_are
+    features: Callable[[Any, jax.Array], jax.Array] | None = None
     embed: Callable[[jax.Array], jax.Array] | None = None
 
     def losses(self, params: Any, x: jax.Array, y: jax.Array) -> jax.Array:

@@ -129,18 +129,18 @@ def cnn(
             ],
         }
 
-    def forward(params: dict[str, list[Layer]], x: jax.Array, draw: Draw | None) -> tuple[jax.Array, Any]:
+    def features(params: dict[str, list[Layer]], x: jax.Array, draw: Draw | None = None) -> jax.Array:
         x = standardised(x, shape, pixels)
         for layer in params["convolutions"]:
             x = max_pool(conv2d(x, layer["weight"], padding=padding))
             x = relu(x + layer["bias"])  # these commute with max pooling; after it they are a quarter of the work
         x = drop(x.reshape(x.shape[0], flat * depths[-1]), dropout / 2, draw)
-        first, last = params["dense"]
-        return dense(last, drop(relu(dense(first, x)), dropout, draw, layer=1)), params
+        return drop(relu(dense(params["dense"][0], x)), dropout, draw, layer=1)
 
-    apply = lambda params, x: forward(params, x, None)[0]
-    train_apply = forward if dropout else None
-    return Model(init, apply, loss, spec, "cnn", train_apply, block=CACHED_IMAGES, statistics="", head="dense.1")
+    apply = lambda params, x: dense(params["dense"][1], features(params, x))
+    train_apply = lambda params, x, draw: (dense(params["dense"][1], features(params, x, draw)), params)
+    drawn: dict[str, Any] = {"train_apply": train_apply if dropout else None, "block": CACHED_IMAGES}
+    return Model(init, apply, loss, spec, "cnn", **drawn, statistics="", head="dense.1", features=features)
 
 
 def _perceptron(spec: Spec, hidden: tuple[int, ...], loss: Loss, name: str, norm: bool = False) -> Model:
@@ -153,14 +153,17 @@ def _perceptron(spec: Spec, hidden: tuple[int, ...], loss: Loss, name: str, norm
         named = [layer | layer_norm_init(width) for layer, width in zip(layers, hidden, strict=False)]
         return [*named, layers[-1]] if norm else layers
 
-    def apply(params: list[Layer], x: jax.Array) -> jax.Array:
+    def features(params: list[Layer], x: jax.Array) -> jax.Array:
         x = as_float(x).reshape(-1, widths[0])
         for layer in params[:-1]:
             x = dense(layer, x)
             x = relu(layer_norm(layer, x) if norm else x)
-        return dense(params[-1], x)
+        return x
 
-    return Model(init, apply, loss, spec, name, convex=not hidden)  # each of our losses is convex in the outputs
+    apply = lambda params, x: dense(params[-1], features(params, x))
+    if not hidden:
+        return Model(init, apply, loss, spec, name, convex=True)  # each of our losses is convex in the outputs
+    return Model(init, apply, loss, spec, name, head=str(len(hidden)), features=features)
 
 
 def _widths(name: str, values: Sequence[int]) -> tuple[int, ...]:

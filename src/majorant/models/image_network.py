@@ -39,10 +39,12 @@ def image_network(
         statistics = {"statistics": [statistics_init(c) for c in channels]} if kept else {}
         return {"weights": weights(key)} | statistics
 
-    def forward(params: Params, x: jax.Array, draw: Draw | None) -> tuple[jax.Array, Params]:
-        real = None if draw is None else draw.real
+    def means(params: Params, x: jax.Array, real: jax.Array | None = None) -> tuple[jax.Array, list[Layer]]:
         x, refreshed = features(params["weights"], params.get("statistics", []), real, x)
-        x = x.astype(jnp.promote_types(x.dtype, jnp.float32)).mean((1, 2)).astype(x.dtype)
+        return x.astype(jnp.promote_types(x.dtype, jnp.float32)).mean((1, 2)).astype(x.dtype), refreshed
+
+    def forward(params: Params, x: jax.Array, draw: Draw | None) -> tuple[jax.Array, Params]:
+        x, refreshed = means(params, x, None if draw is None else draw.real)
         outputs = dense(params["weights"]["dense"], dropout(x, share, draw))
         return outputs, {**params, "statistics": refreshed} if kept else params
 
@@ -56,4 +58,5 @@ def image_network(
         statistics="statistics" if kept else "",
         normalises_by_batch=uses_the_batch(normalisation),
         head="weights.dense",
+        features=lambda params, x: means(params, x)[0],
     )

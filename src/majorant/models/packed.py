@@ -83,6 +83,7 @@ def packed(model: Model) -> Model:
         apply=lambda params, x: model.apply(layers(params), x),
         train_apply=None if model.train_apply is None else train_apply,
         head="head" if head else "",
+        features=None if model.features is None else lambda params, x: model.features(layers(params), x),  # type: ignore[misc]
         layers=lambda params: model.layers(layers(params)),
         pack=lambda tree: pack(model.pack(tree)),
     )

@@ -45,6 +45,7 @@ def mixed_precision(model: Model) -> Model:
 
     return model._replace(
         apply=lambda params, x: model.apply(low(params), samples(x)).astype(jnp.float32),
+        features=None if model.features is None else lambda params, x: model.features(low(params), samples(x)),  # type: ignore[misc]
         embed=None if model.embed is None else lambda x: model.embed(samples(x)),  # type: ignore[misc]
         train_apply=None if model.train_apply is None else train_apply,
     )
