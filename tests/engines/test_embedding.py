@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import majorant as mj
-from majorant._once import once_for_each
 from majorant.data.lazy import from_clients
 from majorant.engines import embedding
 from majorant.engines.embedding import embedded, is_embedded, to_embed
@@ -120,11 +119,3 @@ def test_samples_that_are_read_when_asked_for_stay_unread(head):
     assert not asked
     run = mj.simulate(mj.local(head), lazy, rounds=1)
     assert np.isfinite(run.summary()["test_accuracy"]["mean"])
-
-
-def test_what_cannot_be_watched_is_looked_at_each_time():
-    looked = []
-    look = once_for_each(lambda thing: looked.append(thing))
-    look(Spec((2,), 3))
-    look(Spec((2,), 3))
-    assert len(looked) == 2

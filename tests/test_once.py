@@ -3,6 +3,7 @@
 import gc
 
 from majorant._once import once_for_each
+from majorant.models import Spec
 
 
 class Thing:
@@ -24,3 +25,11 @@ def test_an_object_that_is_gone_is_forgotten():
         del thing
         gc.collect(0)  # what is as young as it is
     assert len(asked) == 29
+
+
+def test_what_cannot_be_watched_is_looked_at_each_time():
+    looked = []
+    look = once_for_each(lambda thing: looked.append(thing))
+    look(Spec((2,), 3))
+    look(Spec((2,), 3))
+    assert len(looked) == 2
