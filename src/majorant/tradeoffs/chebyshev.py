@@ -157,11 +157,6 @@ def chebyshev(
         check_slots(answers.weight)
         return server._replace(state=server.state._replace(losses=answers.value, member=answers.weight > 0))
 
-    def late(server: Server, answer: Answer, slot: jax.Array) -> Server:
-        state = server.state
-        losses, member = state.losses.at[slot].set(answer.value), state.member.at[slot].set(answer.weight > 0)
-        return server._replace(state=state._replace(losses=losses, member=member))
-
     def check_slots(weight: jax.Array) -> None:
         if weight.shape[0] != clients:
             there = weight.shape[0]
@@ -261,7 +256,7 @@ def chebyshev(
             origin=lambda view: Sent(view.value, jnp.zeros((), jnp.result_type(float))),
         ),
         deployment=Deployment(lambda view, moments, data, key: view.value, model.predict, release=release, model=model),
-        setup=Setup(ask, started, late),
+        setup=Setup(ask, started),
         traits=Traits(points=False, reads="each", check_hyper=check_hyper),
         diagnostics=Diagnostics(log, measure, conclude, weight=one_vote),
     )
