@@ -100,7 +100,7 @@ def test_large_graphs_are_refused_and_a_missing_package_is_named(monkeypatch):
     with pytest.raises(ValueError, match=r"at most 400 nodes.*weights='metropolis'"):
         fastest_mixing_weights(ring_links(401), 401)
     monkeypatch.setitem(sys.modules, "cvxpy", None)
-    with pytest.raises(ImportError, match=r'pip install "majorant\[graphs\]"'):
+    with pytest.raises(ImportError, match=r"pip install 'majorant\[graphs\]'"):
         fastest_mixing_weights(path(13), 13)
 
 
