@@ -32,7 +32,7 @@ from majorant.engines.population import stack
 from majorant.engines.programs import enable_compilation_cache
 from majorant.engines.tally import empty_tally
 from majorant.exchange import attack as attacks
-from majorant.exchange import robust
+from majorant.exchange import displacements, robust
 from majorant.exchange._combine import Combine
 from majorant.exchange.attack import Attack, Seen
 from majorant.exchange.federation import Federation, federation
@@ -113,7 +113,7 @@ def method_of(name: str, data: FederatedData) -> Algorithm:
 
 def chosen_rule(number: jax.Array, x: Any, present: jax.Array, weights: jax.Array, key: jax.Array) -> Any:
     """The displacement that one of the rules gives; 0 is the weighted mean."""
-    mean = lambda x, present, key: robust.weighted(x, weights / jnp.maximum(weights.sum(), 1e-30))
+    mean = lambda x, present, key: displacements.weighted(x, weights / jnp.maximum(weights.sum(), 1e-30))
     if not jax.tree.leaves(x):  # nothing is sent
         return x
     rules = [mean, *(combine.rule for combine in RULES.values())]

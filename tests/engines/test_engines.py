@@ -21,7 +21,7 @@ from majorant.engines.evaluation import measure_clients
 from majorant.engines.population import bucket_edges, build_buckets, stack
 from majorant.engines.set_up import finish_start, start_clients, start_server
 from majorant.engines.simulator import planned
-from majorant.engines.streamed import add
+from majorant.engines.streamed_programs import add
 from majorant.exchange.federation import federation
 from majorant.metrics.scores import across_clients, bottom_decile
 from majorant.solvers import permutation
