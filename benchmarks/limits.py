@@ -11,19 +11,21 @@ from __future__ import annotations
 
 import argparse
 import collections
+import functools
 import json
 import re
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import majorant as mj
+from benchmarks.machine import Limits, best_of
 from majorant.core import Algorithm
 from majorant.core.compilation import compiled, staged
 from majorant.data.federated import FederatedData
@@ -42,26 +44,11 @@ KINDS = (  # what an operation of a program does, by its name; the first that is
 )
 
 
-class Limits(NamedTuple):
-    """What a second of one processor does at best."""
-
-    gflops: float
-    gigabytes: float
-
-
-def busy(work: Callable[[], object], repeats: int = 4) -> float:
-    """The least seconds of processors of several calls, after one that does not count."""
-    work()
-    found = []
-    for _ in range(repeats):
-        before = time.process_time()
-        work()
-        found.append(time.process_time() - before)
-    return min(found)
+busy = functools.partial(best_of, repeats=4, clock=time.process_time)  # the least seconds of processors
 
 
 def machine() -> Limits:
-    """A large product for arithmetic, a large copy for memory."""
+    """What one processor does at best: a large product for arithmetic, a large copy for memory."""
     n = 1024
     a = jnp.asarray(np.random.default_rng(0).normal(size=(n, n)), jnp.float32)
     product = jax.jit(lambda a: a @ a)

@@ -18,21 +18,15 @@ class Limits(NamedTuple):
     gigabytes: float  # per second, read and written
 
 
-def best_of(work: Callable[[], object], repeats: int = 5) -> float:
+def best_of(work: Callable[[], object], repeats: int = 5, clock: Callable[[], float] = time.perf_counter) -> float:
     """The shortest of several timings, after one that does not count."""
-    work()
-    times = []
-    for _ in range(repeats):
-        begin = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - begin)
-    return min(times)
+    return interleaved({"": work}, repeats, clock)[""]
 
 
 def interleaved(
     works: dict[str, Callable[[], object]], repeats: int = 5, clock: Callable[[], float] = time.perf_counter
 ) -> dict[str, float]:
-    """The shortest timing of each, taken in turns so that a noisy moment hits all of them."""
+    """The shortest timing of each after one that does not count, in turns: a noisy moment hits all of them."""
     for work in works.values():
         work()
     best = dict.fromkeys(works, float("inf"))

@@ -154,7 +154,7 @@ def test_deep_benchmark_makes_equal_clients():
 def test_a_study_of_attacks_is_one_program_for_all_rules_and_attacks():
     """Traced, not compiled: every rule and every attack on FedEM's uploads."""
     import jax.numpy as jnp
-    from benchmarks import attacks
+    from benchmarks import attack_study as attacks
 
     data = small_logistic()
     method = mj.fedem(mj.models.linear(data), components=2)

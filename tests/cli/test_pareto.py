@@ -237,7 +237,7 @@ BAD = {
 
 @pytest.mark.parametrize("flags", list(BAD))
 def test_bad_input_is_refused_before_anything_is_trained(flags, tmp_path, monkeypatch):
-    monkeypatch.setattr("majorant.tradeoffs.front.simulate", lambda *a, **k: pytest.fail("training began"))
+    monkeypatch.setattr("majorant.tradeoffs.sweep.simulate", lambda *a, **k: pytest.fail("training began"))
     assert BAD[flags] in refused("pareto", "--data", DATA, *flags.split(), "--out", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

@@ -19,9 +19,9 @@ from majorant.data.federated import FederatedData
 from majorant.engines import population, programs
 from majorant.engines.evaluation import measure_clients
 from majorant.engines.population import bucket_edges, build_buckets, stack
-from majorant.engines.set_up import admit, finish_start, start_clients, start_server
+from majorant.engines.set_up import finish_start, start_clients, start_server
 from majorant.engines.simulator import planned
-from majorant.engines.streamed import add
+from majorant.engines.streamed_programs import add
 from majorant.exchange.federation import federation
 from majorant.metrics.scores import across_clients, bottom_decile
 from majorant.solvers import permutation
@@ -251,46 +251,31 @@ def test_newcomers_have_ids_after_all_others_and_no_slots():
         assert -np.log(chances).mean() == pytest.approx(scores.values["test_loss"][client], rel=1e-4)
 
 
-@pytest.mark.parametrize("name", ["fedavg:hold", "fedmm"])
-def test_a_client_that_comes_late_answers_the_set_up_question(name):
-    """The server then knows of all clients' samples as if all had been there, but has moved on."""
-    together = federation(zoo.algorithm(name), training=np.arange(5))
-    data, key = zoo.problem(), jax.random.key(0)
-    padded = lambda ids: stack(data.train, np.asarray(ids), 12)
-    hyper = {}
-
-    @quickly
-    def start(clients):
-        count = len(clients.id)
-        server = start_server(together, 5, key, hyper, jnp.int32(3))
-        _held, answers = start_clients(together, server, key, clients, jnp.ones(count, bool), count)
-        return finish_start(together, server, [answers], [clients.slot], 6)
-
-    started = lambda ids: start(padded(ids))
-    join = quickly(lambda server, late: admit(together, server, key, late)[0])
-    late = jax.tree.map(lambda a: a[0], padded([5]))
-    server = join(started([0, 1, 3, 4]), late)
-    all_there = started([0, 1, 3, 4, 5])
-    known = lambda server: server.state if name == "fedavg:hold" else server.state.samples
-    assert float(known(server)) == float(known(all_there)) == sum(zoo.SIZES) - zoo.SIZES[2]
-    nothing = late._replace(x=np.full_like(late.x, np.nan))
-    if name == "fedmm":  # an answer that is not finite is left out
-        assert float(known(join(started([0, 1, 3, 4]), nothing))) < sum(zoo.SIZES) - zoo.SIZES[2]
-
-
-def test_fillers_do_not_answer_the_set_up_question():
-    """Rows that fill up a chunk hold samples of somebody, and are nobody."""
+def samples_known(clients, real):
+    """How many samples FedMM's server knows of after the set-up question to these clients."""
     together, key = federation(zoo.algorithm("fedmm"), training=np.arange(5)), jax.random.key(0)
 
     @quickly
-    def samples_known(clients, real):
+    def known(clients, real):
         server = start_server(together, 5, key, {}, jnp.int32(3))
         _held, answers = start_clients(together, server, key, clients, real, len(clients.id))
         return finish_start(together, server, [answers], [clients.slot], 6).state.samples
 
+    return float(known(clients, jnp.asarray(real)))
+
+
+def test_fillers_do_not_answer_the_set_up_question():
+    """Rows that fill up a chunk hold samples of somebody, and are nobody."""
     clients = stack(zoo.problem().train, np.array([0, 1, 3, 4, 5]), 12)
-    known = float(samples_known(clients, jnp.array([True, True, True, True, False])))
+    known = samples_known(clients, [True, True, True, True, False])
     assert known == sum(zoo.SIZES[client] for client in (0, 1, 3, 4))
+
+
+def test_answers_that_are_not_finite_are_left_out():
+    clients = stack(zoo.problem().train, np.array([0, 1, 3, 4, 5]), 12)
+    x = np.array(clients.x)
+    x[1] = np.nan
+    assert samples_known(clients._replace(x=x), [True] * 5) == sum(zoo.SIZES[client] for client in (0, 3, 4, 5))
 
 
 def test_answers_of_chunks_are_sums_and_largest_values():

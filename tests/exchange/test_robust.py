@@ -11,7 +11,8 @@ from scipy import optimize, stats
 import majorant as mj
 import zoo
 from compiling import quickly
-from majorant.exchange import robust
+from majorant.exchange import displacements, robust
+from majorant.exchange.clipped_links import clip_links
 from majorant.exchange.federation import federation
 from majorant.exchange.mixing import Dense, Table
 from majorant.exchange.star import star
@@ -189,7 +190,7 @@ def test_buckets_are_made_of_those_who_are_there_and_anew_in_every_round():
 
 def test_columns_are_taken_some_at_a_time(monkeypatch):
     x = np.random.default_rng(0).normal(size=(7, 23)).astype(np.float32)
-    monkeypatch.setattr(robust, "SORTED_VALUES", 7 * 5)
+    monkeypatch.setattr(displacements, "SORTED_VALUES", 7 * 5)
     found = jax.jit(lambda x: robust.median().rule(x, jnp.ones(7, bool), KEY))(x)
     np.testing.assert_allclose(found, np.median(x, axis=0), atol=1e-6)
 
@@ -203,7 +204,7 @@ def test_peers_clip_their_neighbours_around_their_own_values(form):
     table = Table(jnp.asarray(index), jnp.full((5, 2), 1 / 3), jnp.full(5, 1 / 3))
     mixing: Dense | Table = table if form == "table" else table.dense()
     everyone = jnp.ones(5, bool)
-    clipped = quickly(lambda x, radius: robust.clip_links(mixing, x, everyone, radius).mix(x, everyone))
+    clipped = quickly(lambda x, radius: clip_links(mixing, x, everyone, radius).mix(x, everyone))
     for radius in (0.7, None):
         found = clipped(x, radius)
         for i in (0, 1, 3, 4):
@@ -222,7 +223,7 @@ def test_absent_neighbours_have_no_part_in_the_median_distance():
     """Of itself and two neighbours the middle distance is the nearer one's, whoever else is away."""
     x = jnp.array([[0.0], [1.0], [4.0], [2.0]])
     present = jnp.array([True, True, True, False])
-    clip = quickly(lambda mixing: robust.clip_links(mixing, x, present, None))
+    clip = quickly(lambda mixing: clip_links(mixing, x, present, None))
     dense = clip(Dense(jnp.full((4, 4), 0.25))).weights
     others = jnp.array([[j for j in range(4) if j != i] for i in range(4)])
     table = clip(Table(others, jnp.full((4, 3), 0.25), jnp.full(4, 0.25))).dense().weights

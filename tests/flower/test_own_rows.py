@@ -16,7 +16,8 @@ from majorant.app.flower.own_rows import own_data, stable_rate, surveyed
 from majorant.app.flower.post import from_record
 from majorant.app.flower.study import NodeSettings, read_study
 from majorant.data import FederatedData
-from majorant.data.tabular.agreeing import agree, answer_of
+from majorant.data.tabular.agreeing import agree
+from majorant.data.tabular.answers import answer_of
 from majorant.data.tabular.options import TableOptions
 from majorant.solvers.smoothness import CURVATURES, stable_step
 

@@ -9,7 +9,6 @@ import optax
 import pytest
 
 import majorant as mj
-from majorant.core import Answer
 from majorant.methods import best_response, gradient_play
 from majorant.surrogates import BestResponse, Pair
 
@@ -101,16 +100,6 @@ def test_peers_find_the_mean_of_all_clients_too():
     np.testing.assert_allclose(theta, np.tile(everybody, (3, 1)), atol=1e-3)
     np.testing.assert_allclose(omega, 0, atol=1e-3)
     np.testing.assert_allclose(run.snapshot.server.state.variate[0], 0, atol=1e-3)
-
-
-def test_a_newcomer_takes_part_with_a_variate_of_zero(everyone):
-    """So V is then the mean of four, of which one is 0: the new server's V, weighted by samples as before."""
-    algorithm, before = everyone[0].algorithm, everyone[0].server
-    after = algorithm.setup.late(before, Answer((), jnp.float32(2.0)), jnp.int32(3))
-    assert float(after.state.samples) == sum(SIZES) + 2
-    variates = np.asarray(everyone[0].snapshot.clients.variate)[0]
-    weights = np.array([*SIZES, 2]) / (sum(SIZES) + 2)
-    np.testing.assert_allclose(after.state.variate, weights @ np.concatenate([variates, [[0, 0]]]), atol=1e-6)
 
 
 def test_the_generator_finds_the_mean_of_all_clients(everyone):

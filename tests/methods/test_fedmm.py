@@ -12,7 +12,7 @@ import pytest
 from majorant_reproductions.fedmm.equivalence import cases, distance, federated, remark_1, rounds_of
 
 import majorant as mj
-from majorant.core import Answer, ClientData, client_key, round_key
+from majorant.core import ClientData, client_key, round_key
 from majorant.exchange._stage import STAGES_STREAM
 from majorant.exchange.channel import chain, clip, error_feedback, quantized, random_k, sometimes, top_k
 from majorant.exchange.federation import federation
@@ -162,18 +162,6 @@ def test_alpha_is_the_theorems_unless_given():
     assert rate(plain, 0.4, quantized(2)) == pytest.approx(1 / (1 + with_absences) / 0.4)
     assert rate(mj.fedmm(surrogate, data, alpha=0.01), 0.5, quantized(2)) == pytest.approx(0.02)
     assert rate(plain, 1.0, top_k(0.2)) == 0  # no control variates beside the memory
-
-
-def test_a_client_that_comes_late_leaves_the_servers_variate_right():
-    """V = Σ μ_i V_i with the newcomer's samples, whose V_i is 0 at first."""
-    surrogate, data = sparse_regression()
-    algorithm = mj.fedmm(surrogate, data)
-    server = algorithm.server.init(jax.random.key(0))
-    variate = jax.tree.map(jnp.ones_like, server.state.variate)
-    server = server._replace(state=server.state._replace(variate=variate, samples=jnp.asarray(30.0)))
-    after = algorithm.setup.late(server, Answer(server.value.statistic, jnp.asarray(10.0)), jnp.asarray(3)).state
-    assert float(after.samples) == 40
-    jax.tree.map(lambda v: np.testing.assert_allclose(v, 0.75, rtol=1e-6), after.variate)
 
 
 def test_initial_variates_may_be_the_local_fields():

@@ -126,5 +126,5 @@ def test_runs_side_by_side_are_the_single_runs():
 def test_without_pytorch_it_is_said_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     for use in (lambda: mj.models.from_torch(None, zoo.training()), lambda: mj.solvers.local_torch(None, None)):
-        with pytest.raises(ImportError, match=r'needs PyTorch: pip install "majorant\[torch\]"'):
+        with pytest.raises(ImportError, match=r"needs the package 'torch': pip install 'majorant\[torch\]'"):
             use()

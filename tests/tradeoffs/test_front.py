@@ -17,12 +17,11 @@ import zoo
 from compiling import quickly
 from majorant import tradeoffs
 from majorant.core import Server
-from majorant.tradeoffs import criteria
-from majorant.tradeoffs import front as front_module
+from majorant.tradeoffs import criteria, sweep
 from majorant.tradeoffs.chebyshev import State
 from majorant.tradeoffs.choice import held_out
 from majorant.tradeoffs.dominance import front_of
-from majorant.tradeoffs.front import Front, between
+from majorant.tradeoffs.front import DivergedWarning, Front, between
 from majorant.tradeoffs.judge import WORST, Judge, Point, Setting
 from majorant.tradeoffs.scaling import as_is, scaled_to_loss
 
@@ -160,7 +159,7 @@ def test_the_knee_and_the_spread():
     ],
 )
 def test_bad_input(make, words, monkeypatch):
-    monkeypatch.setattr(front_module, "simulate", lambda *a, **k: pytest.fail("training began"))
+    monkeypatch.setattr(sweep, "simulate", lambda *a, **k: pytest.fail("training began"))
     with pytest.raises(ValueError, match=words):
         make()
 
@@ -171,7 +170,7 @@ def test_a_front_of_models(monkeypatch):
     Refined points have the start, the rounds and the ramp of the others: one of them is a single run of its λ.
     """
     calls = []
-    monkeypatch.setattr(front_module, "simulate", lambda *a, **k: calls.append(k) or mj.simulate(*a, **k))
+    monkeypatch.setattr(sweep, "simulate", lambda *a, **k: calls.append(k) or mj.simulate(*a, **k))
     options = {"rounds": 120, "local": ONE_STEP, "ramp": 0.3, "scale": "none"}
     front = mj.pareto_front(MODEL, DATA, criteria.squared_norm(), weights=[0.9, 0.1, 0.3], refine=3, **options)
     assert len(front) == 6
@@ -210,7 +209,7 @@ def test_several_weights_of_the_criteria_are_one_program_and_the_fronts_of_each(
     λ = 0 is trained once for all.
     """
     calls = []
-    monkeypatch.setattr(front_module, "simulate", lambda *a, **k: calls.append(k) or mj.simulate(*a, **k))
+    monkeypatch.setattr(sweep, "simulate", lambda *a, **k: calls.append(k) or mj.simulate(*a, **k))
     options = {"weights": [0, 0.05, 0.3], "rounds": 10, "refine": 2, "local": ONE_STEP, "scale": "none"}
     vectors = [(0.8, 0.2), (0.1, 0.9)]
     together = mj.pareto_front(MODEL, DATA, TWO, criteria_weights=vectors, **options)
@@ -244,7 +243,7 @@ def test_preferences_reach_the_middle_of_a_concave_front_which_weighted_sums_do_
 
 def test_the_certificate_of_a_min_max_point_needs_every_agents_gradient():
     """Gradients of agents and criterion by hand, with agents whose samples fill blocks unevenly."""
-    judge = Judge(MODEL, front_module.coordinate(criteria.squared_norm()), ALL, judged_by=WORST)
+    judge = Judge(MODEL, criteria.coordinate(criteria.squared_norm()), ALL, judged_by=WORST)
     params = MODEL.init(jax.random.key(3))
     agents = np.flatnonzero(~ALL.unseen)
     mean_loss = quickly(jax.value_and_grad(lambda p, x, y: MODEL.losses(p, x, y).mean()))
@@ -259,7 +258,7 @@ def test_the_certificate_of_a_min_max_point_needs_every_agents_gradient():
 def test_the_certificate_at_a_kink_is_a_proximal_step_on_what_the_model_was_trained_for():
     """Losses by samples for λ = 0.3 and, by Chebyshev scalarization, pulls of 6 clients (one unseen) and of S."""
     params, agents, sizes = MODEL.init(jax.random.key(3)), np.flatnonzero(~ALL.unseen), ALL.train.sizes
-    judge = Judge(MODEL, front_module.coordinate(criteria.l1(0.5), step="implicit"), ALL, "samples")
+    judge = Judge(MODEL, criteria.coordinate(criteria.l1(0.5), step="implicit"), ALL, "samples")
     pulls = np.array([0.4, 0.2, 0.0, 0.6, 0.1, 0.3, 0.8])
     by_samples = sizes[agents] / sizes[agents].sum()
     mean_loss = quickly(jax.value_and_grad(lambda p, x, y: MODEL.losses(p, x, y).mean()))
@@ -302,7 +301,7 @@ def test_what_is_deployed_and_held_out():
     state = State(zeros, zeros, zeros, zeros, 2 + zeros, jnp.array([[5.0]]))
     run = SimpleNamespace(snapshot=SimpleNamespace(server=Server(jnp.array([[3.0]]), {}, state)))
     for output, value in {"average": 5.0, "last": 3.0}.items():
-        (setting,), params = front_module.ends(run, [Setting(0.5, (1.0,))], output)
+        (setting,), params = sweep.ends(run, [Setting(0.5, (1.0,))], output)
         assert params == value
         np.testing.assert_array_equal(setting.pulls, np.full(7, 2.0))
     params = MODEL.init(jax.random.key(0))
@@ -343,7 +342,7 @@ def test_scales_make_the_knee_of_a_convex_front_half_way():
 def test_a_front_does_not_depend_on_the_units_of_a_criterion(monkeypatch):
     """Nor does λ = 0 train twice; with criteria as they are, the larger unit leaves nothing but zeros."""
     calls = []
-    monkeypatch.setattr(front_module, "simulate", lambda *a, **k: calls.append(k) or mj.simulate(*a, **k))
+    monkeypatch.setattr(sweep, "simulate", lambda *a, **k: calls.append(k) or mj.simulate(*a, **k))
     options = {"weights": [0.0, 0.1, 0.3], "rounds": 40, "local": ONE_STEP}
     one, other = (mj.pareto_front(MODEL, DATA, criteria.l1(unit), **options) for unit in (1.0, 200.0))
     assert [len(call["seeds"]) for call in calls] == [1, 2] * 2
@@ -364,7 +363,7 @@ def test_new_weights_go_into_the_widest_gaps():
 
 
 def test_what_cannot_be_asked_for_is_said_before_training(monkeypatch):
-    monkeypatch.setattr("majorant.tradeoffs.front.simulate", lambda *a, **k: pytest.fail("training began"))
+    monkeypatch.setattr("majorant.tradeoffs.sweep.simulate", lambda *a, **k: pytest.fail("training began"))
     data = mj.data.synthetic_mixture(clients=3, dimension=3, seed=0)
     model, small = mj.models.linear(data), mj.criteria.squared_norm()
     nan = mj.criteria.criterion(lambda theta: jnp.nan * theta[0]["weight"].sum(), name="odd")
@@ -392,7 +391,7 @@ def test_what_cannot_be_asked_for_is_said_before_training(monkeypatch):
 def test_models_that_diverged_are_named():
     data = mj.data.synthetic_mixture(clients=3, dimension=3, seed=0)
     stiff, local = mj.criteria.squared_norm(1000.0), mj.local_sgd(0.1, steps=1, batch_size=None)
-    with pytest.warns(front_module.DivergedWarning, match=r"diverged for λ = 0\.5, 0\.8: lower"):
+    with pytest.warns(DivergedWarning, match=r"diverged for λ = 0\.5, 0\.8: lower"):
         front = mj.pareto_front(
             mj.models.linear(data),
             data,

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from majorant.models.base import Model
     from majorant.solvers import Solver
     from majorant.tradeoffs.choice import Held
-    from majorant.tradeoffs.criteria import Criterion
+    from majorant.tradeoffs.criterion import Criterion
     from majorant.tradeoffs.front import Front
     from majorant.tradeoffs.judge import Point
 
@@ -60,8 +60,8 @@ def build_front(config: FrontConfig) -> FrontProblem:
     """Data, model and criteria; complaints about them come before any training."""
     from majorant.app.named_criteria import Setting
     from majorant.tradeoffs.centralized import check_convex
-    from majorant.tradeoffs.criteria import coordinate
-    from majorant.tradeoffs.front import scalarized, step_for
+    from majorant.tradeoffs.coordinator import coordinate
+    from majorant.tradeoffs.sweep import scalarized, step_for
 
     check_devices(config)
     with config.arithmetic():
@@ -147,10 +147,10 @@ def centralized_gaps(
 ) -> list[float]:
     """F/F* − 1 of every point, F* by a solve with all samples in one place; NaN where F* is near 0 or F not finite."""
     from majorant.tradeoffs.centralized import agreement
-    from majorant.tradeoffs.criteria import coordinate
-    from majorant.tradeoffs.front import step_for
+    from majorant.tradeoffs.coordinator import coordinate
     from majorant.tradeoffs.judge import Setting
     from majorant.tradeoffs.scaling import as_is
+    from majorant.tradeoffs.sweep import step_for
 
     sound = [place for place, point in enumerate(points) if np.isfinite(point.values).all()]
     weighed = [as_is(Setting(points[place].weight, points[place].criteria_weights), scales) for place in sound]

@@ -15,7 +15,7 @@ import numpy as np
 
 from majorant.app._samples import read_npz
 from majorant.tradeoffs import criteria
-from majorant.tradeoffs.criteria import Criterion
+from majorant.tradeoffs.criterion import Criterion
 
 if TYPE_CHECKING:
     from majorant.data.tabular import Encoding

@@ -68,7 +68,7 @@ def experiment_named(name: str) -> Experiment:
     """The experiment of a name that must be known."""
     known = experiments()
     if not known:
-        raise ValueError("no experiments are installed: pip install majorant-reproductions, or ./reproductions")
+        raise ValueError("no experiments are installed: pip install -e ./reproductions, in a copy of the repository")
     if name not in known:
         raise ValueError(f"there is no experiment {name!r}{nearest(name, known)} Known: {', '.join(known)}")
     return known[name]

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from majorant.app.config import RunConfig, flat
-from majorant.data.extras import require
+from majorant.core.extras import require
 from majorant.engines.run import flat_line
 
 Told = Callable[[list[dict[str, Any]]], None]

@@ -84,11 +84,10 @@ class Deployment(NamedTuple):
 
 
 class Setup(NamedTuple):
-    """One question before round 1; a client that joins later answers it, too."""
+    """One question to every client before round 1."""
 
     ask: Callable[[View, Tree, ClientData, Key], Answer]
     start: Callable[[Server, Answer], Server]  # with the answers of all clients together
-    late: Callable[[Server, Answer, jax.Array], Server] | None = None  # with one newcomer's answer, and its slot
 
 
 class SampleNoise(NamedTuple):

@@ -1,4 +1,4 @@
-"""Before round 1: the server, what is on every client, and the set-up question; and clients that come later."""
+"""Before round 1: the server, what is on every client, and the set-up question."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from majorant.core import (
     client_key,
     collectives,
     round_key,
-    select,
     stream_key,
     weighted_sum,
 )
@@ -115,19 +114,3 @@ def finish_start(
         largest, heaviest = largest
         server = server._replace(terms=server.terms._replace(largest_weight=heaviest))
     return federation.exchange.answered(federation.algorithm, server, Answer(value, weight, largest))
-
-
-def admit(federation: Federation, server: Server, run_key: Key, data: ClientData) -> tuple[Server, Held]:
-    """A client that comes after round 1 and stays: it answers the set-up question, too."""
-    algorithm = federation.algorithm
-    key = round_key(run_key, server.round)
-    view = federation.exchange.broadcast(algorithm, server, stream_key(key, SERVER_STREAM))
-    held, answer = start_client(federation, view, key, data)
-    if federation.channel is not None and federation.channel.secure is not None:
-        raise ValueError(f"{federation.name} takes in no clients after its first round: its sums are made for a number")
-    if answer is None:
-        return server, held
-    if algorithm.setup is None or algorithm.setup.late is None or federation.exchange.network is not None:
-        raise ValueError(f"{federation.name} takes in no clients after its first round")
-    late = algorithm.setup.late(server, answer, jnp.asarray(data.slot))
-    return select(all_finite((answer.value, answer.weight)), late, server), held

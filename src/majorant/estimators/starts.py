@@ -14,7 +14,7 @@ from __future__ import annotations
 import warnings
 
 import numpy as np
-from sklearn.cluster import KMeans, kmeans_plusplus
+from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
 from majorant.data.federated import Ragged
@@ -22,10 +22,8 @@ from majorant.data.federated import Ragged
 ASKED, ROWS_A_CENTER = 100, 3  # clients; rows
 
 
-def one_shot_centers(
-    samples: Ragged, clusters: int, random: np.random.RandomState, *, refine: bool = True
-) -> np.ndarray:
-    """K centres ``(K, p)``; without ``refine`` clients send the rows that k-means++ would start from.
+def one_shot_centers(samples: Ragged, clusters: int, random: np.random.RandomState) -> np.ndarray:
+    """K centres ``(K, p)``.
 
     >>> rows = np.repeat([[0.0], [5.0], [0.2], [5.2]], 3, axis=0)
     >>> centers = one_shot_centers(Ragged(rows, rows[:, 0], np.array([0, 6, 12])), 2, np.random.RandomState(0))
@@ -40,7 +38,7 @@ def one_shot_centers(
     for client in asked:
         x, _ = samples.client(int(client))
         own = clusters if alone else min(clusters, max(1, len(x) // ROWS_A_CENTER))
-        found, count = cluster(x, own, np.ones(len(x)), random, refine)
+        found, count = cluster(x, own, np.ones(len(x)), random)
         centers.append(found)
         counts.append(count)
     if alone:
@@ -53,17 +51,13 @@ def one_shot_centers(
             [points, points[more] + 0.01 * spread * random.normal(size=(len(more), points.shape[1]))]
         )
         weights = np.concatenate([weights, np.ones(len(more))])
-    return cluster(points, clusters, weights, random, refine=True)[0]
+    return cluster(points, clusters, weights, random)[0]
 
 
 def cluster(
-    x: np.ndarray, clusters: int, weights: np.ndarray, random: np.random.RandomState, refine: bool
+    x: np.ndarray, clusters: int, weights: np.ndarray, random: np.random.RandomState
 ) -> tuple[np.ndarray, np.ndarray]:
     """Centres and the weight of the rows that are nearest to each."""
-    if not refine:
-        centers, _ = kmeans_plusplus(x, clusters, sample_weight=weights, random_state=random)
-        nearest = ((x[:, None] - centers) ** 2).sum(axis=2).argmin(axis=1) if len(x) * clusters < 1e7 else None
-        return centers, np.ones(clusters) if nearest is None else np.bincount(nearest, weights, clusters)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct rows than clusters: centres repeat
         found = KMeans(clusters, n_init=1, random_state=random).fit(x, sample_weight=weights)

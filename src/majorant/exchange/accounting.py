@@ -22,6 +22,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from majorant.core.extras import require
+
 ORDERS = (*(2 + 0.25 * i for i in range(24)), *range(8, 64), 72, 80, 96, 128, 192, 256, 512, 1024)
 SMALLEST, LARGEST = 1e-2, 1e6  # noise multipliers that are tried
 FINEST, COARSEST = 1e-4, 4e-3  # steps of discretized privacy losses; an upper bound at any step
@@ -40,13 +42,7 @@ class Event(NamedTuple):
 
 def library() -> Any:
     """dp-accounting, or an error that says how to install it."""
-    try:
-        import dp_accounting
-    except ImportError:
-        raise ValueError(
-            "accounting for privacy needs the package dp-accounting: pip install 'majorant[privacy]'"
-        ) from None
-    return dp_accounting
+    return require("dp_accounting", "privacy", "accounting for privacy")
 
 
 def accountant_of(event: Event, wanted: str | None = None) -> str:

@@ -44,7 +44,7 @@ import numpy as np
 from jax.scipy.stats import norm
 
 from majorant.core import Key, Tree, beside
-from majorant.exchange.robust import lengths, part, weighted
+from majorant.exchange.displacements import lengths, part, weighted
 from majorant.math.checks import check_range, check_whole
 
 ATTACK_STREAM = 0xA77AC

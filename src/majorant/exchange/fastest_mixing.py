@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import scipy
 
+from majorant.core.extras import require
 from majorant.exchange.graphs import metropolis, tidy, weight_matrix, within
 
 # A step of the solver decomposes two n × n matrices: about 0.03 seconds on one core for 300 nodes. With half of all
@@ -71,13 +72,8 @@ def _solved(links_bytes: bytes, nodes: int) -> np.ndarray:
 
 def solve(links: np.ndarray, nodes: int) -> tuple[np.ndarray, bool]:
     """The solver's weight for every link, and whether it reached its tolerance."""
-    try:
-        with without_highs():
-            import cvxpy as cp
-    except ImportError as error:
-        raise ImportError(
-            'the fastest mixing weights need CVXPY: pip install "majorant[graphs]"; weights="metropolis" needs nothing'
-        ) from error
+    with without_highs():
+        cp = require("cvxpy", "graphs", 'weights="fastest", unlike "metropolis",')
     (i, j), edges = links.T, len(links)
     e, one = np.arange(edges), np.ones(edges)
     at_node = scipy.sparse.csc_array((np.tile(one, 2), (np.concatenate([i, j]), np.tile(e, 2))), shape=(nodes, edges))
@@ -86,7 +82,7 @@ def solve(links: np.ndarray, nodes: int) -> tuple[np.ndarray, bool]:
         (np.concatenate([one, one, -one, -one]), (cells, np.tile(e, 4))), shape=(nodes * nodes, edges)
     )
     w, s = cp.Variable(edges, nonneg=True), cp.Variable()
-    laplacian = cp.reshape(spread @ w, (nodes, nodes), order="C")  # type: ignore[attr-defined]  # B diag(w) Bᵀ
+    laplacian = cp.reshape(spread @ w, (nodes, nodes), order="C")  # B diag(w) Bᵀ
     identity, mean = np.eye(nodes), np.full((nodes, nodes), 1 / nodes)
     bounds = [(1 + s) * identity - mean - laplacian >> 0, laplacian + mean - (1 - s) * identity >> 0]
     problem = cp.Problem(cp.Minimize(s), [*bounds, at_node @ w <= 1])

@@ -12,10 +12,10 @@ import numpy as np
 from majorant.core import Algorithm, ServerSide, Terms
 from majorant.exchange._stage import ServerEnd, Stage, numbers_sent
 from majorant.exchange.attack import Attack, Hostile
+from majorant.exchange.displacements import part
 from majorant.exchange.gossip import Gossip, Peers
 from majorant.exchange.participation import Participation, full
 from majorant.exchange.privacy import Guarantee, Privacy, of_samples, protected
-from majorant.exchange.robust import part
 from majorant.exchange.secure_sum import settled
 from majorant.exchange.star import Star, star
 

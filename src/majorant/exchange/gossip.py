@@ -48,9 +48,9 @@ from majorant.core.collectives import Axis
 from majorant.core.trees import stack_rows
 from majorant.exchange._combine import Combine
 from majorant.exchange.analysis import Properties, inspect, validate
+from majorant.exchange.clipped_links import clip_links
 from majorant.exchange.network import Network, Topology
 from majorant.exchange.places import Crossing, Places, crossing, reach
-from majorant.exchange.robust import clip_links
 from majorant.math.checks import check_whole
 
 JOINING_STREAM = 0x6055

@@ -78,11 +78,6 @@ def star_links(nodes: int) -> np.ndarray:
     return tidy([(0, i) for i in range(1, nodes)])
 
 
-def complete_links(nodes: int) -> np.ndarray:
-    """Everybody with everybody."""
-    return np.stack(np.triu_indices(nodes, 1), axis=1)
-
-
 def erdos_renyi_links(nodes: int, p: float, seed: int) -> np.ndarray:
     """Every link is drawn with probability p; node by node, so that memory is bounded by the links."""
     generator = np.random.default_rng(seed)

@@ -311,14 +311,9 @@ def coordinate_descent(name: str, theory: Theory, hyper: dict[str, float], form:
     def started(server: Server, answers: Answer) -> Server:
         server, mean_size = theory.fill(server, answers)
         known = server.state._replace(mean_size=mean_size, steepness=theory.steepness(answers))
-        server = server._replace(state=known)
-        return late(server, answers, jnp.asarray(-1))
-
-    def late(server: Server, answers: Answer, slot: jax.Array) -> Server:
         if not control_variates:
-            return server
+            return server._replace(state=known)
         slopes = combine((1, server.value.gradient), (1 / clients, answers.value[1]))
-        known = server.state._replace(fresh=jnp.ones_like(server.state.fresh) & (server.state.phase == REDUCED))
         return server._replace(value=server.value._replace(gradient=slopes), state=known)
 
     at = lambda view, client: Blocks(view.value.w.y, client.beta.y)
@@ -332,7 +327,7 @@ def coordinate_descent(name: str, theory: Theory, hyper: dict[str, float], form:
             origin=lambda view: Message(zeros(view.value.w.y), zeros(view.value.gradient)),
         ),
         deployment=deployment(objective, at, join, release),
-        setup=Setup(ask, started, late),
+        setup=Setup(ask, started),
         traits=Traits(
             needs_everyone=accelerated and not control_variates,
             points=False,

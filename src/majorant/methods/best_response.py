@@ -158,13 +158,6 @@ def best_response(
         pair, variate = held  # with θ: nodes go down their own, which would stay as far apart as their ω were
         return at._replace(value=pair, state=at.state._replace(variate=variate))
 
-    def late(at: Server, answer: Answer, slot: jax.Array) -> Server:
-        """V stays Σ μ_i V_i: the newcomer's V_i is 0."""
-        samples = at.state.samples + answer.weight
-        share = at.state.samples / samples
-        variate = jax.tree.map(lambda v: share.astype(v.dtype) * v, at.state.variate)
-        return at._replace(state=at.state._replace(samples=samples, variate=variate))
-
     def measure(view: View, client: Client, data: ClientData, key: Key) -> Tree:
         return client.variate
 
@@ -185,7 +178,6 @@ def best_response(
         setup=Setup(
             ask=lambda view, client, data, key: Answer((), data.size.astype(jnp.result_type(float))),
             start=lambda at, answers: at._replace(state=at.state._replace(samples=jnp.maximum(answers.weight, 1))),
-            late=late,
         ),
         traits=Traits(points=False, moves_alone=True, check_hyper=check_hyper),
         diagnostics=Diagnostics(lambda at: {"mean_field": at.state.field}, measure, conclude),

@@ -51,7 +51,6 @@ SERVER_OPTIMIZERS: dict[str, Callable[[], optax.GradientTransformation]] = {
 COUNT_SAMPLES = Setup(  # of all clients, before round 1: the server's state
     ask=lambda view, state, data, key: Answer((), data.size.astype(jnp.result_type(float))),
     start=lambda server, answers: server._replace(state=answers.weight),
-    late=lambda server, answer, slot: server._replace(state=server.state + answer.weight),
 )
 
 

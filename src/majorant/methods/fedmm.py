@@ -163,15 +163,6 @@ def fedmm(
         point = Point(first, surrogate.minimize(first))
         return server._replace(value=point, state=state._replace(before=point))
 
-    def late(server: Server, answer: Answer, slot: jax.Array) -> Server:
-        """V stays Σ μ_i V_i, with the newcomer's share and V_i."""
-        samples = server.state.samples + answer.weight
-        old, new = server.state.samples / samples, answer.weight / samples
-        own = answer.value if start is not None else zeros()
-        mixed = lambda v, u: old.astype(v.dtype) * v + new.astype(v.dtype) * u
-        variate = jax.tree.map(mixed, server.state.variate, own)
-        return server._replace(state=server.state._replace(samples=samples, variate=variate))
-
     def update(view: View, variate: Tree, data: ClientData, key: Key) -> tuple[Upload, Tree]:
         own = oracle(surrogate, view.value.params, data, batch_size, key)
         drift = jax.tree.map(lambda s, at, v: s - at - v, own, view.value.statistic, variate)
@@ -275,7 +266,7 @@ def fedmm(
             join=lambda view, data, key: zeros(),
             losses=losses,
         ),
-        setup=Setup(ask, started, late),
+        setup=Setup(ask, started),
         traits=Traits(points=False, moves_alone=True, check_hyper=check_hyper, check_channel=check_channel),
         diagnostics=Diagnostics(log, measure, conclude),
     )

@@ -192,7 +192,6 @@ def lsgd(
         setup=Setup(
             ask=lambda view, client, data, key: theory.answer(data),
             start=started,
-            late=lambda server, answer, slot: server,  # the mean size is for the log
         ),
         diagnostics=distance_from_optimum(objective, deployed)._replace(log=log),
     )

@@ -123,7 +123,7 @@ def q_ffl(model: Model, *, q: float = 1.0, local: Solver | None = None, lipschit
             init=lambda view, data, key: local.moments(view.value),
             origin=lambda view: Sent(jax.tree.map(jnp.zeros_like, view.value), zero(), zero()),
         ),
-        setup=Setup(ask, started, late=lambda server, answer, slot: server),  # the unit is only one of many
+        setup=Setup(ask, started),
         traits=Traits(points=False, check_hyper=check_hyper),
         diagnostics=Diagnostics(measure=measure, conclude=conclude),
     )

@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from majorant.core.extras import require
 from majorant.models.base import Draw, HasSpec, Loss, Model, Spec, as_float, spec_of
 from majorant.models.functions import check_shapes
 from majorant.models.losses import loss_for
@@ -36,10 +37,7 @@ def from_equinox(
     >>> sorted((name, leaf.shape) for name, leaf in jax.eval_shape(model.init, jax.random.key(0)).items())
     [('bias', (3,)), ('weight', (3, 4))]
     """
-    try:
-        import equinox as eqx
-    except ImportError as error:
-        raise ImportError('from_equinox needs equinox: pip install "majorant[equinox]"') from error
+    eqx = require("equinox", "equinox", "from_equinox")
     if isinstance(make_module, eqx.Module) or not callable(make_module):
         raise TypeError("from_equinox takes a function that makes a module, such as lambda key: MyModule(key=key)")
     module = make_module(jax.random.key(0))

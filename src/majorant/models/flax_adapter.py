@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from majorant.core.compilation import jit
+from majorant.core.extras import require
 from majorant.models.base import Draw, HasSpec, Loss, Model, Spec, as_float, spec_of
 from majorant.models.functions import check_shapes, trace_samples
 from majorant.models.losses import loss_for
@@ -139,11 +140,7 @@ def _draws(module: linen.Module, collections: Any, sample: Any, training: dict[s
 
 def _check_module(module: Any) -> str:
     """The module's name, or an error for what is not a module."""
-    try:
-        from flax import linen
-    except ImportError as error:
-        raise ImportError('from_flax needs flax: pip install "majorant[flax]"') from error
-    if not isinstance(module, linen.Module):
+    if not isinstance(module, require("flax.linen", "flax", "from_flax").Module):
         raise TypeError(f"from_flax takes an instance of a flax.linen Module, not {module!r}")
     return module.name or type(module).__name__
 

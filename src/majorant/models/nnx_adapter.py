@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
+from majorant.core.extras import require
 from majorant.models.base import Draw, HasSpec, Loss, Model, Spec, as_float, spec_of
 from majorant.models.flax_adapter import POLICIES, Normalisation
 from majorant.models.functions import check_shapes
@@ -45,7 +46,7 @@ def from_nnx(
     >>> {name: leaf.shape for name, leaf in jax.eval_shape(model.init, jax.random.key(0)).items()}
     {'bias': (3,), 'kernel': (4, 3)}
     """
-    nnx = _import_nnx()
+    nnx = require("flax.nnx", "flax", "from_nnx")
     spec = spec_of(problem)
     kinds = (nnx.Param, nnx.BatchStat, nnx.RngKey, nnx.RngCount)
     made = _made(nnx, make_module)
@@ -115,14 +116,6 @@ def leaves_of(state: Any) -> dict[str, Any]:
 def state_with(like: Any, leaves: dict[str, Any]) -> Any:
     """The inverse of `leaves_of`."""
     return with_leaves(like, {name + VALUE: leaf for name, leaf in leaves.items()})
-
-
-def _import_nnx() -> Any:
-    try:
-        from flax import nnx
-    except ImportError as error:
-        raise ImportError('from_nnx needs flax: pip install "majorant[flax]"') from error
-    return nnx
 
 
 def _made(nnx: Any, make_module: Any) -> Any:

@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from majorant.core.extras import require
 from majorant.models.base import HasSpec, Loss, Model, Spec, as_float, spec_of
 from majorant.models.losses import loss_for
 
@@ -40,7 +41,7 @@ def from_torch(
     is in evaluation mode. Each initial point is a module that ``make_module`` makes under a seed from the run's key.
     There are no gradients: train it with ``local_torch``.
     """
-    torch = import_torch("from_torch")
+    torch = require("torch", "torch", "from_torch")
     module, spec = make_checked(make_module, "from_torch").eval(), spec_of(problem)
     fitting = loss_for(spec, loss)
     width, title = fitting.outputs(spec.classes), name or type(module).__name__
@@ -77,16 +78,8 @@ def from_torch(
     return Model(init, apply, fitting, spec, title)
 
 
-def import_torch(name: str) -> Any:
-    try:
-        import torch
-    except ImportError as error:
-        raise ImportError(f'{name} needs PyTorch: pip install "majorant[torch]"') from error
-    return torch
-
-
 def make_checked(make_module: Callable[[], Any], name: str) -> Any:
-    torch = import_torch(name)
+    torch = require("torch", "torch", name)
     if isinstance(make_module, torch.nn.Module) or not callable(make_module):
         raise TypeError(f"{name} takes a function that makes a torch module, such as lambda: MyModule(), not a module")
     with torch.random.fork_rng(devices=[]):

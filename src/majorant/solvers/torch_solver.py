@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from majorant.core import Tree
-from majorant.models.torch_adapter import ONE_AT_A_TIME, as_tensor, import_torch, make_checked, state_of, tensors
+from majorant.core.extras import require
+from majorant.models.torch_adapter import ONE_AT_A_TIME, as_tensor, make_checked, state_of, tensors
 from majorant.solvers.host_function import HostFunction, local_function
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def local_torch(
     What is random in it follows the run's seed. It trains any model whose parameters are a dictionary like the module's
     ``state_dict``: that of ``from_torch``, or a JAX function of the same arrays.
     """
-    torch = import_torch("local_torch")
+    torch = require("torch", "torch", "local_torch")
     template = make_checked(make_module, "local_torch")
     kinds = {key: (tuple(value.shape), value.dtype) for key, value in template.state_dict().items()}
 

@@ -64,7 +64,8 @@ from majorant.methods.fedavg import shared_model
 from majorant.models.base import Model
 from majorant.solvers import LocalSolver, Solver, Task, local_sgd
 from majorant.surrogates.partial import mean_loss
-from majorant.tradeoffs.criteria import Coordinator, Criterion, coordinate
+from majorant.tradeoffs.coordinator import Coordinator, coordinate
+from majorant.tradeoffs.criterion import Criterion
 from majorant.tradeoffs.weighted_sum import check_weight, weight_of_round
 
 
@@ -156,11 +157,6 @@ def chebyshev(
     def started(server: Server, answers: Answer) -> Server:
         check_slots(answers.weight)
         return server._replace(state=server.state._replace(losses=answers.value, member=answers.weight > 0))
-
-    def late(server: Server, answer: Answer, slot: jax.Array) -> Server:
-        state = server.state
-        losses, member = state.losses.at[slot].set(answer.value), state.member.at[slot].set(answer.weight > 0)
-        return server._replace(state=state._replace(losses=losses, member=member))
 
     def check_slots(weight: jax.Array) -> None:
         if weight.shape[0] != clients:
@@ -261,7 +257,7 @@ def chebyshev(
             origin=lambda view: Sent(view.value, jnp.zeros((), jnp.result_type(float))),
         ),
         deployment=Deployment(lambda view, moments, data, key: view.value, model.predict, release=release, model=model),
-        setup=Setup(ask, started, late),
+        setup=Setup(ask, started),
         traits=Traits(points=False, reads="each", check_hyper=check_hyper),
         diagnostics=Diagnostics(log, measure, conclude, weight=one_vote),
     )

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from majorant.data.extras import require
+from majorant.core.extras import require
 
 
 def as_points(points: Any) -> np.ndarray:

@@ -23,29 +23,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from majorant.core import Algorithm, Tree
-from majorant.core.compilation import jit
 from majorant.data.federated import FederatedData
 from majorant.engines.deployment import check_features
-from majorant.engines.options import Evaluation, Resources
-from majorant.engines.run import Run
-from majorant.engines.set_up import start_server
-from majorant.engines.simulator import simulate
-from majorant.exchange.federation import Federation
+from majorant.engines.options import Resources
 from majorant.exchange.participation import Participation
 from majorant.math.checks import check_range, check_whole
 from majorant.models.base import Model
-from majorant.solvers import Solver, local_sgd
 from majorant.tradeoffs import dominance
-from majorant.tradeoffs.chebyshev import State, chebyshev, per_objective
-from majorant.tradeoffs.criteria import Criterion, coordinate
+from majorant.tradeoffs.coordinator import coordinate
+from majorant.tradeoffs.criterion import Criterion
 from majorant.tradeoffs.judge import MEAN, WORST, Judge, Point, Setting
-from majorant.tradeoffs.scaling import SCALES, as_is, scaled_to_loss
-from majorant.tradeoffs.weighted_sum import weighted_sum
+from majorant.tradeoffs.scaling import SCALES, scaled_to_loss
+from majorant.tradeoffs.sweep import Sweep, check_reference, first_model, scalarized, step_for
 
-SCALARIZATIONS = ("weighted-sum", "chebyshev")
-RAMP = 0.25  # the share of the rounds over which λ rises
-SETTLING = {"mirror_rate": 2.0, "memory": 0.9}  # the last iterates settle: a smooth maximum of temperature 0.05
 HIGHEST = 0.9  # of λ, unless given
 
 
@@ -179,11 +169,7 @@ def pareto_front(
     >>> len(front), front[0].loss < front[-1].loss, front[0].norm > front[-1].norm
     (8, True, True)
     """
-    lambdas = np.unique(np.linspace(0, HIGHEST, 8) if weights is None else np.asarray(weights, float).ravel())
-    for value in lambdas:
-        check_range("every weight (λ)", float(value), least=0, below=1)
-    if len(lambdas) < 2:
-        raise ValueError(f"a front needs at least two different weights, got {lambdas.tolist()}")
+    lambdas = different_lambdas(weights)
     check_whole("refine", refine, least=0)
     if scale not in SCALES:
         raise ValueError(f"scale must be one of {', '.join(SCALES)}, got {scale!r}")
@@ -200,58 +186,45 @@ def pareto_front(
     judge = Judge(model, coordinator, data, method.get("agents", "equal"), WORST if by_worst else MEAN)
     if by_worst:
         check_reference(judge, algorithm, data, seed, method.get("reference", 0.0))
-    every = max(1, rounds // 20) if on_progress else rounds
-    programs = itertools.count()
-
-    def train(settings: Sequence[Setting], scales: Sequence[float]) -> list[Point]:
-        weighed = [as_is(setting, scales) for setting in settings]
-        shares = np.array([setting.criteria_weights for setting in weighed]).T.tolist()
-        hyper = dict(zip(coordinator.share_names, shares, strict=False))  # a single criterion's share is no choice
-        hyper["lambda"] = [setting.weight for setting in weighed]
-        number = next(programs)
-        tell = None if on_progress is None else lambda lines, _: on_progress(number, lines[0]["round"])
-        run = simulate(
-            algorithm,
-            data,
-            rounds=rounds,
-            evaluation=Evaluation(every=every, report=tell),
-            seeds=[seed] * len(settings),
-            hyper=hyper,
-            participation=participation,
-            resources=resources,
-        )
-        found = judge.points(*ends(run, weighed, method.get("output", "last")))
-        asked = zip(found, settings, strict=True)
-        return [p._replace(weight=s.weight, criteria_weights=s.criteria_weights) for p, s in asked]
-
+    options: dict[str, Any] = {"rounds": rounds, "participation": participation, "resources": resources}
+    sweep = Sweep(algorithm, judge, data, seed, method.get("output", "last"), options, on_progress)
     scales: tuple[float, ...] = (1.0,) * len(listed)
     known: list[Point] = []
     if scale == "loss":
-        known = train([Setting(0.0, vectors[0])], scales)
+        known = sweep.train([Setting(0.0, vectors[0])], scales)
         scales = scaled_to_loss(judge.point(Setting(0.0, vectors[0]), first_model(algorithm, seed)), known[0])
-    pairs = itertools.product(vectors, lambdas.tolist())
+    pairs = itertools.product(vectors, lambdas)
     fresh = lambda vector, value: value > 0 or (vector == vectors[0] and not known)
     points = [*known] if 0.0 in lambdas else []
-    points += train([Setting(value, vector) for vector, value in pairs if fresh(vector, value)], scales)
+    points += sweep.train([Setting(value, vector) for vector, value in pairs if fresh(vector, value)], scales)
     path = lambda vector: [point for point in points if point.weight == 0 or point.criteria_weights == vector]
     extra = [Setting(value, vector) for vector in vectors for value in between(path(vector), int(refine))]
-    points += train(extra, scales) if extra else []
+    points += sweep.train(extra, scales) if extra else []
     points.sort(key=lambda point: (vectors.index(point.criteria_weights), point.weight))
+    return without_dominated(model, points, scales)
+
+
+def different_lambdas(weights: Sequence[float] | np.ndarray | None) -> list[float]:
+    """The λ of a front in their order, each once; eight of them unless given."""
+    lambdas = np.unique(np.linspace(0, HIGHEST, 8) if weights is None else np.asarray(weights, float).ravel()).tolist()
+    for value in lambdas:
+        check_range("every weight (λ)", value, least=0, below=1)
+    if len(lambdas) < 2:
+        raise ValueError(f"a front needs at least two different weights, got {lambdas}")
+    return lambdas
+
+
+def without_dominated(model: Model, points: Sequence[Point], scales: tuple[float, ...]) -> Front:
+    """The front of some points; those that another one dominates are set aside."""
     best = dominance.front_of([point.values for point in points])
     if not best.any():
         raise ValueError("training diverged for every weight: lower the learning rate")
     lost = [f"{point.weight:.3g}" for point in points if not np.isfinite(point.values).all()]
     if lost:
         words = "lower the learning rate, or take implicit steps; they are among the front's dominated points"
-        warnings.warn(f"training diverged for λ = {', '.join(lost)}: {words}", DivergedWarning, stacklevel=2)
+        warnings.warn(f"training diverged for λ = {', '.join(lost)}: {words}", DivergedWarning, stacklevel=3)
     chosen = lambda mask: tuple(point for point, kept in zip(points, mask, strict=True) if kept)
     return Front(model, chosen(best), chosen(~best), scales)
-
-
-def first_model(algorithm: Algorithm, seed: int) -> Tree:
-    """The model that training starts from."""
-    start = lambda key: start_server(Federation(algorithm), 1, key, {}, jnp.asarray(1)).value
-    return jit(start)(jax.random.key(seed))
 
 
 def as_vectors(criteria_weights: Any, count: int) -> list[tuple[float, ...]]:
@@ -269,69 +242,6 @@ def as_vectors(criteria_weights: Any, count: int) -> list[tuple[float, ...]]:
         raise ValueError(f"criteria_weights {what}: give a weight for each criterion, or a list of such vectors")
     vectors = given if kinds == {1} else [given]
     return list(dict.fromkeys(tuple(float(value) for value in vector) for vector in vectors))
-
-
-def scalarized(
-    kind: str,
-    model: Model,
-    data: FederatedData,
-    criteria: Sequence[Criterion],
-    shares: Sequence[float],
-    *,
-    ramp: float | None = None,
-    **method: Any,
-) -> Algorithm:
-    """The algorithm whose λ and shares are swept."""
-    if kind not in SCALARIZATIONS:
-        raise ValueError(f"scalarization must be one of {', '.join(SCALARIZATIONS)}, got {kind!r}")
-    options: dict[str, Any] = {"weights": shares, "ramp": RAMP if ramp is None else ramp}
-    if kind == "weighted-sum":
-        return weighted_sum(model, criteria, **options | {"step": step_for(criteria)} | method)
-    foreign = [name for name in ("step", "agents") if name in method]
-    if foreign:
-        raise ValueError(f"{foreign[0]} is of weighted sums: leave it out for chebyshev")
-    local = method.get("local") or local_sgd()
-    options |= SETTLING | {"clients": data.clients, "criteria_lr": length_of_rounds(local, data)} | method
-    return chebyshev(model, criteria, **options)
-
-
-def step_for(criteria: Sequence[Criterion]) -> str:
-    """Implicit where a criterion has a kink."""
-    return "explicit" if all(isinstance(c, Criterion) and c.smooth for c in criteria) else "implicit"
-
-
-def length_of_rounds(local: Solver, data: FederatedData) -> float | None:
-    """The learning rate times the agents' mean number of local steps where they take epochs; else None.
-
-    With momentum a step is longer than the rate says: then it is not known.
-    """
-    plan, hyper = getattr(local, "plan", None), local.hyper
-    if plan is None or plan.steps is not None or plan.batch_size is None or "lr" not in hyper or "momentum" in hyper:
-        return None
-    sizes = data.train.sizes[~data.unseen]
-    return float(hyper["lr"] * plan.epochs * (-(-sizes[sizes > 0] // plan.batch_size)).mean())
-
-
-def check_reference(judge: Judge, algorithm: Algorithm, data: FederatedData, seed: int, reference: Any) -> None:
-    """Complains about a reference point that dominates nothing: the untrained model is better in everything."""
-    count = len(judge.coordinator.criteria)
-    s = np.asarray(per_objective("reference", reference, data.clients + count))
-    found = judge.numbers(Setting(0.5, judge.coordinator.shares), first_model(algorithm, seed))
-    gaps = np.concatenate([found.losses - s[judge.ids], found.criteria - s[data.clients :]])
-    if (gaps < 0).all():
-        raise ValueError(
-            "the reference point dominates nothing: the untrained model is better than it in every agent's loss and "
-            f"every criterion (by {-gaps.max():.3g} at least); give smaller values: what each reaches alone, or 0"
-        )
-
-
-def ends(run: Run, settings: Sequence[Setting], output: str) -> tuple[list[Setting], Tree]:
-    """The models to deploy, side by side; Chebyshev's settings get how strongly everybody pulled at the end."""
-    server = run.snapshot.server
-    if not isinstance(server.state, State):
-        return list(settings), server.value
-    pulled = [each._replace(pulls=pulls) for each, pulls in zip(settings, np.asarray(server.state.pull), strict=True)]
-    return pulled, server.state.average if output == "average" else server.value
 
 
 def between(path: Sequence[Point], count: int) -> list[float]:

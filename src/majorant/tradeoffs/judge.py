@@ -26,7 +26,7 @@ from majorant.core.compilation import jit
 from majorant.data.federated import FederatedData
 from majorant.math.min_norm import shortest
 from majorant.models.base import Model
-from majorant.tradeoffs.criteria import Coordinator
+from majorant.tradeoffs.coordinator import Coordinator
 
 MEAN, WORST = "mean loss", "worst loss"
 

@@ -6,20 +6,12 @@ import numpy as np
 import pytest
 
 from majorant.data import from_table
-from majorant.data.tabular.agreeing import (
-    Disagreement,
-    TableAnswer,
-    agree,
-    answer_of,
-    discreet,
-    encoded,
-    own_part,
-    to_be_summed,
-    with_sums,
-)
+from majorant.data.tabular.agreeing import Disagreement, agree, encoded
+from majorant.data.tabular.answers import TableAnswer, answer_of
 from majorant.data.tabular.options import TableOptions
 from majorant.data.tabular.problems import TableError, TableNotice
 from majorant.data.tabular.reading import read_file
+from majorant.data.tabular.summed_answers import discreet, own_part, to_be_summed, with_sums
 from majorant.data.tabular.survey import look_at
 from majorant.exchange.exact_sums import numbers, residues
 

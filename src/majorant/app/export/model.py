@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from majorant.app.files import atomic_write_bytes, atomic_write_text, strict_json
 from majorant.app.folders import what_is
 from majorant.core.compilation import staged
-from majorant.data.extras import require
+from majorant.core.extras import require
 from majorant.engines.deployment import PersonalModel, precision_of
 
 KINDS = {

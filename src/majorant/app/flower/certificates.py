@@ -15,7 +15,7 @@ from typing import Any
 
 from majorant.app.files import atomic_write_bytes, write_synced
 from majorant.app.folders import slug
-from majorant.data.extras import require
+from majorant.core.extras import require
 
 DAYS = 3650
 LOOPBACK = ("localhost", "127.0.0.1", "::1")

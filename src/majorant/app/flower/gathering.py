@@ -20,8 +20,10 @@ from majorant.app.flower.letters import Count, Hello, Introduction, Letter, Read
 from majorant.app.flower.office import GARBAGE, Carrier, Failed, Office, Reply
 from majorant.app.flower.silo import told
 from majorant.app.flower.study import Study
-from majorant.data.tabular.agreeing import TableAnswer, agree, own_part, to_be_summed, with_sums
+from majorant.data.tabular.agreeing import agree
+from majorant.data.tabular.answers import TableAnswer
 from majorant.data.tabular.options import TableOptions
+from majorant.data.tabular.summed_answers import own_part, to_be_summed, with_sums
 from majorant.engines.remote.server import Sending
 from majorant.engines.remote.wire import Raw, Refused, encode, leaves_of
 

@@ -12,7 +12,8 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from majorant.app.files import strict_json
-from majorant.data.tabular.agreeing import Summed, TableAnswer
+from majorant.data.tabular.answers import TableAnswer
+from majorant.data.tabular.summed_answers import Summed
 from majorant.engines.remote.wire import Raw, Refused
 
 FACTS_LIMIT = 64 << 20  # bytes of facts: categories and classes of the widest table that we would agree on

@@ -46,8 +46,9 @@ from majorant.app.folders import claimed
 from majorant.app.personal_model import save_model
 from majorant.core import Tree, View
 from majorant.data.federated import FederatedData
-from majorant.data.tabular.agreeing import TableAnswer, answer_of, discreet, own_part
+from majorant.data.tabular.answers import TableAnswer, answer_of
 from majorant.data.tabular.encoding import Encoding
+from majorant.data.tabular.summed_answers import discreet, own_part
 from majorant.engines.deployment import PersonalModel
 from majorant.engines.programs import enable_compilation_cache
 from majorant.engines.remote.client import Own, own_samples, programs

@@ -112,7 +112,6 @@ def frame(
     y_name: str = "",
     marks: Sequence[tuple[float, str]] = (),
     left: str = "",
-    hot: bool = True,
 ) -> str:
     """A drawing with its axes; places are in thousandths from the left, and from the top. Marks name level lines."""
     grid = "".join(f"M0 {n(y)}H1000" for y, _ in y_ticks) + "".join(f"M{n(x)} 0V1000" for x, _ in x_ticks)
@@ -126,9 +125,9 @@ def frame(
     words += [f'<span class="x-name">{escape(x_name)}</span>'] if x_name else []
     above = f'<p class="y-name">{escape(y_name)}</p>' if y_name else ""
     side = f' style="--left:{left}"' if left else ""
-    kind = f'class="frame hot" data-chart="{escape(name)}"' if hot else 'class="frame"'
     return (
-        f'{above}<div class="chart"{side}><div {kind} style="height:{height}px">'
+        f'{above}<div class="chart"{side}><div class="frame hot" data-chart="{escape(name)}" '
+        f'style="height:{height}px">'
         f'<svg role="img" aria-label="{escape(label)}" viewBox="0 0 1000 1000" preserveAspectRatio="none">'
         f'<path class="grid" d="{grid}"/>{drawing}</svg>{"".join(words)}</div></div>'
     )

@@ -22,6 +22,7 @@ from majorant.app.report.limits import curve_limits
 from majorant.app.report.record import RunRecord, amount
 from majorant.app.report.strips import density
 from majorant.app.report.words import Metric, byte_unit, metric
+from majorant.core.extras import require
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,11 +44,7 @@ STYLE: Any = {
 
 def styled() -> AbstractContextManager[None]:
     """Our style for the time of a ``with`` block."""
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise ImportError("figures need Matplotlib: install it with pip install 'majorant[report]'") from error
-    return matplotlib.rc_context(STYLE)
+    return require("matplotlib", "report", "a figure").rc_context(STYLE)
 
 
 def in_style(draw: Callable[..., Figure]) -> Callable[..., Figure]:

@@ -28,15 +28,14 @@ PIXELS = 400  # the rows and columns of a map, at most
 LINK_COLOUR, NODE_COLOURS, MAP_COLOURS = "#0072B2", "YlOrBr", "Blues"
 
 
-def draw_network(network: Network, axes: Axes | None = None) -> Figure:
-    """Draws a network into ``axes``, or a new figure, and returns the figure."""
+def draw_network(network: Network) -> Figure:
+    """A figure of a network."""
     with styled():
-        if axes is None:
-            _, (axes,) = canvas(6.4, 4.6)
+        figure, (axes,) = canvas(6.4, 4.6)
         weights = mean_weights(network)
         (draw_nodes if network.nodes <= MOST_NODES else draw_map)(axes, weights)
         axes.set_title(title(inspect(network)), fontsize=9)
-    return cast("Figure", axes.get_figure())
+    return figure
 
 
 def networks_of(records: Sequence[RunRecord]) -> dict[str, Figure]:

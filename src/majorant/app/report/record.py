@@ -80,23 +80,23 @@ class RunRecord:
         """The seeds of the history, in order of appearance; one None where the lines carry none."""
         return list(dict.fromkeys(line.get("seed") for line in self.history)) or [None]
 
-    def series(self, part: str = "test", statistic: str = "mean") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Rounds (R,), bytes sent and received until then (R,), and the metric per seed (seeds, R)."""
+    def series(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Rounds (R,), bytes sent and received until then (R,), and the mean test score per seed (seeds, R)."""
         rounds = sorted({int(line["round"]) for line in self.history if "round" in line})
         row, column = ({value: place for place, value in enumerate(values)} for values in (self.seeds, rounds))
         sent, values = np.full((2, len(row), len(rounds)), np.nan)
         for line in self.history:
             if "round" in line:
                 at = row[line.get("seed")], column[int(line["round"])]
-                values[at] = self.score(part, statistic, line)
+                values[at] = self.score("test", "mean", line)
                 sent[at] = number(line.get("bytes_up", 0)) + number(line.get("bytes_down", 0))
         known = np.isfinite(values).any(axis=0)
         total = np.where(np.isfinite(sent), sent, 0).sum(axis=0) / np.maximum(np.isfinite(sent).sum(axis=0), 1)
         return np.array(rounds, float)[known], total[known], values[:, known]
 
-    def per_client(self, part: str = "test") -> np.ndarray:
-        """The metric of each client, (clients,), or an empty array where it was not written."""
-        return self.clients.get(f"{part}_{self.metric}", np.zeros(0))
+    def per_client(self) -> np.ndarray:
+        """The test score of each client, (clients,), or an empty array where it was not written."""
+        return self.clients.get(f"test_{self.metric}", np.zeros(0))
 
     @property
     def unseen(self) -> np.ndarray:

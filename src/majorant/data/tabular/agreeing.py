@@ -1,259 +1,37 @@
-"""One encoding for tables that nobody may put together: each owner answers in counts, categories and moments.
+"""One encoding for tables that nobody may put together, from what their owners say of them (`answers`).
 
-`answer_of` is what an owner says of its own table: the kind of every column, how many training rows there are, the mean
-and spread of numbers, how often each category occurs. No row, and no value of a row, is in it but the names of
-categories and classes. `agree` makes one `Encoding` of all answers, the same as the tables together would give, or
-says why there is none; `encoded` turns the owner's rows into samples by it.
-
-Where even counts and moments of one owner are nobody's business, an owner gives a `discreet` answer, names and kinds
-alone. Then all are told which numbers are summed (`to_be_summed`), each gives its own (`own_part`) to a secure sum, and
-the sums go where the numbers were (`with_sums`).
+`agree` makes one `Encoding` of all answers, the same as the tables together would give, or says why there is none;
+`encoded` turns an owner's rows into samples by it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from fractions import Fraction
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import numpy as np
-from pydantic import Field, field_validator, model_validator
 
 from majorant.data.federated import FederatedData, Ragged
 from majorant.data.labels import TargetScale, label_codes, label_values
+from majorant.data.tabular.answers import NO_VALUES, WORDS, ColumnAnswer, LabelAnswer, Moments, TableAnswer
 from majorant.data.tabular.applying import features_of, read_as, unknown_levels
-from majorant.data.tabular.dates import CLOCK_PARTS, DATE_PARTS, date_numbers, parts_of
-from majorant.data.tabular.encoding import (
-    CategoryColumn,
-    ColumnRecord,
-    DateColumn,
-    Encoding,
-    LabelRecord,
-    NumberColumn,
-    Record,
-    Scale,
-)
-from majorant.data.tabular.fitting import mean_and_scale
+from majorant.data.tabular.dates import CLOCK_PARTS, DATE_PARTS
+from majorant.data.tabular.encoding import CategoryColumn, ColumnRecord, DateColumn, Encoding, LabelRecord, NumberColumn
 from majorant.data.tabular.kinds import Column
 from majorant.data.tabular.options import TableOptions
 from majorant.data.tabular.problems import Problem, TableError, some
 from majorant.data.tabular.survey import Survey
-
-Kind = Literal["number", "category", "boolean", "date", "empty"]
-WORDS = {"number": "numbers", "category": "categories", "boolean": "true and false", "date": "dates"}
 
 
 class Disagreement(ValueError):
     """Tables that do not go together, with every reason."""
 
 
-class Moments(Record):
-    """Of some numbers: how many there are, their mean and their standard deviation."""
-
-    count: int = Field(ge=0)
-    mean: float
-    scale: Scale
-
-
-class ColumnAnswer(Record):
-    """What an owner says of a column, from its training rows."""
-
-    name: str
-    kind: Kind
-    gaps: bool  # whether values are missing
-    moments: tuple[Moments, ...] = ()  # of numbers, or of each part of a date
-    counts: dict[str, int] = Field({})  # of categories
-    format: str = ""  # of a date
-    clock: bool = False  # whether a date has a time of the day
-    marks: tuple[str, ...] = ()
-
-    @model_validator(mode="after")
-    def of_its_kind(self) -> ColumnAnswer:
-        """Refuses moments that a column of this kind does not have."""
-        parts = {"number": 1, "date": len(DATE_PARTS + CLOCK_PARTS)}.get(self.kind, 0)
-        if len(self.moments) != parts:
-            raise ValueError(f"{len(self.moments)} moments of a column that is of the kind {self.kind!r}")
-        return self
-
-
-class LabelAnswer(Record):
-    """What an owner says of its labels."""
-
-    name: str
-    kind: Literal["number", "boolean", "category"]
-    classes: tuple[bool | int | float | str, ...] = ()  # empty for regression
-    moments: Moments | None = None  # of the targets of regression
-
-    @field_validator("classes")
-    @classmethod
-    def all_alike(cls, classes: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Refuses texts among numbers, which have no order."""
-        if len({isinstance(value, str) for value in classes}) > 1:
-            raise ValueError("some classes are texts and others are not")
-        return classes
-
-
-class TableAnswer(Record):
-    """What an owner says of its table."""
-
-    columns: tuple[ColumnAnswer, ...]
-    left_out: dict[str, str]
-    label: LabelAnswer | None
-
-
-class SummedColumn(Record):
-    """A column of which numbers are summed: counts and moments of its parts, or how often categories occur."""
-
-    name: str
-    parts: int = Field(0, ge=0, le=64)
-    categories: tuple[str, ...] = ()
-
-
-class Summed(Record):
-    """The numbers that are summed, in this order."""
-
-    columns: tuple[SummedColumn, ...]
-    targets: bool  # whether also those of labels, which are numbers
-
-
-def answer_of(found: Survey) -> TableAnswer:
-    """What may be said of a table that was looked at and has no problems."""
-    rows = found.learning_rows
-    label = None
-    if found.label is not None:
-        assert found.codes is not None
-        moments = None if found.classes else moments_of(found.codes[rows])
-        kind: Any = found.label.kind
-        label = LabelAnswer(name=found.label.name, kind=kind, classes=found.classes, moments=moments)
-    empty = [Column(name, "empty", np.full(1, np.nan)) for name, why in found.left_out.items() if why == NO_VALUES]
-    left_out = {name: without_numbers(why) for name, why in found.left_out.items() if why != NO_VALUES}
-    columns = [column_answer(column.take(rows)) for column in found.columns] + [column_answer(each) for each in empty]
-    return TableAnswer(columns=tuple(columns), left_out=left_out, label=label)
-
-
-NO_VALUES = "it has no values"  # as `choosing.left_out` says it
-
-
-def without_numbers(why: str) -> str:
-    """The reason why a column is left out, without how many rows and values its owner has.
-
-    >>> without_numbers("an id: 31 different whole numbers in 31 rows, and named like one")
-    'an id'
-    """
-    return why.partition(":")[0]
-
-
-def column_answer(column: Column) -> ColumnAnswer:
-    """What may be said of a column."""
-    kind: Any = column.kind
-    about: dict[str, Any] = {"name": column.name, "kind": kind, "gaps": bool(column.absent.any())}
-    if column.kind == "number":
-        about |= {"moments": (moments_of(column.values),), "marks": column.marks}
-    elif column.kind == "date":
-        numbers = date_numbers(column.values, DATE_PARTS + CLOCK_PARTS).values()
-        clock = parts_of(column.values) != DATE_PARTS
-        about |= {"moments": tuple(map(moments_of, numbers)), "clock": clock}
-        about |= {"format": column.format, "marks": column.marks}
-    elif column.kind != "empty":
-        counts = np.bincount(column.values[~column.absent].astype(np.int64), minlength=len(column.levels))
-        about["counts"] = {level: int(n) for level, n in zip(column.levels, counts, strict=True) if n}
-    return ColumnAnswer(**about)
-
-
-def moments_of(values: np.ndarray) -> Moments:
-    """Count, mean and standard deviation of the numbers that are there."""
-    values = np.asarray(values, np.float64)
-    mean, scale = mean_and_scale(values, np.zeros(len(values), np.int64))
-    return Moments(count=int((~np.isnan(values)).sum()), mean=mean, scale=scale)
-
-
-NOTHING = Moments(count=0, mean=0.0, scale=0.0)
-
-
-def discreet(answer: TableAnswer) -> TableAnswer:
-    """An answer without numbers: names, kinds, categories and classes."""
-    quiet = lambda column: column.model_copy(
-        update={"moments": (NOTHING,) * len(column.moments), "counts": dict.fromkeys(column.counts, 0)}
-    )
-    label = answer.label
-    if label is not None and label.moments is not None:
-        label = label.model_copy(update={"moments": NOTHING})
-    return answer.model_copy(update={"columns": tuple(map(quiet, answer.columns)), "label": label})
-
-
-def to_be_summed(answers: Mapping[str, TableAnswer]) -> Summed:
-    """What is summed for owners whose discreet answers go together."""
-    columns: dict[str, SummedColumn] = {}
-    for each in (column for answer in answers.values() for column in answer.columns):
-        before = columns.get(each.name, SummedColumn(name=each.name))
-        names = tuple(sorted({*before.categories, *each.counts}))
-        columns[each.name] = SummedColumn(name=each.name, parts=max(before.parts, len(each.moments)), categories=names)
-    targets = any(a.label is not None and a.label.moments is not None for a in answers.values())
-    return Summed(columns=tuple(columns.values()), targets=targets)
-
-
-def own_part(answer: TableAnswer, asked: Summed) -> list[Fraction]:
-    """An owner's numbers: of moments the count, the sum and the sum of squares, as they are."""
-    own, found = {column.name: column for column in answer.columns}, []
-    for column in asked.columns:
-        mine = own.get(column.name)
-        moments = () if mine is None else mine.moments
-        for place in range(column.parts):
-            found += powers(moments[place] if place < len(moments) else NOTHING)
-        found += [Fraction(0 if mine is None else mine.counts.get(name, 0)) for name in column.categories]
-    if asked.targets:
-        found += powers((answer.label and answer.label.moments) or NOTHING)
-    return found
-
-
-def powers(moments: Moments) -> list[Fraction]:
-    """How many numbers there are, their sum, and the sum of their squares."""
-    mean, scale = Fraction(moments.mean), Fraction(moments.scale)
-    return [Fraction(moments.count), moments.count * mean, moments.count * (scale**2 + mean**2)]
-
-
-def from_powers(count: Fraction, total: Fraction, squares: Fraction) -> Moments:
-    """The inverse of `powers`: nothing is lost to rounding before the root.
-
-    >>> from_powers(*powers(Moments(count=3, mean=1e9, scale=0.25)))
-    Moments(count=3, mean=1000000000.0, scale=0.25)
-    """
-    if count <= 0:
-        return NOTHING
-    mean = total / count
-    variance = max(float(squares / count - mean**2), 0.0)
-    return Moments(count=int(count), mean=float(mean), scale=float(np.sqrt(variance)))
-
-
-def with_sums(answers: Mapping[str, TableAnswer], asked: Summed, sums: Sequence[Fraction]) -> dict[str, TableAnswer]:
-    """Discreet answers with the sums in them, in the place of the first owner's numbers."""
-    left, found = iter(sums), dict(answers)
-
-    def put(name: str, moments: tuple[Moments, ...], counts: dict[str, int]) -> None:
-        for owner, answer in found.items():
-            at = next((i for i, c in enumerate(answer.columns) if c.name == name and c.kind != "empty"), None)
-            if at is not None:
-                more = {"moments": moments, "counts": counts}
-                columns = [*answer.columns[:at], answer.columns[at].model_copy(update=more), *answer.columns[at + 1 :]]
-                found[owner] = answer.model_copy(update={"columns": tuple(columns)})
-                return
-
-    for column in asked.columns:
-        moments = tuple(from_powers(next(left), next(left), next(left)) for _ in range(column.parts))
-        put(column.name, moments, {name: int(next(left)) for name in column.categories})
-    if asked.targets:
-        targets = from_powers(next(left), next(left), next(left))
-        owner = next(o for o, a in found.items() if a.label is not None)
-        label = found[owner].label
-        assert label is not None
-        found[owner] = found[owner].model_copy(update={"label": label.model_copy(update={"moments": targets})})
-    return found
-
-
 def together(parts: Iterable[Moments]) -> tuple[float, float]:
     """Mean and standard deviation of all numbers, from those of each owner.
 
+    >>> from majorant.data.tabular.answers import moments_of
     >>> one, two = moments_of(np.array([1.0, 3.0])), moments_of(np.array([5.0, 7.0]))
     >>> together([one, two])
     (4.0, 2.23606797749979)

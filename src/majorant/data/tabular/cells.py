@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from majorant.data.extras import require
+from majorant.core.extras import require
 from majorant.data.tabular.csv_files import PURPOSE
 
 NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
@@ -102,13 +102,13 @@ def all_booleans(texts: Any) -> bool:
     return bool((matches(texts, "(?i)^(true|false)$") | ~present(texts)).all())
 
 
-def soft_marks(texts: Sequence[str], more: Sequence[str] = ()) -> bool:
+def soft_marks(texts: Sequence[str]) -> bool:
     """Whether texts that are no numbers all mark a missing value.
 
-    >>> soft_marks(["?", "Unknown"]), soft_marks(["12O"]), soft_marks(["-999 "], more=["-999"])
-    (True, False, True)
+    >>> soft_marks(["?", "Unknown"]), soft_marks(["12O"])
+    (True, False)
     """
-    return all(text.strip().lower() in SOFT_MARKS or text.strip() in more for text in texts)
+    return all(text.strip().lower() in SOFT_MARKS for text in texts)
 
 
 def without_marks(column: Any, marks: Sequence[str]) -> Any:

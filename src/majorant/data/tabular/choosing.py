@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from majorant.data.extras import require
+from majorant.core.extras import require
 from majorant.data.tabular import cells
 from majorant.data.tabular.csv_files import PURPOSE
 from majorant.data.tabular.dates import find_formats, short_formats

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from majorant.data.extras import require
+from majorant.core.extras import require
 from majorant.data.tabular import cells
 from majorant.data.tabular.csv_files import PURPOSE
 from majorant.data.tabular.dates import ISO, find_formats, parse_dates, typed_seconds
@@ -94,7 +94,7 @@ def as_text(column: Any) -> Any:
         raise Refused(f"a column has type {column.type}, which has no text", "convert it to text") from None
 
 
-def category(name: str, texts: Any, kind: str = "category") -> Column:
+def category(name: str, texts: Any) -> Column:
     """Texts as codes of their sorted levels."""
     encoded = require("pyarrow.compute", "tabular", PURPOSE).dictionary_encode(texts)
     levels = encoded.dictionary.to_pylist()
@@ -102,7 +102,7 @@ def category(name: str, texts: Any, kind: str = "category") -> Column:
     rank = np.empty(len(levels) + 1, np.int64)
     rank[order], rank[-1] = np.arange(len(levels)), -1
     codes = rank[encoded.indices.fill_null(len(levels)).to_numpy(zero_copy_only=False)]
-    return Column(name, kind, codes, tuple(levels[i] for i in order))
+    return Column(name, "category", codes, tuple(levels[i] for i in order))
 
 
 def boolean(name: str, truth: np.ndarray) -> Column:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from majorant.data.extras import require
+from majorant.core.extras import require
 from majorant.data.tabular import csv_files
 from majorant.data.tabular.csv_files import MARKS, PURPOSE
 from majorant.data.tabular.problems import Problem, TableError, some

@@ -12,8 +12,9 @@ def require(module: str, extra: str, purpose: str) -> ModuleType:
     >>> require("json", "none", "an example").__name__
     'json'
     """
+    package = module.partition(".")[0]
     try:
+        import_module(package)
         return import_module(module)
     except ModuleNotFoundError as error:
-        package = module.partition(".")[0]
         raise ImportError(f"{purpose} needs the package {package!r}: pip install 'majorant[{extra}]'") from error
