@@ -49,6 +49,16 @@ def test_split_by_groups(path):
         from_table(path, **OPTIONS, together_column="site", drop="fold,day,pupil")
 
 
+def test_groups_at_several_clients_are_told(tmp_path):
+    """Each client is split by itself: a patient who moved may train at one and test at the other."""
+    rows = [f"{'ab'[i // 30]},p{i % 6 + (i >= 30) * 5},{i % 7},{i}.5" for i in range(60)]  # p5 is at both
+    moved = lines(tmp_path / "moved.csv", "site,pupil,dose,row", rows)
+    with pytest.warns(TableNotice, match=r"1 of 11 values of 'pupil' occur at several clients \('p5' at 'a', 'b'\)"):
+        from_table(moved, **OPTIONS, together_column="pupil")
+    alone = lines(tmp_path / "alone.csv", "site,pupil,dose,row", [row.replace("b,p", "b,q") for row in rows])
+    from_table(alone, **OPTIONS, together_column="pupil")
+
+
 def test_split_as_a_column_says(path, tmp_path):
     data, encoding = from_table(path, **OPTIONS, split_column="fold", drop="pupil,day")
     assert encoding.features == ("dose",)
