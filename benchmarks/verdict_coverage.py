@@ -18,6 +18,7 @@ from majorant.metrics.headline import BOUNDED, LOWER_IS_BETTER, parts_of
 from majorant.metrics.intervals import LEAST_ROWS, Design, Paired, by_client, discoveries, overall, rows_tested
 
 DIMENSION, RIDGE = 3, 0.1
+CUTS = {"accuracy": [0.0], "auc": [2.3], "balanced_accuracy": [2.3, 3.4]}  # between the classes: one of them is rare
 
 
 class Covered(NamedTuple):
@@ -81,10 +82,10 @@ def coverage(
 
 
 def draw(rng: np.random.Generator, theta: np.ndarray, rows: int, metric: str) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of every client: numbers, two classes of about equal size, or one of about an eighth."""
+    """Rows of every client: numbers, which may be made into three classes, or two classes, of which one may be rare."""
     x = rng.normal(size=(len(theta), rows, DIMENSION))
     y = np.einsum("csd,cd->cs", x, theta) + rng.normal(size=(len(theta), rows))
-    return x, y if metric == "rmse" else np.where(y > (2.3 if metric == "auc" else 0), 1.0, -1.0)
+    return x, y if metric in ("rmse", "balanced_accuracy") else np.where(y > CUTS[metric][0], 1.0, -1.0)
 
 
 def take(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -109,11 +110,16 @@ def paired(
         f = np.einsum("csd,cd->cs", x, theta).ravel()
         if metric == "rmse":
             found.append(parts_of(metric, labels, f, owner, clients))
+        elif metric == "balanced_accuracy":
+            kinds = np.digitize(labels, CUTS[metric])
+            found.append(parts_of(metric, kinds, np.eye(3)[np.digitize(f, CUTS[metric])], owner, clients))
         else:
             found.append(parts_of(metric, (labels > 0).astype(int), np.stack([-f, f], axis=1), owner, clients))
     alone, together = found
     gain = together.over(alone, -1 if metric in LOWER_IS_BETTER else 1)
-    return Paired(gain.value, gain.clients, rows, owner, gain.whole, gain.own, labels > 0 if metric == "auc" else None)
+    rare = labels > 0 if metric == "auc" else None
+    kind = np.digitize(labels, CUTS[metric]) if metric == "balanced_accuracy" else None
+    return Paired(gain.value, gain.clients, rows, owner, gain.whole, gain.own, rare, kind)
 
 
 def main() -> None:
@@ -121,7 +127,7 @@ def main() -> None:
     tables = int(sys.argv[1]) if sys.argv[1:] else 1000
     print("| score | clients × rows | splits | mean gain | a client | wrongly named | length |")
     print("|---" * 7 + "|")
-    for metric in ("accuracy", "rmse", "auc"):
+    for metric in ("accuracy", "rmse", "auc", "balanced_accuracy"):
         for clients, rows in ((4, 150), (10, 40), (40, 15)):
             for splits in (1, 3, 5):
                 show(

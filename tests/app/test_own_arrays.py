@@ -7,6 +7,7 @@ from majorant.app import catalogue
 from majorant.app.build import check_names
 from majorant.app.config import make_config
 from majorant.data.federated import PARTS
+from majorant.engines.tuning import folds_for
 
 
 @pytest.fixture
@@ -51,6 +52,9 @@ def test_parts_are_as_the_file_says(file):
     data = catalogue.datasets.make(f"arrays:{name},seed=3")
     for wanted, numbers in zip(("train", "Val", "test"), (getattr(data, p).rows for p in PARTS), strict=True):
         assert sorted(numbers) == np.flatnonzero(part == wanted).tolist()
+    assert folds_for(data) == 0  # tuning keeps to them
+    with pytest.raises(ValueError, match="'part' says which samples are for training"):
+        data.redrawn(1)
 
 
 def test_a_split_that_would_not_be_heeded_is_refused(file):

@@ -240,6 +240,24 @@ def test_samples_are_predicted_by_models_that_have_not_seen_them(monkeypatch):
     assert worth_module.worth(Memory(), x[:1], y[:1]) is None
 
 
+@pytest.mark.parametrize(
+    ("y", "classes", "said", "score"),
+    [(np.array([2, 2, 2, 2]), (), 2.75, 0.75), (np.array(["s1"] * 4), ("s1", "s10"), "s10", 0.0)],
+    ids=["counts", "short-labels"],
+)
+def test_predictions_are_compared_as_they_are_whatever_the_type_of_the_labels(monkeypatch, y, classes, said, score):
+    """A prediction between two counts is not cut off to a count, nor a label to the length of the newcomer's."""
+    model = SimpleNamespace(
+        predict=lambda x: np.full(len(x), said), predict_proba=lambda x: np.full((len(x), 2), 0.5), classes=classes
+    )
+    trained = Memory()
+    trained.classes, trained.personalize = classes, lambda x, y, room: model
+    monkeypatch.setattr(worth_module, "shared_model", lambda trained: model)
+    monkeypatch.setattr(worth_module, "alone", lambda trained, x, y, parts: [model] * len(parts))
+    found = worth_module.worth(trained, np.arange(4.0)[:, None], y, 2)
+    assert found["personal"] == found["shared"] == found["alone"] == pytest.approx(score)
+
+
 def test_folds_have_about_the_same_labels():
     codes = np.repeat([0, 1], [20, 10])
     fold = dealt(codes, 5)

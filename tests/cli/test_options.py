@@ -96,6 +96,13 @@ def test_help_shows_panels_and_defaults_of_the_command() -> None:
     assert "[default: 100]" in front
 
 
+@pytest.mark.parametrize("command", ["new", "up"])
+def test_brackets_in_help_are_no_markup(command) -> None:
+    """They would vanish from the screen, with the name of the table in them."""
+    text = CliRunner().invoke(app, ["flower", command, "--help"], env={"COLUMNS": "200"}).output
+    assert "a table [flower]" in text
+
+
 def test_values_are_read_as_their_types() -> None:
     flags = ["--rounds", "7", "--lr", "1e-2", "--until", "round > 1", "--until", "loss < 1", "--no-reference"]
     found = tomllib.loads(invoke("run", "fedavg", *flags, "--precision", "double", "--dry-run"))

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom, ttest_1samp
 
+from majorant.metrics.headline import parts_of
 from majorant.metrics.intervals import Design, Paired, by_client, discoveries, overall, rows_tested
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -93,7 +94,26 @@ def test_discoveries_are_benjamini_and_hochbergs():
     assert not discoveries(np.full(3, np.nan))[0].any()
 
 
-@pytest.mark.parametrize(("metric", "splits"), [("accuracy", 1), ("rmse", 3)])
+def test_clients_with_a_row_or_two_of_rare_classes_are_not_named_by_chance():
+    """Two methods find every class equally often: intervals of the balanced accuracies' differences cover 0."""
+    rng = np.random.default_rng(0)
+    shares, recall, clients = np.array([0.86, 0.08, 0.04, 0.02]), np.array([0.95, 0.5, 0.5, 0.5]), 20
+    owner, covered, named = np.repeat(np.arange(clients), 50), [], 0
+    for _ in range(40):
+        y = rng.choice(4, len(owner), p=shares)
+        guesses = [np.eye(4)[np.where(rng.random(len(y)) < recall[y], y, (y + 1) % 4)] for _ in range(2)]
+        one, other = (parts_of("balanced_accuracy", y, p, owner, clients) for p in guesses)
+        gain = one.over(other, 1)
+        split = Paired(gain.value, gain.clients, np.arange(len(y)), owner, gain.whole, gain.own, kind=y)
+        found = by_client([split], ONCE, bounded=True)
+        low, high = found.interval()
+        covered.append(np.mean((low <= 0) & (high >= 0)))
+        named += discoveries(found.p_value())[0].any()
+    assert np.mean(covered) > 0.94
+    assert named <= binom.ppf(0.999, 40, 0.05)
+
+
+@pytest.mark.parametrize(("metric", "splits"), [("accuracy", 1), ("rmse", 3), ("balanced_accuracy", 1)])
 def test_intervals_cover_what_is_known(metric, splits):
     """A small version of the benchmark: the counts of tables are those of a coverage of 95 %, or a little beside it."""
     from benchmarks.verdict_coverage import coverage
@@ -103,4 +123,4 @@ def test_intervals_cover_what_is_known(metric, splits):
     assert binom.ppf(0.001, tables, 0.93) <= tables * found.whole
     assert found.clients > 0.9
     assert found.wrongly_named < 0.05
-    assert found.length < {"accuracy": 0.18, "rmse": 0.5}[metric]
+    assert found.length < {"accuracy": 0.18, "rmse": 0.5, "balanced_accuracy": 0.8}[metric]

@@ -280,14 +280,9 @@ def load_data(config: RunConfig) -> tuple[FederatedData, Encoding | None]:
 
 def splits_of(config: RunConfig, data: FederatedData) -> FederatedData | list[FederatedData]:
     """What the seeds of a run train on: of a table that is split at random, each on another split."""
-    if config.seeds == 1 or not config.is_table or config.objective is not None or split_is_told(config):
+    if config.seeds == 1 or not config.is_table or config.objective is not None or data.told:
         return data
     return [data, *(data.redrawn(config.split_seed + seed) for seed in range(1, config.seeds))]
-
-
-def split_is_told(config: RunConfig) -> bool:
-    """Whether columns of a table say which rows are for training, validation and test, and not chance."""
-    return any((config.time_column, config.together_column, config.split_column))
 
 
 def in_precision(data: FederatedData, precision: str) -> FederatedData:

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from majorant._syntax import format_name, parse, parse_value
 from majorant.app import catalogue
-from majorant.app.build import Problem, parse_grid, split_is_told, splits_of
+from majorant.app.build import Problem, parse_grid, splits_of
 from majorant.app.config import RunConfig
 from majorant.app.records import Record, Whole, checked
 from majorant.app.signed import read_signed, write_signed
@@ -62,11 +62,7 @@ def grid_of(config: RunConfig, problem: Problem) -> dict[str, list[float]]:
 
 
 def tune_config(config: RunConfig, problem: Problem, report: Callable[[int, int, int], None] | None = None) -> Tuning:
-    """Chooses hyperparameters on the validation samples, with the rounds, seeds and exchange of the run.
-
-    Where columns of a table say what is for validation, folds of it would be another problem: there are none unless
-    they are asked for.
-    """
+    """Chooses hyperparameters on the validation samples, with the rounds, seeds and exchange of the run."""
     from majorant.engines.options import Resources
     from majorant.engines.tuning import tune
 
@@ -79,7 +75,7 @@ def tune_config(config: RunConfig, problem: Problem, report: Callable[[int, int,
         seed=config.seed,
         seeds=config.seeds,
         halving=config.halving,
-        folds=0 if config.folds is None and split_is_told(config) else config.folds,
+        folds=config.folds,
         resources=Resources(config.clients, config.memory_budget, devices=config.devices),
         report=report,
         **exchange,

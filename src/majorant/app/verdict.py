@@ -88,7 +88,8 @@ class Judge:
             if over is not None:
                 mine = mine.over(found[over][split], self.sign)
             rare = rarer_class(rows.y, rows.owner, len(self.about.names)) if self.about.headline.name == "auc" else None
-            pairs.append(Paired(mine.value, mine.clients, rows.rows, rows.owner, mine.whole, mine.own, rare))
+            kind = rows.y if self.about.headline.name == "balanced_accuracy" else None
+            pairs.append(Paired(mine.value, mine.clients, rows.rows, rows.owner, mine.whole, mine.own, rare, kind))
         return pairs
 
     def gain(self, name: str, over: str | None, without: np.ndarray | None = None) -> Estimate:

@@ -39,7 +39,8 @@ def worth(trained: Trained, x: np.ndarray, y: np.ndarray, folds: int = FOLDS) ->
     codes = label_codes(y, trained.classes, trained.target_scale)
     fold = dealt(codes, min(folds, len(x)))
     parts = [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(fold.max() + 1)]
-    predicted = {name: np.empty_like(y) for name in ("personal", "alone", "shared", "trivial")}
+    kind = np.asarray(trained.classes).dtype if trained.classes else np.float64  # `y` may be short words, or counts
+    predicted = {name: np.empty(len(y), kind) for name in ("personal", "alone", "shared", "trivial")}
     chances = {name: np.empty((len(x), len(trained.classes))) for name in ("personal", "alone", "shared")}
     shared = shared_model(trained)
     for (rest, own), single in zip(parts, alone(trained, x, y, parts), strict=True):

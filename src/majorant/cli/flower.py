@@ -17,7 +17,7 @@ flower = typer.Typer(
     help="Train on a real network with Flower: each silo keeps its own rows and private state.",
     no_args_is_help=True,
 )
-Study = Annotated[Path, typer.Option("--config", "-c", help="The study: a run's settings, and a table [flower].")]
+Study = Annotated[Path, typer.Option("--config", "-c", help="The study: a run's settings, and a table \\[flower].")]
 
 
 @flower.command()
@@ -55,7 +55,7 @@ def keys(
 @flower.command()
 def up(
     config: Annotated[
-        Path | None, typer.Option("--config", "-c", help="The study: a run's settings, and a table [flower].")
+        Path | None, typer.Option("--config", "-c", help="The study: a run's settings, and a table \\[flower].")
     ] = None,
     out: Out = None,
     clients: Annotated[int | None, typer.Option(help="How many silos train.", min=1)] = None,

@@ -76,6 +76,7 @@ class FederatedData:
     name: str = "data"
     truth: dict[str, np.ndarray] = field(default_factory=dict)  # what a generator knows: true parameters, weights
     target_scale: TargetScale | None = None  # regression: what was done to the targets; None for nothing
+    told: str = ""  # what said which part a sample is in, a column's name, say; empty where chance did
 
     def __post_init__(self) -> None:
         check(self)
@@ -131,7 +132,8 @@ class FederatedData:
                 raise ValueError(f"client {str(names[idle[0]])!r} has no training samples ({len(idle)} such clients)")
         train, validation, test = (Ragged(tidy(x[rows]), labels[rows], offsets, rows) for rows, offsets in pieces)
         unseen = np.zeros(len(names), bool)
-        return cls(train, validation, test, unseen, tuple(str(n) for n in names), classes, name)
+        told = "" if part is None else "part"
+        return cls(train, validation, test, unseen, tuple(str(n) for n in names), classes, name, told=told)
 
     @classmethod
     def unlabelled(
@@ -159,13 +161,17 @@ class FederatedData:
         """The same samples in another random split into training and test parts, which keep their sizes.
 
         Validation parts stay as they are: what is chosen on them is tested on other samples, in all splits. Features
-        and targets stay as they were encoded.
+        and targets stay as they were encoded. Data that was not split at random, but by time, say, is refused.
 
         >>> data = FederatedData.from_arrays(np.eye(10), np.arange(10) % 2, clients=np.arange(10) // 5)
         >>> other = data.redrawn(1)
         >>> sorted(other.train.rows) == sorted(data.train.rows), other.validation is data.validation
         (False, True)
         """
+        if self.told:
+            raise ValueError(
+                f"{self.told!r} says which samples are for training and which for test: another split would mix them"
+            )
         both = shuffled((self.train, self.test), seed)
         first, sizes = both.offsets[:-1], self.train.sizes
         train = both.pick(concatenated_ranges(first, sizes), sizes)

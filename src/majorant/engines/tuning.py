@@ -89,11 +89,12 @@ def tune(
 ) -> Tuning:
     """Finds the hyperparameter values that are best on the clients' validation samples.
 
-    ``grid`` has the values of each hyperparameter; all combinations are tried, each from ``seeds`` seeds. ``halving``
-    keeps one in ``keep`` of them at each of its stages. ``folds`` chooses by this many splits of the training and
-    validation samples: by default 5 where validation samples are few (see `engines.tuning`); give 0 for validation
-    parts that were not drawn at random, such as later times. ``report(trials, done, planned)`` is called as rounds are
-    trained. The other arguments are those of `simulate`; pass ``hyper=tuning.best`` to the run that follows.
+    ``grid`` has the values of each hyperparameter; all combinations are tried, each from ``seeds`` seeds.
+    ``halving`` keeps one in ``keep`` of them at each of its stages. ``folds`` chooses by this many splits of the
+    training and validation samples: by default 5 where validation samples are few (see `engines.tuning`) and were
+    drawn at random, 0 where they are later times, say: folds of these would be another problem. ``report(trials,
+    done, planned)`` is called as rounds are trained. The other arguments are those of `simulate`; pass
+    ``hyper=tuning.best`` to the run that follows.
 
     >>> import majorant as mj
     >>> data = mj.data.synthetic_mixture(clients=8, dimension=4, seed=0)
@@ -156,8 +157,8 @@ def tune(
 
 
 def folds_for(data: FederatedData) -> int:
-    """By how many folds to choose: none where the validation parts are large enough."""
-    return 0 if data.validation.sizes[~data.unseen].sum() >= FEW else FOLDS
+    """By how many folds to choose: none where the validation parts are large enough, or not those of a random split."""
+    return 0 if data.told or data.validation.sizes[~data.unseen].sum() >= FEW else FOLDS
 
 
 def skewed(data: FederatedData) -> bool:

@@ -15,7 +15,8 @@ on. Two methods predict the same rows, so that their gain has contributions of s
   splits had said so.
 
 The interval is Student's, with Satterthwaite's degrees of freedom. A score between 0 and 1 gets two made-up rows, one
-that each method wins, so that few rows never give an interval of length 0.
+that each method wins, so that few rows never give an interval of length 0. A mean over classes, as the balanced
+accuracy is, gets them in every class: one row of a rare class may move it by as much as all rows of a frequent one.
 
 With one split, models are taken as they are: what other training rows would have given is not covered.
 """
@@ -43,6 +44,7 @@ class Paired(NamedTuple):
     whole: np.ndarray  # (n,) contributions to the gain
     own: np.ndarray  # (n,) contributions to the gain of the row's client
     rare: np.ndarray | None = None  # (n,) where these are what is scarce (positive rows, of an AUC): they count as rows
+    kind: np.ndarray | None = None  # (n,) the rows' classes, of a gain that is a mean over classes
 
 
 class Design(NamedTuple):
@@ -84,7 +86,7 @@ def overall(splits: Sequence[Paired], design: Design, *, bounded: bool) -> Estim
     """The gain of all clients together, a mean over splits."""
     clients = len(splits[0].clients)
     centred = [centre(s.whole, strata(s.owner, clients), clients + 1) for s in splits]
-    numbers, place = np.unique(np.concatenate([s.rows for s in splits]), return_inverse=True)
+    numbers, first, place = np.unique(np.concatenate([s.rows for s in splits]), return_index=True, return_inverse=True)
     together = np.bincount(place, np.concatenate(centred)) / len(splits)
     n = len(numbers)
     rows = np.sum(together**2) + bounded * 2 / (n * (n + 1))
@@ -92,7 +94,10 @@ def overall(splits: Sequence[Paired], design: Design, *, bounded: bool) -> Estim
     single = np.mean([np.sum(each**2) for each in centred])
     kinds = len(np.unique(strata(splits[0].owner, clients)))
     freedom = max(1, min(n - kinds, int(rows_tested(splits).sum()) - 1))
-    return combine(gains[None], np.array([rows]), np.array([single]), np.array([freedom]), design).only()
+    noise = np.array([rows]), np.array([freedom])
+    if splits[0].kind is not None:
+        noise = of_classes(together**2, np.zeros(n, int), classes_of(splits)[first], 1)
+    return combine(gains[None], noise[0], np.array([single]), noise[1], design).only()
 
 
 def by_client(splits: Sequence[Paired], design: Design, *, bounded: bool) -> Estimate:
@@ -100,14 +105,34 @@ def by_client(splits: Sequence[Paired], design: Design, *, bounded: bool) -> Est
     clients = len(splits[0].clients)
     gains = np.stack([s.clients for s in splits], axis=1)  # (clients, splits)
     defined = np.maximum((~np.isnan(gains)).sum(axis=1), 1)
-    centred = [centre(s.own, s.owner, clients) for s in splits]
+    kinds = 1 if splits[0].kind is None else int(classes_of(splits).max(initial=0)) + 1
+    centred = [centre(s.own, s.owner if s.kind is None else s.owner * kinds + s.kind, clients * kinds) for s in splits]
     numbers, first, place = np.unique(np.concatenate([s.rows for s in splits]), return_index=True, return_inverse=True)
     owner = np.concatenate([s.owner for s in splits])[first]
     together = np.bincount(place, np.concatenate(centred), minlength=len(numbers)) / defined[owner]
     n = np.maximum(np.bincount(owner, minlength=clients), 1)
     rows = np.bincount(owner, together**2, minlength=clients) + bounded * 2 / (n * (n + 1))
     each = np.stack([np.bincount(s.owner, c**2, minlength=clients) for s, c in zip(splits, centred, strict=True)])
-    return combine(gains, rows, each.sum(axis=0) / defined, np.maximum(rows_tested(splits) - 1, 1), design)
+    freedom = np.maximum(rows_tested(splits) - 1, 1)
+    if splits[0].kind is not None:
+        rows, freedom = of_classes(together**2, owner, classes_of(splits)[first], clients)
+    return combine(gains, rows, each.sum(axis=0) / defined, freedom, design)
+
+
+def classes_of(splits: Sequence[Paired]) -> np.ndarray:
+    """The classes of the rows of all splits."""
+    return np.concatenate([s.kind for s in splits if s.kind is not None])
+
+
+def of_classes(squares: np.ndarray, owner: np.ndarray, kind: np.ndarray, owners: int) -> tuple[np.ndarray, np.ndarray]:
+    """The variances of means over classes, with two made-up rows in each, and their degrees of freedom."""
+    shape = owners, int(kind.max(initial=0)) + 1
+    cell = owner * shape[1] + kind
+    n, each = (np.bincount(cell, weights, minlength=shape[0] * shape[1]).reshape(shape) for weights in (None, squares))
+    classes = np.maximum((n > 0).sum(axis=1, keepdims=True), 1)
+    each = each + np.where(n > 0, 2 / (np.maximum(n, 1) * (n + 1)), 0) / classes**2
+    rows = each.sum(axis=1)
+    return rows, np.where(rows > 0, rows**2 / np.maximum(np.sum(each**2 / (n + 1), axis=1), 1e-300), 1)
 
 
 def rows_tested(splits: Sequence[Paired]) -> np.ndarray:

@@ -1,10 +1,13 @@
 """The rows of a table by time, by groups, and as a column says."""
 
+import warnings
+
 import numpy as np
 import pytest
 
 from made_tables import PARTS, lines
 from majorant.data.tabular import TableError, TableNotice, from_table
+from majorant.engines.tuning import FOLDS, folds_for
 
 DAYS = np.random.default_rng(1).permutation(60)
 ROWS = [
@@ -47,6 +50,32 @@ def test_split_by_groups(path):
         assert sum(map(len, pupils)) == len(set.union(*pupils)) == 5
     with pytest.raises(TableError, match="client 'a' has 1 group, too few"):
         from_table(path, **OPTIONS, together_column="site", drop="fold,day,pupil")
+
+
+@pytest.mark.parametrize(
+    ("how", "said"), [({"time_column": "day"}, "day"), ({"together_column": "pupil"}, "pupil"), ({}, "")]
+)
+def test_a_split_that_was_told_is_not_drawn_again(path, how, said):
+    """What was split by time, or by pupils, would be mixed by another split at random, or by folds."""
+    with warnings.catch_warnings(action="ignore"):
+        data, _ = from_table(path, **OPTIONS, **how, drop=[c for c in ("day", "pupil", "fold") if c != said])
+    assert data.told == data.with_unseen(0.5).told == data.take(np.array([0])).told == said
+    assert folds_for(data) == (0 if said else FOLDS)
+    if not said:
+        assert set(data.redrawn(1).test.y) != set(data.test.y)
+        return
+    with pytest.raises(ValueError, match=f"'{said}' says which samples are for training"):
+        data.redrawn(1)
+
+
+def test_groups_at_several_clients_are_told(tmp_path):
+    """Each client is split by itself: a patient who moved may train at one and test at the other."""
+    rows = [f"{'ab'[i // 30]},p{i % 6 + (i >= 30) * 5},{i % 7},{i}.5" for i in range(60)]  # p5 is at both
+    moved = lines(tmp_path / "moved.csv", "site,pupil,dose,row", rows)
+    with pytest.warns(TableNotice, match=r"1 of 11 values of 'pupil' occur at several clients \('p5' at 'a', 'b'\)"):
+        from_table(moved, **OPTIONS, together_column="pupil")
+    alone = lines(tmp_path / "alone.csv", "site,pupil,dose,row", [row.replace("b,p", "b,q") for row in rows])
+    from_table(alone, **OPTIONS, together_column="pupil")
 
 
 def test_split_as_a_column_says(path, tmp_path):

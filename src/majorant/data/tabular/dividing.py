@@ -19,6 +19,9 @@ from majorant.data.splitting import (
 from majorant.data.tabular.problems import FILL, counted, some
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from majorant.data.tabular.kinds import Column
     from majorant.data.tabular.survey import Survey
 
 
@@ -76,9 +79,10 @@ def parts_of(found: Survey, rows: np.ndarray, owner: np.ndarray) -> Parts | None
         if group is None:
             return None
         groups = len(group.levels)
-        counted = np.unique(owner * groups + group.values[rows]) // groups
-        if too_small(found, counted, "groups"):
+        pairs = np.unique(owner * groups + group.values[rows])
+        if too_small(found, pairs // groups, "groups"):
             return None
+        found.notes += at_several_clients(group, pairs, names)
         return split_groups(group.values[rows], owner, names, options.split, options.seed)
     if options.time_column is not None:
         time = time_values(found)
@@ -86,6 +90,20 @@ def parts_of(found: Survey, rows: np.ndarray, owner: np.ndarray) -> Parts | None
             return None
         return split_in_order(time[rows], owner, names, options.split)
     return None if too_small(found, owner, "samples") else split_rows(owner, names, options.split, options.seed)
+
+
+def at_several_clients(group: Column, pairs: np.ndarray, names: Sequence[str]) -> list[str]:
+    """That some groups have rows at several clients, which are split one by one; a pair is client · groups + group."""
+    client, value = np.divmod(pairs, len(group.levels))
+    wide = np.flatnonzero(np.bincount(value) > 1)
+    if not len(wide):
+        return []
+    where = some([names[c] for c in client[value == wide[0]]])
+    return [
+        f"{len(wide)} of {len(np.unique(value))} values of {group.name!r} occur at several clients"
+        f" ({group.levels[wide[0]]!r} at {where}), and each client is split by itself: if such a value is one and the"
+        " same everywhere, its rows may train at one client and test at another; a split_column can prevent that"
+    ]
 
 
 def too_small(found: Survey, owner: np.ndarray, what: str) -> bool:

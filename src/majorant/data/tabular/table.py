@@ -165,7 +165,10 @@ def federated(found: Survey, encoding: Encoding, again: RowsOfFiles | None = Non
 
     train, validation, test = (part(*each) for each in found.parts)
     title = found.source.title
-    return FederatedData(train, validation, test, found.unseen, found.names, found.classes, title, target_scale=target)
+    told = next(filter(None, (getattr(found.options, f"{how}_column") for how in ("split", "together", "time"))), "")
+    return FederatedData(
+        train, validation, test, found.unseen, found.names, found.classes, title, target_scale=target, told=told
+    )
 
 
 def encode_table(
