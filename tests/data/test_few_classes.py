@@ -27,10 +27,10 @@ def test_every_client_has_k_classes_and_its_own_samples(k):
 
 
 def test_normalisation_is_that_of_scikit_learn_fitted_on_training_samples():
-    raw = FederatedData.from_arrays(X.astype(np.float32), Y, np.arange(900) % 3, split=(0.5, 0.0, 0.5))
+    raw = FederatedData.from_arrays(X.astype(np.float32), Y, np.arange(900) % 3, split=(0.5, 0.2, 0.3))
     found = unit_norm(standardised(raw))
     scaler = StandardScaler().fit(raw.train.x)
-    for part in ("train", "test"):
+    for part in ("train", "validation", "test"):
         expected = normalize(scaler.transform(getattr(raw, part).x))
         np.testing.assert_allclose(getattr(found, part).x, expected, atol=1e-5)
         np.testing.assert_array_equal(getattr(found, part).y, getattr(raw, part).y)

@@ -109,6 +109,7 @@ def test_names_and_weights():
         (lambda: criteria.coordinate([]), "no criteria"),
         (lambda: criteria.coordinate([jnp.sum]), "majorant.tradeoffs.criteria"),
         (lambda: criteria.coordinate([criteria.squared_norm()] * 2, [0.5, 0.6]), "sum to 1"),
+        (lambda: criteria.coordinate([criteria.squared_norm()] * 2, [0.5, 0.4]), "sum to 1"),
         (lambda: criteria.coordinate([criteria.squared_norm()] * 2, [1.5, -0.5]), "at least 0"),
         (lambda: criteria.coordinate([criteria.l1(), criteria.group_lasso()], step="implicit"), "takes one such"),
         (lambda: criteria.public_loss(MODEL, X, Y[:3]), "as many rows"),
