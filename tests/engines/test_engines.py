@@ -166,6 +166,7 @@ def test_every_part_and_kind_of_client_is_scored(reference):
 
 def test_a_deployed_model_scores_what_was_evaluated(reference):
     data = problem()
+    assert reference.deployment.seed == reference.settings[0]["seed"] != reference.settings[1]["seed"]
     for client in (*np.flatnonzero(data.unseen), 0, 3, 5):  # unseen ones, and seen ones of very different sizes
         x, y = data.test.client(client)
         accuracy = np.mean(reference.model(client).predict(x) == y)

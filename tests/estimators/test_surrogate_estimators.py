@@ -177,6 +177,8 @@ def test_rows_may_come_in_batches():
     assert {name: weights.tolist() for name, weights in after.items()} == {k: w.tolist() for k, w in before.items()}
     few = FederatedKMeans(1).fit(np.zeros((98, 1))).partial_fit(np.full((2, 1), 100.0))
     assert few.cluster_centers_[0, 0] == pytest.approx(2.0)  # batches count by their rows
+    few.partial_fit(np.full((100, 1), 10.0))
+    assert few.cluster_centers_[0, 0] == pytest.approx(6.0)  # and all that came before by theirs
     with pytest.raises(ValueError, match="n_clusters was 1"):
         few.set_params(n_clusters=2).partial_fit(np.ones((5, 1)))
     whole = FederatedKMeans(3, init=X[:3]).partial_fit(X)

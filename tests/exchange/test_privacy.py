@@ -282,6 +282,12 @@ def test_a_run_does_not_go_on_with_other_noise():
             Simulation.refuse_other_privacy(now, lines)
 
 
+def test_a_share_of_the_clients_is_the_number_that_it_stands_for():
+    """0.29 · 100 is less than 29 in floating-point numbers."""
+    event = accounting.as_dp_event(accounting.Event(1.0, "fixed", 0.29, 100))
+    assert (event.source_dataset_size, event.sample_size) == (100, 29)
+
+
 def test_what_is_said_to_keep_nothing_keeps_nothing():
     data = tiny_client(zoo.training())
     for name in zoo.ZOO:

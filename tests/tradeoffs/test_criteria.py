@@ -93,6 +93,7 @@ def test_labels_and_groups_of_other_types_are_taken():
 
 
 def test_names_and_weights():
+    assert [criteria.criterion(jnp.sum, convex=convex).convex for convex in (True, False)] == [True, False]
     both = criteria.coordinate([criteria.squared_norm(), criteria.squared_norm(4.0)])
     assert both.names == ("squared_norm_1", "squared_norm_2")
     assert both.shares == (0.5, 0.5)

@@ -137,6 +137,7 @@ def test_the_agreement_is_the_encoding_of_all_tables_together(files):
 def test_targets_are_standardised_by_all_tables_together(files):
     """Also where owners give sums alone; b has more rows than the others together, and they count by rows."""
     data, whole = from_table(str(files / "*.csv"), **OPTIONS | {"label_column": "age"})
+    assert whole.target_scale.scale > 1
     answers = {path.stem: answer_of(survey(path, label_column="age")) for path in sorted(files.glob("*.csv"))}
     quiet = {owner: discreet(answer) for owner, answer in answers.items()}
     assert all(answer.label.moments.count == 0 for answer in quiet.values())

@@ -148,8 +148,9 @@ def test_decimal_commas_in_one_of_several_files(tmp_path):
 
 def test_a_file_that_a_pattern_finds_is_a_client_though_it_is_the_only_one(tmp_path):
     path = lines(tmp_path / "north.csv", "dose,sick", [f"{i % 7},{i // 2 % 2}" for i in range(40)])
-    data, _ = from_table(tmp_path / "*.csv", label_column="sick")
-    assert data.names == ("north",)
+    for pattern in (tmp_path / "*.csv", [tmp_path / "*.csv"]):
+        data, _ = from_table(pattern, label_column="sick")
+        assert data.names == ("north",)
     with pytest.raises(TableError, match="client"):
         from_table(path, label_column="sick")
 
