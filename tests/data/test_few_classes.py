@@ -1,5 +1,7 @@
 """Clients with few classes: sizes, classes, samples used once, and the normalisation against scikit-learn's."""
 
+import importlib
+
 import numpy as np
 import pytest
 from sklearn.preprocessing import StandardScaler, normalize
@@ -50,6 +52,17 @@ def test_a_seed_gives_the_same_data_again():
     first, again, other = (few_classes(X, Y, k=2, clients=5, samples=9, test_samples=9, seed=s) for s in (1, 1, 2))
     np.testing.assert_array_equal(first.train.x, again.train.x)
     assert (first.train.x != other.train.x).any()
+
+
+def test_clients_take_random_samples_of_those_that_they_hold(monkeypatch):
+    """Whose samples are whose is the same for both seeds here; 18 of 180 are taken."""
+    module = importlib.import_module("majorant.data.few_classes")
+    monkeypatch.setattr(module, "classes_per_client", lambda y, *given: np.arange(len(y)) % 5)
+    kept = lambda part: set(np.round(part.x[:, 0] / part.x[:, 1], 3).tolist())  # what normalisation leaves as it is
+    plain = np.column_stack([np.arange(900.0), np.ones((900, 1))])
+    monkeypatch.setattr(module, "standardised", lambda data: data)
+    one, other = (few_classes(plain, Y, k=6, clients=5, samples=9, test_samples=9, seed=s) for s in (1, 2))
+    assert len(kept(one.train) & kept(other.train)) < 20  # of 45
 
 
 @pytest.mark.parametrize(
