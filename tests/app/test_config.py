@@ -81,6 +81,11 @@ def test_local_options_of_the_algorithm_are_values_of_their_type() -> None:
     local = make_config({"algorithm": "fedavg:lr=3,schedule=constant,keep_moments=false,batch_size=0"}).local
     assert (local.lr, local.schedule, local.keep_moments, local.batch_size) == (3.0, "constant", False, 0)
     assert local_solver(local) is not None
+    own = make_config({"algorithm": "k-means:batch_size=5"})  # an option of the method, though a solver has one, too
+    assert (own.algorithm, own.local.batch_size) == (
+        "k-means:batch_size=5",
+        make_config({"algorithm": "k-means"}).local.batch_size,
+    )
 
 
 @pytest.mark.parametrize("content", [b"\xff", b"= 1", b"a = " + b"[" * 5000, b"algorithm = 1\nalgorithm = 2"])

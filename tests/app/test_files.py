@@ -88,3 +88,10 @@ def test_what_a_killed_process_left_is_removed_and_links_are_not_followed(tmp_pa
     assert sorted(entry.name for entry in folder.iterdir()) == ["checkpoint", "notes.tmp"]
     assert (folder / "checkpoint" / "manifest.json").read_text() == "{}"
     assert (precious / "thesis.tex").read_text() == "x"
+
+
+def test_the_entries_of_a_folder_are_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor).st_ino))
+    files.sync_folder(tmp_path)
+    assert synced == [tmp_path.stat().st_ino]

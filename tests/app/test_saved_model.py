@@ -10,6 +10,7 @@ from made_weights import made_file
 from majorant.app.build import build
 from majorant.app.config import make_config
 from majorant.app.execute import run_in_folder
+from majorant.app.saved_model import ModelMeta, federation_of, model_meta
 from majorant.data import partitioned
 from majorant.models import Spec, efficientnet_lite0
 
@@ -51,3 +52,13 @@ def test_a_head_belongs_to_the_weights_that_it_was_trained_over(tmp_path):
     path.write_bytes(first)
     np.testing.assert_array_equal(mj.load_model(tmp_path / "own").predict_proba(x), kept[1])
     assert run_in_folder(more, folder, problem=build(more, data), resume=True).rounds == 2
+
+
+def test_a_saved_network_has_the_nodes_that_trained():
+    """Newcomers draw those that they ask from them; unseen clients are no nodes."""
+    data = "synthetic:clients=6,dimension=2,unseen=0.34"
+    config = make_config({"algorithm": "fedavg", "data": data, "topology": "ring"})
+    problem = build(config)
+    meta = ModelMeta.model_validate(model_meta(config, problem.data, None, 0))
+    nodes = [each.exchange.network.nodes for each in (problem.federation, federation_of(config, meta))]
+    assert nodes == [4, 4]

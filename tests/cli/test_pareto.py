@@ -294,7 +294,10 @@ def test_criteria_refer_to_files_and_saved_models(made, tmp_path):
     model = models.make("auto", data)
     setting = Setting(model, data.spec.features, data.classes)
     reference = load_deployment(made)[0].server.value
-    assert criteria.make(f"distance:run={made},factor=2", setting).value(reference) == 0
+    near = criteria.make(f"distance:run={made},factor=3", setting)
+    assert near.value(reference) == 0
+    size = sum(leaf.size for leaf in jax.tree.leaves(reference))
+    assert near.value(jax.tree.map(lambda a: a + 1, reference)) == pytest.approx(3 / 2 * size)
     x, y, group = data.test.x[:40], data.test.y[:40], np.arange(40) % 2
     np.savez(tmp_path / "public.npz", x=x, y=y, sex=group)
     public = criteria.make(f"public-loss:file={tmp_path / 'public.npz'}", setting).value(reference)

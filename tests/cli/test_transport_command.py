@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from commands import invoke, refused
-from majorant.app.transport import load_map, save_map
+from majorant.app.transport import draw, load_map, save_map
 from majorant.app.trees import load_tree, save_tree
 from majorant.models import dense_icnn
 
@@ -48,6 +48,16 @@ def test_a_map_between_tables(tables):
     moved = np.array([[float(row["u"]), float(row["v"])] for row in rows])
     np.testing.assert_allclose(moved.mean(axis=0), y.mean(axis=0), atol=1e-4)
     assert (out / "transport.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_picture_shows_rows_before_and_after(tmp_path, monkeypatch):
+    """On the left the clients' own, on the right those that were carried onto the reference."""
+    figures, x = [], np.random.default_rng(0).normal(size=(20, 2))
+    monkeypatch.setattr("majorant.app.report.figures.render", lambda figure, kind: figures.append(figure) or b"")
+    draw(tmp_path / "transport.png", ["u", "v"], x, x + 10, x + 10)
+    for axes, words, first in zip(figures[0].axes, ("samples", "transported"), (x, x + 10), strict=True):
+        (dots,) = [each for each in axes.collections if each.get_label() == words]
+        np.testing.assert_allclose(np.sort(dots.get_offsets(), axis=0), np.sort(first, axis=0), rtol=1e-6)
 
 
 def test_a_saved_map_carries_other_rows(tables):

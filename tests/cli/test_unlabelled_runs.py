@@ -91,10 +91,14 @@ def test_a_mixture_starts_from_the_rows_that_are_nearest_to_each_centre():
 
 
 def test_factors_span_what_principal_components_span(points, tmp_path):
-    """Small penalties and columns of mean 0: the best plane for the training rows, by PCA."""
-    method = "factorization:rank=2,code_l2=1e-4,l2=1e-4"
-    _, _, train, model = trained(points, tmp_path / "run", method)
-    found, _ = np.linalg.qr(np.asarray(model.model, float))
+    """Small penalties and columns of mean 0: the best plane for the training rows, by PCA. Codes are ridge's."""
+    method = "factorization:rank=2,code_l2=0.01,l2=1e-4"
+    summary, test, train, model = trained(points, tmp_path / "run", method)
+    factors = np.asarray(model.model, float)  # (p, K)
+    codes = np.linalg.solve(factors.T @ factors + 0.01 * np.eye(2), factors.T @ test.T).T
+    cost = 0.5 * ((test - codes @ factors.T) ** 2).sum(axis=1) + 0.005 * (codes**2).sum(axis=1)
+    assert summary["test_objective"]["mean"] == pytest.approx(cost.mean() + 1e-4 * (factors**2).sum(), abs=1e-6)
+    found, _ = np.linalg.qr(factors)
     best = PCA(2).fit(train - train.mean(axis=0)).components_.T
     assert np.linalg.svd(found.T @ best)[1].min() > 0.98
 

@@ -6,7 +6,7 @@ import pytest
 from majorant.data import FederatedData, Ragged, heterogeneous_logistic, partitioned, sparse_codes, synthetic_mixture
 from majorant.data.checks import check_seed, check_split
 from majorant.data.federated import aligned
-from majorant.data.labels import TargetScale
+from majorant.data.labels import TargetScale, label_codes
 
 X, Y, OFFSETS = np.ones((4, 2), np.float32), np.array([0, 1, 0, 1], np.int32), np.array([0, 2, 4])
 
@@ -138,6 +138,13 @@ def test_alignment_gives_new_clients_the_codes_of_training():
         aligned(pets(0.5, 1.5), known)
     with pytest.raises(ValueError, match=r"samples have shape \(2,\), those of training \(1,\)"):
         aligned(pets("cat", "dog", x=np.ones((6, 2))), known)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_targets_of_new_clients_are_finite(value):
+    for scale in (None, TargetScale(10.0, 2.0)):
+        with pytest.raises(ValueError, match="labels must be finite numbers, as in training"):
+            label_codes(np.array([1.0, value]), (), scale)
 
 
 def test_alignment_brings_targets_to_the_scale_of_training():

@@ -228,8 +228,8 @@ def test_femnist_has_a_client_for_each_writer(folder):
         (place / name).parent.mkdir(parents=True, exist_ok=True),
         (place / name).write_text(json.dumps({"users": list(users), "user_data": users})),
     )
-    writer = lambda shade, *labels: {"x": [[shade / 255] * 784] * len(labels), "y": list(labels)}
-    write("train/all_data_0.json", {"f0001": writer(51, 3, 4, 61, 5), "f0002": writer(102, 7, 7, 7)})
+    writer = lambda shade, *labels: {"x": [[round(shade / 255, 3)] * 784] * len(labels), "y": list(labels)}
+    write("train/all_data_0.json", {"f0001": writer(51, 3, 4, 61, 5), "f0002": writer(127, 7, 7, 7)})
     write("test/all_data_0.json", {"f0001": writer(52, 9), "f0003": writer(1, 0)})
     data = load_femnist()
     assert data.names == ("f0001", "f0002")  # the third has too few samples
@@ -238,7 +238,7 @@ def test_femnist_has_a_client_for_each_writer(folder):
     assert (pixels.dtype, pixels.shape[1:], sorted(set(pixels.ravel().tolist()))) == (
         np.uint8,
         (28, 28, 1),
-        [51, 52, 102],
+        [51, 52, 127],
     )
     assert load_femnist(writers=1).clients == 1
     for users, message in [

@@ -65,6 +65,21 @@ def test_ratings_are_read_and_the_most_rated_chosen(tmp_path):
         read_ratings(path)
 
 
+def test_ratings_with_a_mask_are_those_without_on_the_same_clients(tmp_path, monkeypatch):
+    """Users of two tastes, in turns: clients of like users have them in another order than the file."""
+    likes = np.array([[5, 4, 0, 1], [1, 0, 4, 5]])[np.arange(8) % 2]
+    lines = [f"{user + 1}\t{film + 1}\t{likes[user, film]}\t0" for user, film in zip(*likes.nonzero(), strict=True)]
+    (tmp_path / "movielens-100k").mkdir()
+    (tmp_path / "movielens-100k" / "u.data").write_text("\n".join(lines))
+    monkeypatch.setenv("MAJORANT_DATA", str(tmp_path))
+    monkeypatch.setattr("majorant.data.ratings.check_content", lambda *given: None)
+    plain, masked = (movielens_100k(items=4, clients=2, missing=missing) for missing in ("zero", "mask"))
+    for client in range(2):
+        (rows, _), (both, _) = (data.train.client(client) for data in (plain, masked))
+        assert len(np.unique(rows, axis=0)) == 1
+        np.testing.assert_array_equal(both, np.stack([rows, rows > 0], axis=1))
+
+
 def test_movielens_refuses_what_it_cannot_give(tmp_path, monkeypatch):
     for options in ({"items": 0}, {"items": 1683}, {"missing": "mean"}):
         with pytest.raises(ValueError, match=next(iter(options))):

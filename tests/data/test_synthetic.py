@@ -54,6 +54,12 @@ def test_features_fill_the_box_and_parameters_too():
     assert np.allclose(data.truth["pi"].sum(axis=1), 1)
 
 
+def test_mixtures_are_dirichlets_with_the_alpha_that_is_asked_for():
+    """E π² = (α + 1) / (M (M α + 1))."""
+    pi = synthetic_mixture(clients=1500, dimension=1, alpha=0.7, variant="released", test_samples=1).truth["pi"]
+    assert (pi**2).mean() == pytest.approx((0.7 + 1) / (3 * (3 * 0.7 + 1)), rel=0.03)
+
+
 def test_independent_components_have_the_clients_weights():
     pi = np.array([[0.7, 0.2, 0.1], [0.0, 0.0, 1.0]])
     z = independent_components(np.random.default_rng(0), np.array([20000, 50]), pi)

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental import multihost_utils
 
 import majorant as mj
 import zoo
@@ -21,6 +22,7 @@ from majorant.engines.evaluation import measure_clients
 from majorant.engines.population import bucket_edges, build_buckets, stack
 from majorant.engines.set_up import finish_start, start_clients, start_server
 from majorant.engines.simulator import planned
+from majorant.engines.streamed import of_all_processes
 from majorant.engines.streamed_programs import add
 from majorant.exchange.federation import federation
 from majorant.metrics.scores import across_clients, bottom_decile
@@ -97,6 +99,29 @@ def test_streamed_clients_give_the_same_numbers_in_any_place(reference, tmp_path
         np.testing.assert_allclose(measured(run), measured(reference), rtol=1e-4)
 
 
+def test_every_chunk_of_streamed_clients_answers_before_the_first_round():
+    """The server is told how many samples all clients have; states of any type have their place in memory."""
+    algorithm = mj.fedavg(mj.models.linear(problem()), absent="hold")
+    simulation = planned(algorithm, problem(), 1, resources=STREAMED)
+    engine = simulation.engine
+    assert sum(len(list(bucket.pieces())) for bucket in engine.buckets) > 1
+    engine.start(simulation.given_hyper(), 1)
+    assert engine.server.state.tolist() == [problem().train.sizes[~problem().unseen].sum()]
+    one = {"count": np.ones((1, 2), np.int32), "mean": np.ones((1, 2, 3), np.float32)}
+    bucket = engine.buckets[-1]
+    places = engine.allocate(0, bucket, one)
+    assert {name: (a.dtype, a.shape) for name, a in places.items()} == {
+        "count": (np.int32, (1, len(bucket.ids))),
+        "mean": (np.float32, (1, len(bucket.ids), 3)),
+    }
+
+
+def test_rows_of_several_processes_follow_each_other_in_every_run(monkeypatch):
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(multihost_utils, "process_allgather", lambda rows: np.stack([rows, rows + 100]))
+    assert of_all_processes(np.array([[1, 2], [11, 12]])).tolist() == [[1, 2, 101, 102], [11, 12, 111, 112]]
+
+
 def test_each_of_several_runs_says_what_it_has_sent_itself(reference):
     run = copy.copy(reference)
     run.communication = [{"bytes_up": 1}, {"bytes_up": 2}]
@@ -142,6 +167,7 @@ def test_every_part_and_kind_of_client_is_scored(reference):
 
 def test_a_deployed_model_scores_what_was_evaluated(reference):
     data = problem()
+    assert reference.deployment.seed == reference.settings[0]["seed"] != reference.settings[1]["seed"]
     for client in (*np.flatnonzero(data.unseen), 0, 3, 5):  # unseen ones, and seen ones of very different sizes
         x, y = data.test.client(client)
         accuracy = np.mean(reference.model(client).predict(x) == y)

@@ -1,5 +1,7 @@
 """Where a device's memory does not suffice: what to lower."""
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,9 +9,13 @@ import pytest
 
 import majorant as mj
 from majorant.data.federated import FederatedData
-from majorant.engines.memory import COPIES, explained_shortage, most_held, most_side_by_side
+from majorant.engines.memory import COPIES, explained_shortage, most_held, most_side_by_side, refuse_too_large_stack
+from majorant.engines.messages import tiny_client
 from majorant.engines.resident import Resident
 from majorant.engines.simulation import Simulation
+from majorant.exchange import robust
+from majorant.exchange.federation import federation
+from majorant.exchange.star import star
 
 
 def test_a_shortage_says_what_to_lower():
@@ -58,3 +64,39 @@ def test_more_runs_test_samples_and_what_judges_them_take_memory():
     wide = lambda model, x, y: (x[:, :1] * jnp.ones(500)).reshape(len(x), 250, 2).mean(axis=1)
     judged = algorithm._replace(deployment=algorithm.deployment._replace(scores=wide))
     assert side_by_side(data, algorithm=judged) < side_by_side(data)
+
+
+def test_uploads_side_by_side_take_memory_for_every_run():
+    data = mj.data.synthetic_mixture(clients=3, dimension=2, seed=0)
+    algorithm = mj.fedavg(mj.models.linear(data))
+    together = federation(algorithm, training=np.arange(3), exchange=star(robust.median()))
+
+    def fits(runs: int, budget: int) -> bool:
+        try:
+            refuse_too_large_stack(together, 3, tiny_client(data), runs, budget)
+        except ValueError:
+            return False
+        return True
+
+    least = next(1 << power for power in range(6, 30) if fits(1, 1 << power))
+    assert [fits(2, least), fits(2, 2 * least)] == [False, True]
+
+
+def test_what_clients_keep_leaves_less_room_on_an_accelerator(monkeypatch):
+    """Every state is there twice, before and after a round; the devices share them."""
+
+    class Compiled(Resident):
+        def __init__(self) -> None:
+            pass
+
+        prepare = lambda *given: None
+        resident_bytes = temporary_bytes = lambda self: 0
+
+    rooms = []
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr("majorant.engines.simulation.fitting_chunk", lambda chunk, temporary, room: rooms.append(room))
+    for state in (0, 1000):
+        asked = {"engine": Compiled(), "resources": mj.Resources(memory_budget=1 << 20), "settings": [{}] * 3}
+        asked |= {"layout": SimpleNamespace(training=8, chunks=[4]), "bill": SimpleNamespace(state=state)}
+        Simulation.prepare(SimpleNamespace(**asked, devices=[None] * 2, budget=0, rounds=1), {})
+    assert rooms[0] - rooms[1] == 2 * 3 * 8 * 1000 // 2

@@ -19,7 +19,7 @@ import zoo
 from majorant.engines import programs
 from majorant.estimators import FedEMClassifier, FedEMRegressor, mixture_training
 from majorant.estimators.base import encode_groups
-from majorant.estimators.target_scale import residual_scale
+from majorant.estimators.target_scale import possible_gain, residual_scale
 from majorant.solvers.smoothness import stable_step
 
 CLIENTS, ROWS = 12, 60
@@ -228,6 +228,14 @@ def test_the_noise_of_targets_is_that_of_small_clients_too():
     x = rng.normal(size=(3000, 2))
     y = 7 + x @ [3.0, -1.0] + 2.0 * rng.normal(size=3000)
     assert residual_scale(x, y, np.arange(3000) // 6) == pytest.approx(2.0, rel=0.05)
+
+
+def test_what_a_refit_could_gain_is_what_weighted_least_squares_gain():
+    rng = np.random.default_rng(0)
+    x, residuals, q = rng.normal(size=(40, 3)), rng.normal(size=(2, 40)) + 1, rng.dirichlet([0.3, 0.3], 40)
+    fits = [LinearRegression().fit(x, r, sample_weight=own).predict(x) for r, own in zip(residuals, q.T, strict=True)]
+    left = (q * np.square(residuals - np.stack(fits)).T).sum(axis=1).mean()
+    assert possible_gain(x, residuals, q) == pytest.approx((q * residuals.T**2).sum(axis=1).mean() - left)
 
 
 @FEW_ROUNDS

@@ -170,8 +170,15 @@ def test_rows_may_come_in_batches():
         online.partial_fit(X[start : start + 45], groups=groups[start : start + 45])
     assert (online.n_iter_, online.n_rows_seen_, len(online.groups_)) == (4, 180, 5)
     assert online.score(X) > FederatedGaussianMixture(1).fit(X).score(X)
+    before = dict(zip(online.groups_, online.group_weights_, strict=True))
+    online.partial_fit(X[:45], groups=np.full(45, "new"))
+    after = dict(zip(online.groups_, online.group_weights_, strict=True))
+    assert after.pop("new").sum() == pytest.approx(1, abs=1e-5)
+    assert {name: weights.tolist() for name, weights in after.items()} == {k: w.tolist() for k, w in before.items()}
     few = FederatedKMeans(1).fit(np.zeros((98, 1))).partial_fit(np.full((2, 1), 100.0))
     assert few.cluster_centers_[0, 0] == pytest.approx(2.0)  # batches count by their rows
+    few.partial_fit(np.full((100, 1), 10.0))
+    assert few.cluster_centers_[0, 0] == pytest.approx(6.0)  # and all that came before by theirs
     with pytest.raises(ValueError, match="n_clusters was 1"):
         few.set_params(n_clusters=2).partial_fit(np.ones((5, 1)))
     whole = FederatedKMeans(3, init=X[:3]).partial_fit(X)
@@ -209,5 +216,7 @@ def test_wrong_input_is_refused():
         FederatedNMF(2).fit(X)
     with pytest.raises(ValueError, match="groups"):
         FederatedKMeans(2).fit(X, groups=groups[:5])
+    with pytest.raises(ValueError, match="181 groups for 180 rows"):
+        FederatedKMeans(2).fit(X, groups=np.append(groups, "f"))
     with pytest.raises(ValueError, match="singular"):  # equal rows, and nothing added to the variances
         FederatedGaussianMixture(1, reg_covar=0.0).fit(np.ones((10, 2)))

@@ -116,6 +116,7 @@ def test_nan_is_rejected_by_the_server_and_the_rest_is_averaged(runs):
     alone = mj.simulate(FEDAVG, zoo.federated([DATA.train.client(t) for t in keep]), rounds=3)
     for one, two in zip(jax.tree.leaves(run.server.value), jax.tree.leaves(alone.server.value), strict=True):
         np.testing.assert_allclose(one, two, atol=1e-5)
+    assert run.history[-1]["loss"] == pytest.approx(alone.history[-1]["loss"], rel=1e-5)
     assert run.summary()["rejected"] == 3 * len(hostile) == 6
 
 

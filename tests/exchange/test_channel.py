@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 
 import jax
 import jax.numpy as jnp
@@ -117,6 +118,7 @@ def test_chains_state_what_their_stages_do():
     assert both.unbiased
     assert not both.linear
     assert chain(clip(1.0), identity()).linear
+    assert chain(clip(1.0), clip(5.0)).bound(math.inf) == chain(clip(5.0), clip(1.0)).bound(math.inf) == 1.0
     assert not chain(clip(1.0), quantized(8)).unbiased
     assert chain(top_k(0.1), quantized(8)).remembers
     assert chain(lossy(0.5), lossy(0.2)).arrives == pytest.approx(0.4)

@@ -1,6 +1,7 @@
 """Privacy: what is accounted for with which participation, budgets, and what is refused before anything runs."""
 
 import math
+from types import SimpleNamespace
 
 import dp_accounting as dp
 import jax
@@ -13,6 +14,7 @@ import majorant as mj
 import zoo
 from majorant.core import Answer, Setup
 from majorant.engines.messages import tiny_client
+from majorant.engines.simulation import Simulation
 from majorant.exchange import accounting, chain, federation, gaussian, skellam
 from majorant.exchange.privacy import Privacy, of_samples
 from majorant.exchange.secure_sum import secure_sum, skellam_parts
@@ -264,6 +266,26 @@ def test_a_fixed_number_amplifies_nothing_where_clients_keep_a_state():
         with pytest.raises(ValueError, match="one's state tells of another's absence"):
             federated(algorithm, privacy=Privacy(amplification=True), **fixed)
     assert federated(privacy=rdp, **fixed).guarantee.epsilon(40) < whole  # FedAvg: clients keep nothing
+
+
+def test_a_run_does_not_go_on_with_other_noise():
+    """Its first rounds would count as rounds with the noise that is asked for now."""
+    run = lambda **options: SimpleNamespace(federation=federated(privacy=Privacy(accountant="rdp"), **options))
+    noisy, noisier = (run(channel=chain(CLIP, gaussian(multiplier))) for multiplier in (1.5, 3.0))
+    plain = SimpleNamespace(federation=federated())
+    made = [{"round": 7, "epsilon": noisy.federation.guarantee.epsilon(7)}]
+    Simulation.refuse_other_privacy(noisy, made)
+    Simulation.refuse_other_privacy(noisier, [])
+    Simulation.refuse_other_privacy(plain, [{"round": 7}])
+    for now, lines in ((noisier, made), (plain, made), (noisy, [{"round": 7}])):
+        with pytest.raises(ValueError, match="the first 7 rounds were made with"):
+            Simulation.refuse_other_privacy(now, lines)
+
+
+def test_a_share_of_the_clients_is_the_number_that_it_stands_for():
+    """0.29 · 100 is less than 29 in floating-point numbers."""
+    event = accounting.as_dp_event(accounting.Event(1.0, "fixed", 0.29, 100))
+    assert (event.source_dataset_size, event.sample_size) == (100, 29)
 
 
 def test_what_is_said_to_keep_nothing_keeps_nothing():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from majorant.exchange import exact_sums
-from majorant.exchange.secagg import Collector, Member, Stopped, added, modulo, pairwise
+from majorant.exchange.secagg import Collector, Member, Stopped, added, modulo, pairwise, secret_of
 
 MODULUS, THRESHOLD, SIZE = 20, 3, 40
 NUMBERS = (3, 11, 4, 70, 25)  # node ids in no order
@@ -149,3 +149,5 @@ def test_keys_that_were_exchanged_on_the_way_are_noticed():
         members[0].shares({1: members[0].public, 2: members[0].public})
     with pytest.raises(ValueError, match="at least 2"):
         Member(1, 1)
+    with pytest.raises(Stopped, match="a share of member 3's secrets is missing"):
+        secret_of([b"one", None], 3)

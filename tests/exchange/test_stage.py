@@ -3,11 +3,13 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import majorant as mj
 import zoo
+from majorant.exchange import adaptive_clip, chain, gaussian
 from majorant.exchange._stage import Encoded, Stage
-from majorant.exchange.channel import chain, random_k
+from majorant.exchange.channel import random_k
 
 
 def test_clients_with_the_same_displacement_keep_other_places():
@@ -41,3 +43,14 @@ def test_the_stages_of_a_chain_draw_from_keys_of_their_own():
     again = noise._replace(name="again")
     arrived = chain(noise, again).apply(jax.random.key(0), jnp.zeros(1000), ((), ()))
     assert 1.2 < float(jnp.std(arrived)) < 1.6  # √2, and 2 where both add the same
+
+
+def test_the_server_takes_the_last_stage_of_a_chain_off_first():
+    """Noise is added to what clients send, their answers to the radius included, before it is scaled back."""
+    channel = chain(adaptive_clip(start=4.0), gaussian(1.5))
+    total, (radius, _) = channel.server.collect(
+        jax.random.key(0), jnp.zeros(2001), channel.server.news(), jnp.asarray(100.0)
+    )
+    assert total.shape == (2000,)
+    assert float(jnp.std(total)) == pytest.approx(4 * channel.noise.multiplier * channel.noise.bound, rel=0.05)
+    assert float(radius) != 4.0  # half of the clients would be shorter, without noise

@@ -18,7 +18,9 @@ from majorant.app.flower.letters import Hello, Letter
 from majorant.app.flower.post import ARRAYS, from_record, to_record
 from majorant.app.flower.silo import Silo, told
 from majorant.app.flower.study import read_study
+from majorant.engines.deployment import Trained
 from majorant.engines.remote.wire import Raw
+from majorant.exchange.federation import federation
 from majorant.exchange.participation import Participation
 
 SILENT = {"timeout": 0.4, "minimum": 1}
@@ -194,7 +196,8 @@ def test_a_silo_that_lost_its_state_and_does_not_begin_anew_is_as_one_that_is_si
 
 
 def test_a_silo_that_comes_later_is_given_a_model(tmp_path):
-    which = study("fedem", flower={"clients": 3})
+    """The one that the simulator gives to a newcomer, who tunes it in an order of its own."""
+    which = study("fedavg_plus", flower={"clients": 3})
     grid = grid_of(tmp_path, which)
     grid.away = {10}
 
@@ -206,7 +209,12 @@ def test_a_silo_that_comes_later_is_given_a_model(tmp_path):
     grid.spoil = come
     run = serve(which, GridCarrier(grid), tmp_path / "run", poll=0.0)
     assert run.data.names == ("a", "b", "c")
-    assert mj.load_model(tmp_path / "d" / "model", method("fedem")).origin["client"] == "d"
+    given = mj.load_model(tmp_path / "d" / "model", method("fedavg_plus"))
+    assert given.origin["client"] == "d"
+    together = federation(method("fedavg_plus"), training=np.arange(3))
+    x, y = silos().train.client(3)
+    expected = Trained(together, run.server, which.config.seed, given.classes, given.features, 3).personalize(x, y)
+    np.testing.assert_allclose(given.predict_proba(x), expected.predict_proba(x), rtol=1e-5)
 
 
 def test_what_is_wrong_with_a_silos_rows_is_told_to_its_owner_alone(tmp_path):

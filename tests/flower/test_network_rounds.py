@@ -15,6 +15,8 @@ import zoo
 from majorant.app.config import make_config
 from majorant.app.flower.apps import GridCarrier, client_app, serve
 from majorant.app.flower.study import FlowerSettings, Study
+from majorant.engines.remote.shapes import client_of, messages_of
+from majorant.exchange.federation import federation
 
 ROUNDS = 3
 
@@ -96,3 +98,11 @@ def test_what_silos_measure_is_a_mean_by_their_sizes(tmp_path):
     line = trained(tmp_path, study("fedmm", diagnostics=True)).history[-1]
     assert line["variates_apart"] < 1e-5 * line["mean_field"]
     assert np.isfinite(line["objective"])
+
+
+def test_who_has_no_place_among_the_clients_is_sent_the_whole_view():
+    """A client of MOCHA sees its own weights alone, in rounds and for its model."""
+    together = federation(method("mocha"), training=np.arange(4))
+    messages = messages_of(together, client_of(silos().spec, np.float32))
+    size = lambda view: sum(leaf.size for leaf in jax.tree.leaves(view.value))
+    assert size(messages.view) == size(messages.released) < size(messages.whole)

@@ -8,7 +8,7 @@ from sklearn.datasets import load_diabetes, load_digits
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
 from compiling import quickly
-from majorant.models import Spec, check_shapes, cnn, linear, mlp, softmax_regression
+from majorant.models import Draw, Spec, check_shapes, cnn, linear, mlp, softmax_regression
 
 key = jax.random.key(0)
 MODELS = {"linear": linear, "softmax_regression": softmax_regression, "mlp": mlp, "cnn": cnn}
@@ -128,3 +128,13 @@ def test_a_cnn_with_another_kernel():
     assert count(small) == (25 * 8 + 8) + (25 * 8 * 16 + 16) + (49 * 16 * 64 + 64) + (64 * 10 + 10)
     with pytest.raises(ValueError, match="5×5 convolutions"):
         cnn(Spec((9, 9), 10), kernel=5, padding="valid")
+
+
+def test_a_cnn_drops_hidden_units_and_half_as_many_pooled_features(monkeypatch):
+    """0.5 is the FedEM paper's network: 0.25 of what is pooled, and 0.5 of the hidden units."""
+    shares = []
+    monkeypatch.setattr("majorant.models.builtin.drop", lambda x, share, *draw, **which: shares.append(share) or x)
+    model = cnn(Spec((8, 8), classes=3), channels=(2,), hidden=4, dropout=0.5)
+    params, draw = jax.eval_shape(model.init, jax.random.key(0)), Draw(jax.random.key(1), jnp.ones(2))
+    jax.eval_shape(lambda params: model.train_apply(params, jnp.zeros((2, 8, 8)), draw), params)
+    assert shares == [0.25, 0.5]

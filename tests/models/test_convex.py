@@ -13,7 +13,10 @@ import pytest
 from majorant.models import dense_icnn, icnn
 from majorant.models.convex import Potential
 
-NETWORKS = {"dense": dense_icnn(3, hidden=(8, 7, 5)), "plain": icnn(3, hidden=(8, 6))}
+NETWORKS = {
+    "dense": dense_icnn(3, hidden=(8, 7, 5), strong_convexity=0.1),
+    "plain": icnn(3, hidden=(8, 6), strong_convexity=0.1),
+}
 POINTS = np.random.default_rng(0).normal(size=(200, 3)).astype(np.float32)  # one shape for all: few programs
 
 
@@ -84,7 +87,7 @@ def test_the_dense_network_is_the_formula():
     celu = lambda z: np.where(z > 0, z, np.expm1(np.minimum(z, 0)))
     q = [(x @ p[f"A{i}"]) ** 2 + x @ p[f"B{i}"] + p[f"c{i}"] for i in range(3)]
     z = celu(celu(q[0] @ p["U1"] + q[1]) @ p["U2"] + q[2])
-    expected = z @ p["u"] + 1e-4 / 2 * (x**2).sum(axis=1)
+    expected = z @ p["u"] + 0.1 / 2 * (x**2).sum(axis=1)
     np.testing.assert_allclose(ready.apply(ready.moved, POINTS), expected, rtol=1e-4)
 
 

@@ -179,6 +179,17 @@ def test_alphas_of_unseen_clients_do_not_count():
     assert apfl2(data, alpha=ALPHAS).constants(data) == apfl2(data, alpha=changed).constants(data)
 
 
+@pytest.mark.parametrize("family", ["mixture", "residual"])
+def test_what_clients_answer_makes_the_constants_of_all_data(family):
+    """The largest of their numbers, of which μ' is turned: no client tells more."""
+    data = small_problems.problem(sizes=(6, 6, 6, 6))
+    objective = FAMILIES[family](data, l2=0.05)
+    train = [data.train.client(t) for t in np.flatnonzero(~data.unseen)]
+    answers = [objective.curvature(ClientData(x, y, len(y), t)) for t, (x, y) in enumerate(train)]
+    largest = jax.tree.map(lambda *each: np.max(each), *answers)
+    np.testing.assert_allclose(objective.constants_of(largest), objective.constants(data), rtol=1e-5)
+
+
 def test_rows_that_fill_up_do_not_count_in_a_clients_constants():
     x = np.random.default_rng(0).normal(size=(6, 2)).astype(np.float32)
     filled = np.concatenate([x, 100 + x[:3]])

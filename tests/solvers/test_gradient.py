@@ -296,6 +296,27 @@ def test_a_model_with_a_training_pass_is_not_passed_through_otherwise():
     assert set(asked) == {"train"}
 
 
+@pytest.mark.parametrize("named", ["statistics", None])
+def test_statistics_are_what_the_model_makes_of_a_batch_and_weights_take_a_step(named):
+    """Also where the model does not say which of its parameters are statistics."""
+    plain, data = mj.models.linear(mj.models.Spec((2,), 2)), client(4)
+    normed = plain._replace(
+        init=lambda key: {"weights": plain.init(key), "statistics": jnp.zeros(2)},
+        apply=lambda params, x: plain.apply(params["weights"], x),
+        train_apply=lambda params, x, draw: (
+            plain.apply(params["weights"], x),
+            {"weights": params["weights"], "statistics": x.mean(axis=0)},
+        ),
+        statistics=named,
+    )
+    solver, task = mj.local_sgd(0.1, steps=1, batch_size=None), jax.random.key(1)
+    view, start = View((), {"lr": jnp.float32(0.1)}, 0, 1), normed.init(jax.random.key(0))
+    found = solver.solve(normed, Task(view, data, task), start, solver.moments(start)).params
+    np.testing.assert_allclose(found["statistics"], data.x.mean(axis=0), rtol=1e-5)
+    weights = solver.solve(plain, Task(view, data, task), start["weights"], ()).params
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), found["weights"], weights)
+
+
 def test_schedules_are_the_same_for_optax_and_sgd():
     data, options = client(6), {"epochs": 1, "batch_size": None, "schedule": cosine()}
     at = {"round": 6, "planned": 10}

@@ -93,6 +93,7 @@ def test_labels_and_groups_of_other_types_are_taken():
 
 
 def test_names_and_weights():
+    assert [criteria.criterion(jnp.sum, convex=convex).convex for convex in (True, False)] == [True, False]
     both = criteria.coordinate([criteria.squared_norm(), criteria.squared_norm(4.0)])
     assert both.names == ("squared_norm_1", "squared_norm_2")
     assert both.shares == (0.5, 0.5)
@@ -109,6 +110,7 @@ def test_names_and_weights():
         (lambda: criteria.coordinate([]), "no criteria"),
         (lambda: criteria.coordinate([jnp.sum]), "majorant.tradeoffs.criteria"),
         (lambda: criteria.coordinate([criteria.squared_norm()] * 2, [0.5, 0.6]), "sum to 1"),
+        (lambda: criteria.coordinate([criteria.squared_norm()] * 2, [0.5, 0.4]), "sum to 1"),
         (lambda: criteria.coordinate([criteria.squared_norm()] * 2, [1.5, -0.5]), "at least 0"),
         (lambda: criteria.coordinate([criteria.l1(), criteria.group_lasso()], step="implicit"), "takes one such"),
         (lambda: criteria.public_loss(MODEL, X, Y[:3]), "as many rows"),

@@ -203,6 +203,14 @@ def test_a_front_of_models(monkeypatch):
         front.predict(front[0], DATA.test.x[: DATA.test.x.shape[1], :1])  # as many numbers as one sample has
 
 
+def test_the_start_of_a_scaled_front_is_no_point_where_nobody_asked_for_it():
+    """λ = 0 is trained to learn the criteria's scale, whatever the weights."""
+    front = mj.pareto_front(
+        MODEL, DATA, criteria.squared_norm(), weights=[0.1, 0.3], rounds=10, local=ONE_STEP, ramp=0.0
+    )
+    assert sorted(point.weight for point in (*front.points, *front.dominated)) == [0.1, 0.3]
+
+
 def test_several_weights_of_the_criteria_are_one_program_and_the_fronts_of_each(monkeypatch):
     """Few rounds, so that a wrong path would show; refinement is of each path by itself, in a second program.
 

@@ -79,7 +79,7 @@ def factorization(
     step: float = 1.0,
     batch_size: int = 0,
 ) -> Algorithm:
-    """Factors of a matrix of all rows: ½ ‖x − θ h‖² + code_l2 · ‖h‖², and l2 · ‖θ‖²."""
+    """Factors of a matrix of all rows: ½ ‖x − θ h‖² + ½ · code_l2 · ‖h‖², and l2 · ‖θ‖²."""
     inner = linear.matrix_factorization(features_of(data), rank, code_l2=code_l2, l2=l2)
     whole_rows = inner.predict
     assert whole_rows is not None

@@ -7,7 +7,7 @@ import pytest
 
 from majorant.data import from_table
 from majorant.data.tabular.agreeing import Disagreement, agree, encoded
-from majorant.data.tabular.answers import TableAnswer, answer_of
+from majorant.data.tabular.answers import ColumnAnswer, TableAnswer, answer_of
 from majorant.data.tabular.options import TableOptions
 from majorant.data.tabular.problems import TableError, TableNotice
 from majorant.data.tabular.reading import read_file
@@ -50,8 +50,15 @@ def agreed(folder, **options):
 
 
 def test_an_agreement_by_sums_alone_is_the_same(files):
-    """Discreet answers have no numbers in them; the sum of what owners give beside them is all that is needed."""
+    """Discreet answers have no numbers in them; the sum of what owners give beside them is all that is needed.
+
+    The last owner has no doses.
+    """
     plain = {path.stem: answer_of(survey(path)) for path in sorted(files.glob("*.csv"))}
+    columns = [
+        c if c.name != "dose" else ColumnAnswer(name="dose", kind="empty", gaps=True) for c in plain["c"].columns
+    ]
+    plain["c"] = plain["c"].model_copy(update={"columns": tuple(columns)})
     quiet = {owner: discreet(answer) for owner, answer in plain.items()}
     told = [column for answer in quiet.values() for column in answer.columns]
     assert not any(moments.count for column in told for moments in column.moments)
@@ -59,12 +66,22 @@ def test_an_agreement_by_sums_alone_is_the_same(files):
     asked = to_be_summed(quiet)
     parts = [residues(own_part(answer, asked)) for answer in plain.values()]
     found = agree(with_sums(quiet, asked, numbers(sum(parts[1:], parts[0]))), TableOptions(**OPTIONS))
-    for one, two in zip(found.columns, agreed(files).columns, strict=True):
+    for one, two in zip(found.columns, agree(plain, TableOptions(**OPTIONS)).columns, strict=True):
         exact, close = one.model_dump(), two.model_dump()
         for name in ("mean", "scale", "means", "scales"):
             if name in exact:
                 assert exact.pop(name) == pytest.approx(close.pop(name), rel=1e-12)
         assert exact == close
+
+
+def test_a_column_that_one_owner_leaves_out_is_left_out_by_all(files):
+    one, other = (answer_of(survey(files / name)) for name in ("a.csv", "b.csv"))
+    columns = tuple(column for column in other.columns if column.name != "dose")
+    other = other.model_copy(update={"columns": columns, "left_out": {"dose": "an id"}})
+    for answers in ({"a": one, "b": other}, {"b": other, "a": one}):
+        found = agree(answers, TableOptions(**OPTIONS))
+        assert [column.name for column in found.columns] == [column.name for column in columns]
+        assert found.left_out == {"dose": "an id"}
 
 
 def test_why_a_column_is_left_out_does_not_tell_how_many_rows_there_are(tmp_path):
@@ -111,6 +128,7 @@ def test_the_agreement_is_the_encoding_of_all_tables_together(files):
 def test_targets_are_standardised_by_all_tables_together(files):
     """Also where owners give sums alone; b has more rows than the others together, and they count by rows."""
     data, whole = from_table(str(files / "*.csv"), **OPTIONS | {"label_column": "age"})
+    assert whole.target_scale.scale > 1
     answers = {path.stem: answer_of(survey(path, label_column="age")) for path in sorted(files.glob("*.csv"))}
     quiet = {owner: discreet(answer) for owner, answer in answers.items()}
     assert all(answer.label.moments.count == 0 for answer in quiet.values())

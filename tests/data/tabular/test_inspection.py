@@ -51,6 +51,8 @@ def test_the_report_is_what_training_gets(path):
     assert by_name["patient_id"].decision.startswith("left out: an id")
     assert sum(column.features for column in report.columns) == len(encoding.features)
     assert json.loads(json.dumps(report.to_dict()))["columns"][0]["name"] == "hospital"
+    marked = inspect_table(path, **CLASSES, missing_values="m")
+    assert {column.missing for column in marked.columns if column.name == "sex"} == {48}  # gaps and marks
 
 
 def test_regression_has_no_classes(path):

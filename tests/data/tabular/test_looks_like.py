@@ -33,7 +33,8 @@ def test_numbers_with_a_unit_are_told_to_be_text(tmp_path: Path, form: str) -> N
 
 
 @pytest.mark.parametrize(
-    "cells", [["1st", "2nd", "3rd"], ["10-20", "20-30", "30-40"], ["A1", "A2", "A3"], ["5 a", "b"]]
+    "cells",
+    [["1st", "2nd", "3rd"], ["10-20", "20-30", "30-40"], ["A1", "A2", "A3"], ["5 a", "b"], ["7 km", "8 mi", "9 m"]],
 )
 def test_categories_with_digits_have_no_unit(tmp_path: Path, cells: list[str]) -> None:
     assert "every number" not in notes(table(tmp_path, (cells * 60)[:90]))

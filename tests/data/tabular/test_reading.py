@@ -146,6 +146,15 @@ def test_decimal_commas_in_one_of_several_files(tmp_path):
     assert encoding["dose"].mean == 9.75
 
 
+def test_a_file_that_a_pattern_finds_is_a_client_though_it_is_the_only_one(tmp_path):
+    path = lines(tmp_path / "north.csv", "dose,sick", [f"{i % 7},{i // 2 % 2}" for i in range(40)])
+    for pattern in (tmp_path / "*.csv", [tmp_path / "*.csv"]):
+        data, _ = from_table(pattern, label_column="sick")
+        assert data.names == ("north",)
+    with pytest.raises(TableError, match="client"):
+        from_table(path, label_column="sick")
+
+
 def test_columns_without_a_name_are_left_out(tmp_path):
     rows = [f"{i},{'ab'[i % 2]},{i % 7},{i % 5 // 2}" for i in range(40)]
     with pytest.warns(TableNotice, match="column 1 has no name"):

@@ -148,6 +148,13 @@ def test_gaps_that_training_did_not_have(tmp_path):
     assert "'sex' has 1 missing values, and had none at training: they become none of its categories" in told[1]
     assert (x[:, 0] == 0).all()
     assert x[:, 3:6].sum(axis=1).tolist() == [1] * 7 + [0]
+    gaps = visits() | {
+        "age": [None] * 9 + [20 + i % 50 for i in range(111)],
+        "sex": [None] * 9 + [*visits()["sex"][9:]],
+    }
+    with pytest.warns(TableNotice, match="values are missing"):
+        _, used_to = from_table(write(tmp_path / "gaps.csv", gaps), **CLASSES)
+    encode_table(later, used_to)  # without a warning: there is nothing new to tell
     _, strict = from_table(path, **CLASSES, missing="refuse")
     with pytest.raises(TableError, match="8 rows have missing values"):
         encode_table(later, strict)

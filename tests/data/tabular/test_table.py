@@ -199,3 +199,7 @@ def test_values_too_far_from_those_of_training_are_refused_with_their_row(file, 
         TableError, match=r"'dose' has 1 values too far from those of training, the first 1e\+300 in row 8"
     ):
         encode_table(path, encoding)
+    _, strict = from_table(file, **CLASSES, missing="drop")
+    write(path, visits(8) | {"age": [None, *range(30, 37)], "dose": [1.0] * 7 + [1e300]})
+    with pytest.raises(TableError, match="in row 8"):  # though the first one is left out
+        encode_table(path, strict)
