@@ -27,7 +27,16 @@ import os
 import sys
 from pathlib import Path
 
-from compiling import QUICK, changed, forget_context, forget_programs, keep_contexts, share_federations, share_programs
+from compiling import (
+    QUICK,
+    changed,
+    forget_context,
+    forget_programs,
+    keep_contexts,
+    share_federations,
+    share_operations,
+    share_programs,
+)
 
 FLAGS = " ".join(f"--{name}={str(value).lower()}" for name, value in QUICK.items())
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}".strip()
@@ -50,6 +59,7 @@ os.environ.setdefault("MAJORANT_COMPILATION_CACHE", str(Path(__file__).parents[1
 programs.enable_compilation_cache()
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)  # single operations are most of what is compiled
 keep_contexts()
+share_operations()
 share_programs()
 share_federations()
 if hasattr(
