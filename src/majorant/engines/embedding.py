@@ -6,6 +6,7 @@ are rounds of a linear model.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -40,7 +41,7 @@ def to_embed(data: FederatedData, model: Any) -> bool:
 
 def is_embedded(data: FederatedData, model: Model) -> bool:
     """Whether the data hold a model's features already."""
-    if model.embed is None:
+    if model.embed is None or math.prod(data.spec.features) == math.prod(model.spec.features):
         return False
     sample = jax.ShapeDtypeStruct((1, *model.spec.features), jnp.float32)
     return data.spec.features == jax.eval_shape(model.embed, sample).shape[1:]
