@@ -177,6 +177,8 @@ def train_all(given: Any) -> None:
 
     While a method trains, the next one is compiled: one at a time, as several take longer side by side than in turn.
     """
+    if given.weights and not Path(given.weights).is_file():
+        raise ValueError(f"there is no file {given.weights}: docs/scripts/imagenet_weights.py makes one")
     end = time.perf_counter() + 60 * given.minutes
     given.folder.mkdir(parents=True, exist_ok=True)
 

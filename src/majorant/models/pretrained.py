@@ -28,7 +28,9 @@ def pretrained(model: Model, path: str | Path) -> Model:
     that depends on the seed. Statistics start from the file's where the policy keeps any; with "frozen" they stay.
     """
     if not Path(path).is_file():
-        raise FileNotFoundError(f"there is no file {path} with pretrained weights")
+        raise FileNotFoundError(
+            f"there is no file {path} with pretrained weights: docs/how-to/deep-models.md says how to get them"
+        )
     shapes = jax.eval_shape(lambda key: model.layers(model.init(key)), jax.random.key(0))
     if not isinstance(shapes, dict) or "blocks" not in shapes.get("weights", {}):
         raise ValueError(

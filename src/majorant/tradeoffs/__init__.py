@@ -1,6 +1,7 @@
 """Trade-offs with a coordinator: criteria, scalarizations, fronts of models, who dominates whom, how true they are."""
 
 from majorant.math.min_norm import certificate, min_norm, shortest
+from majorant.tradeoffs import criteria
 from majorant.tradeoffs.afl import afl
 from majorant.tradeoffs.centralized import agreement, solve_centrally
 from majorant.tradeoffs.chebyshev import chebyshev
@@ -14,6 +15,7 @@ __all__ = [
     "agreement",
     "certificate",
     "chebyshev",
+    "criteria",
     "duality_gap",
     "hypervolume",
     "knee",
