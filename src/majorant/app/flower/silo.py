@@ -45,6 +45,7 @@ from majorant.app.flower.study import NodeSettings, Study, differences, parse_st
 from majorant.app.folders import claimed
 from majorant.app.personal_model import save_model
 from majorant.core import Tree, View
+from majorant.core.words import some
 from majorant.data.federated import FederatedData
 from majorant.data.tabular.answers import TableAnswer, answer_of
 from majorant.data.tabular.encoding import Encoding
@@ -198,9 +199,11 @@ class Silo:
         encoding = Encoding.from_dict(agreement.encoding) if agreement.encoding else None
         data = self.own_data(encoding)
         if list(data.spec.features) != agreement.features or list(data.classes) != agreement.classes:
+            unknown = [label for label in data.classes if label not in agreement.classes]
             raise ValueError(
-                f"{self.node.name!r} has {list(data.spec.features)} features and the classes {list(data.classes)[:10]};"
-                f" {agreement.features} and {agreement.classes[:10]} were agreed on"
+                f"{self.node.name!r} has samples of shape {list(data.spec.features)} and {len(data.classes)} classes"
+                f"{f' ({some(unknown)} unknown to the others)' if unknown else ''}; {agreement.features} and the "
+                f"{len(agreement.classes)} classes {some(agreement.classes, 10)} were agreed on"
             )
         if not len(data.train.y):
             raise ValueError(f"{self.node.name!r} has no training rows: it cannot take part")
