@@ -163,7 +163,10 @@ def numbered(text):
     ("change", "words"),
     [
         (lambda text: text.replace("ward", "station", 1), "'b' lacks the columns 'ward' and also has 'station'"),
-        (lambda text: text.replace(",true,", ",maybe,"), "'smoker' holds true and false at 'a', 'c'; categories at 'b'"),
+        (
+            lambda text: text.replace(",true,", ",maybe,"),
+            "'smoker' holds true and false at 'a', 'c'; categories at 'b'",
+        ),
         (lambda text: numbered(text), "the labels 'outcome' are classes \\(categories\\) at 'a', 'c'; classes"),
     ],
 )
