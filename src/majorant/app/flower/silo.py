@@ -196,7 +196,7 @@ class Silo:
     def prepare(self, letter: Letter) -> Letter:
         """Reads the silo's rows by what was agreed on, and remembers that."""
         agreement = read_facts(Agreement, letter, "the server")
-        encoding = Encoding.from_dict(agreement.encoding) if agreement.encoding else None
+        encoding = agreement.table()
         data = self.own_data(encoding)
         if list(data.spec.features) != agreement.features or list(data.classes) != agreement.classes:
             unknown = [label for label in data.classes if label not in agreement.classes]
@@ -238,7 +238,7 @@ class Silo:
         place = Place(self.node.state, run, self.node.name)
         with self.claimed(place):
             agreement, digest = place.agreement()
-            encoding = Encoding.from_dict(agreement.encoding) if agreement.encoding else None
+            encoding = agreement.table()
             data = self.own_data(encoding)
             if data_digest(data, encoding) != digest:
                 raise ValueError(f"the rows of {self.node.name!r} are others than when the run began: restore the file")
@@ -337,7 +337,7 @@ class Silo:
     def personal(self, work: Work, model: Tree) -> PersonalModel:
         """A model as it is kept on the silo, where ``majorant predict`` uses it."""
         agreement, data = work.agreement, work.data
-        encoding = Encoding.from_dict(agreement.encoding) if agreement.encoding else None
+        encoding = agreement.table()
         origin: dict[str, Any] = {"client": self.node.name, "samples": len(data.train.y), "run": agreement.run}
         origin["in_bytes"] = data.train.x.dtype == np.uint8
         origin |= {"clients": agreement.clients, "seed": self.study.config.seed}
