@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from majorant_reproductions.fedmm import transport as t
 from majorant_reproductions.fedmm import w2
+from majorant_reproductions.fedmm.transport_variants import grid_of
 
 from majorant.models.convex import dense_icnn
 
@@ -74,5 +75,5 @@ def test_pieces_are_files_and_files_are_tables(tmp_path, benchmark):
 
 
 def test_grids_have_a_point_for_every_seed():
-    assert len(t.grid_of("max-min", "server_scale")) == len(t.grid_of("cycle", "server_scale")) == len(t.TUNING_SEEDS)
-    assert {"server_scale", "cycle"} == set(t.grid_of("cycle", "server_scale")[0])
+    assert len(grid_of("max-min", "server_scale")) == len(grid_of("cycle", "server_scale")) == len(t.TUNING_SEEDS)
+    assert {"server_scale", "cycle"} == set(grid_of("cycle", "server_scale")[0])

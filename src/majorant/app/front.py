@@ -60,7 +60,7 @@ def build_front(config: FrontConfig) -> FrontProblem:
     """Data, model and criteria; complaints about them come before any training."""
     from majorant.app.named_criteria import Setting
     from majorant.tradeoffs.centralized import check_convex
-    from majorant.tradeoffs.coordinator import coordinate
+    from majorant.tradeoffs.criteria import coordinate
     from majorant.tradeoffs.sweep import scalarized, step_for
 
     check_devices(config)
@@ -147,7 +147,7 @@ def centralized_gaps(
 ) -> list[float]:
     """F/F* − 1 of every point, F* by a solve with all samples in one place; NaN where F* is near 0 or F not finite."""
     from majorant.tradeoffs.centralized import agreement
-    from majorant.tradeoffs.coordinator import coordinate
+    from majorant.tradeoffs.criteria import coordinate
     from majorant.tradeoffs.judge import Setting
     from majorant.tradeoffs.scaling import as_is
     from majorant.tradeoffs.sweep import step_for

@@ -20,6 +20,7 @@ from majorant.app.personal_model import check_model_folder, load_model, save_mod
 from majorant.app.saved_model import load_deployment
 from majorant.app.trees import load_meta
 from majorant.app.worth import FOLDS, worth
+from majorant.core.words import some
 
 if TYPE_CHECKING:
     from majorant.data.tabular import Encoding
@@ -174,10 +175,9 @@ def read_samples(path: Path, encoding: Encoding | None, *, labelled: bool, clien
     owners = names_in(table, column, "client")[encoded.rows]
     clients = tuple(dict.fromkeys(owners.tolist()))
     if client is None and len(clients) > 1:
-        shown = ", ".join(clients[:5]) + (f", … ({len(clients)})" if len(clients) > 5 else "")
         raise ValueError(
-            f"{path} has rows of several clients ({shown}), and a personal model belongs to one: name it, as in"
-            f" --client {shlex.quote(clients[0])}"
+            f"{path} has rows of several clients ({some(clients, show=str)}), and a personal model belongs to one: "
+            f"name it, as in --client {shlex.quote(clients[0])}"
         )
     if client is not None and client not in clients:
         raise ValueError(f"{path} has no rows of client {client!r}{nearest(client, clients)}")

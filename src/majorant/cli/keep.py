@@ -11,6 +11,7 @@ from majorant.app.table_settings import check_later_table
 from majorant.app.wording import count
 from majorant.cli.options import Json
 from majorant.cli.terminal import print_json, say, warn
+from majorant.core.words import some
 
 MODEL = "A personal model's folder, or a run folder: what it gives to a client without samples."
 
@@ -108,7 +109,7 @@ def predict(
 
     result = predict_from_files(model, data, out)
     if result["rows_of_others"]:
-        names = ", ".join(result["rows_of_others"][:5])
+        names = some(result["rows_of_others"], show=str)
         warn(f"the model belongs to client {result['client']}, but {data} has rows of {names}: predicted all the same")
     if as_json:
         return print_json(result)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from majorant.core.words import some
 from majorant.data.checks import PARTS, check, check_owners, check_scale, check_seed, plain_array
 from majorant.data.labels import TargetScale, encode_labels, label_codes, label_values, tidy
 from majorant.data.lazy import pick, side_by_side
@@ -265,7 +266,7 @@ def aligned(data: FederatedData, like: FederatedData) -> FederatedData:
     unknown = [label for label in data.classes if label not in like.classes]
     if unknown:
         raise ValueError(
-            f"the new clients have classes {unknown[:5]}, which training did not know: {like.classes[:10]}"
+            f"the new clients have classes [{some(unknown)}], which training did not know: ({some(like.classes, 10)})"
         )
 
     def moved(part: Ragged) -> Ragged:

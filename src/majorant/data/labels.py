@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from majorant.core.words import some
 from majorant.data.checks import is_numeric, plain_array
 
 
@@ -80,7 +81,7 @@ def label_codes(y: np.ndarray, classes: tuple[Any, ...], target: TargetScale | N
     codes = {label: code for code, label in enumerate(classes)}
     unknown = [label for label in np.unique(y).tolist() if label not in codes]
     if unknown:
-        raise ValueError(f"labels {unknown[:5]} were not in the training data, which has {list(classes)[:10]}")
+        raise ValueError(f"labels [{some(unknown)}] were not in the training data, which has [{some(classes, 10)}]")
     return np.asarray([codes[label] for label in y.tolist()], np.int32)
 
 

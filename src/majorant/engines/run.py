@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from majorant.core import Algorithm, Server
+from majorant.core.words import some
 from majorant.data.federated import FederatedData, aligned
 from majorant.data.tabular import Encoding
 from majorant.engines.client_scores import Scores
@@ -167,7 +168,7 @@ class Run:
             client in self.data.names if isinstance(client, str) else -self.data.clients <= client < self.data.clients
         )
         if not known:
-            raise ValueError(f"there is no client {client!r}: names are {', '.join(self.data.names[:10])}, …")
+            raise ValueError(f"there is no client {client!r}: names are {some(self.data.names, 10, str)}")
         index = self.data.names.index(client) if isinstance(client, str) else range(self.data.clients)[client]
         x, y = self.data.train.client(index)
         trained = self.deployment

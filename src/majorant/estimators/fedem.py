@@ -25,6 +25,7 @@ from sklearn.utils import check_scalar
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
+from majorant.core.words import some
 from majorant.estimators.base import GroupedEstimator, as_names, encode_groups, grouped, seed_of
 from majorant.estimators.mixture_training import Plan, train
 from majorant.estimators.target_scale import possible_gain, residual_scale
@@ -262,7 +263,7 @@ class FedEMClassifier(ClassifierMixin, FedEM):
         unknown = np.unique(y[self.classes_[codes] != y])
         if len(unknown):
             raise ValueError(
-                f"labels {unknown.tolist()[:5]} were not in the training data: classes_ has the known ones"
+                f"labels [{some(unknown.tolist())}] were not in the training data: classes_ has the known ones"
             )
         return codes
 

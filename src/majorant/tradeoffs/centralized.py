@@ -29,7 +29,8 @@ from majorant.data.federated import FederatedData
 from majorant.math.checks import check_range
 from majorant.math.fista import Descent, begin, onward
 from majorant.models.base import Model
-from majorant.tradeoffs.coordinator import Coordinator, coordinate
+from majorant.tradeoffs.coordinator import Coordinator
+from majorant.tradeoffs.criteria import coordinate
 from majorant.tradeoffs.criterion import check_shapes
 
 NEAR_ZERO = 1e-6  # of F at Θ = 0: where F* is smaller, F − F* is told in place of F/F* − 1

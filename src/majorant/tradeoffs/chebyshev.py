@@ -64,7 +64,8 @@ from majorant.methods.fedavg import shared_model
 from majorant.models.base import Model
 from majorant.solvers import LocalSolver, Solver, Task, local_sgd
 from majorant.surrogates.partial import mean_loss
-from majorant.tradeoffs.coordinator import Coordinator, coordinate
+from majorant.tradeoffs.coordinator import Coordinator
+from majorant.tradeoffs.criteria import coordinate
 from majorant.tradeoffs.criterion import Criterion
 from majorant.tradeoffs.weighted_sum import check_weight, weight_of_round
 

@@ -30,7 +30,7 @@ from majorant.exchange.participation import Participation
 from majorant.math.checks import check_range, check_whole
 from majorant.models.base import Model
 from majorant.tradeoffs import dominance
-from majorant.tradeoffs.coordinator import coordinate
+from majorant.tradeoffs.criteria import coordinate
 from majorant.tradeoffs.criterion import Criterion
 from majorant.tradeoffs.judge import MEAN, WORST, Judge, Point, Setting
 from majorant.tradeoffs.scaling import SCALES, scaled_to_loss

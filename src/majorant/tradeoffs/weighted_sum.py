@@ -69,7 +69,8 @@ from majorant.models.base import Model
 from majorant.solvers import LocalSolver, Solver, Task, local_sgd
 from majorant.solvers.schedules import Schedule, constant
 from majorant.surrogates.partial import mean_loss
-from majorant.tradeoffs.coordinator import Coordinator, coordinate
+from majorant.tradeoffs.coordinator import Coordinator
+from majorant.tradeoffs.criteria import coordinate
 from majorant.tradeoffs.criterion import Criterion
 
 

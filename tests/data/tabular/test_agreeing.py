@@ -181,8 +181,11 @@ def numbered(text):
     ("change", "words"),
     [
         (lambda text: text.replace("ward", "station", 1), "'b' lacks the columns 'ward' and also has 'station'"),
-        (lambda text: text.replace(",true,", ",maybe,"), "'smoker' holds true and false at 'a'; categories at 'b'"),
-        (lambda text: numbered(text), "the labels 'outcome' are classes \\(categories\\) at 'a'; classes"),
+        (
+            lambda text: text.replace(",true,", ",maybe,"),
+            "'smoker' holds true and false at 'a', 'c'; categories at 'b'",
+        ),
+        (lambda text: numbered(text), "the labels 'outcome' are classes \\(categories\\) at 'a', 'c'; classes"),
     ],
 )
 def test_tables_that_do_not_go_together_are_refused_by_name(files, tmp_path, change, words):

@@ -20,6 +20,7 @@ from majorant.app.flower.letters import Count, Hello, Introduction, Letter, Read
 from majorant.app.flower.office import GARBAGE, Carrier, Failed, Office, Reply
 from majorant.app.flower.silo import told
 from majorant.app.flower.study import Study
+from majorant.core.words import some
 from majorant.data.tabular.agreeing import agree
 from majorant.data.tabular.answers import TableAnswer
 from majorant.data.tabular.options import TableOptions
@@ -133,8 +134,7 @@ class Gathering:
         for name in others:
             if shape(said[name]) != shape(said[first]):
                 raise ValueError(
-                    f"{first!r} has samples of shape {said[first].features} and the classes {said[first].classes[:10]}"
-                    f", {name!r} of shape {said[name].features} and {said[name].classes[:10]}: they differ"
+                    f"{in_shape(first, said[first], said[name])}, {in_shape(name, said[name], said[first])}"
                 )
         record.features, record.classes = list(said[first].features or []), list(said[first].classes)
 
@@ -238,3 +238,10 @@ def sent_arrays(sending: Sending) -> list[Raw]:
     """A view and a silo's own key, as they travel."""
     arrays = [*jax.tree.leaves(sending.view), sending.key]
     return encode(arrays, leaves_of(arrays))
+
+
+def in_shape(name: str, own: Introduction, other: Introduction) -> str:
+    """A silo's samples in words, with the classes that another one has not."""
+    alone = [label for label in own.classes if label not in other.classes]
+    beyond = f" ({some(alone)} not at the other)" if alone else ""
+    return f"{name!r} has samples of shape {own.features} and {len(own.classes)} classes{beyond}"

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from majorant.app.files import strict_json
 from majorant.data.tabular.answers import TableAnswer
+from majorant.data.tabular.encoding import Encoding
 from majorant.data.tabular.summed_answers import Summed
 from majorant.engines.remote.wire import Raw, Refused
 
@@ -69,6 +70,10 @@ class Agreement(Facts):
     features: list[Whole]
     classes: list[bool | int | float | str]
     encoding: dict[str, Any] | None = None
+
+    def table(self) -> Encoding | None:
+        """How the columns of tables become features."""
+        return Encoding.from_dict(self.encoding) if self.encoding else None
 
 
 class Received(Facts):

@@ -16,11 +16,12 @@ from majorant.app import catalogue
 from majorant.app.build import USUAL_RATE, in_precision
 from majorant.app.config import RunConfig
 from majorant.app.flower.study import NodeSettings
+from majorant.core.words import some
 from majorant.data.federated import FederatedData
 from majorant.data.tabular.agreeing import encoded
 from majorant.data.tabular.encoding import Encoding
 from majorant.data.tabular.options import TableOptions
-from majorant.data.tabular.problems import TableError, some, tell
+from majorant.data.tabular.problems import TableError, tell
 from majorant.data.tabular.reading import Source, paths_of, read_file
 from majorant.data.tabular.survey import Survey, look_at
 from majorant.data.tabular.table import names_in

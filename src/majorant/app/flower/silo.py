@@ -45,6 +45,7 @@ from majorant.app.flower.study import NodeSettings, Study, differences, parse_st
 from majorant.app.folders import claimed
 from majorant.app.personal_model import save_model
 from majorant.core import Tree, View
+from majorant.core.words import some
 from majorant.data.federated import FederatedData
 from majorant.data.tabular.answers import TableAnswer, answer_of
 from majorant.data.tabular.encoding import Encoding
@@ -195,12 +196,14 @@ class Silo:
     def prepare(self, letter: Letter) -> Letter:
         """Reads the silo's rows by what was agreed on, and remembers that."""
         agreement = read_facts(Agreement, letter, "the server")
-        encoding = Encoding.from_dict(agreement.encoding) if agreement.encoding else None
+        encoding = agreement.table()
         data = self.own_data(encoding)
         if list(data.spec.features) != agreement.features or list(data.classes) != agreement.classes:
+            unknown = [label for label in data.classes if label not in agreement.classes]
             raise ValueError(
-                f"{self.node.name!r} has {list(data.spec.features)} features and the classes {list(data.classes)[:10]};"
-                f" {agreement.features} and {agreement.classes[:10]} were agreed on"
+                f"{self.node.name!r} has samples of shape {list(data.spec.features)} and {len(data.classes)} classes"
+                f"{f' ({some(unknown)} unknown to the others)' if unknown else ''}; {agreement.features} and the "
+                f"{len(agreement.classes)} classes {some(agreement.classes, 10)} were agreed on"
             )
         if not len(data.train.y):
             raise ValueError(f"{self.node.name!r} has no training rows: it cannot take part")
@@ -235,7 +238,7 @@ class Silo:
         place = Place(self.node.state, run, self.node.name)
         with self.claimed(place):
             agreement, digest = place.agreement()
-            encoding = Encoding.from_dict(agreement.encoding) if agreement.encoding else None
+            encoding = agreement.table()
             data = self.own_data(encoding)
             if data_digest(data, encoding) != digest:
                 raise ValueError(f"the rows of {self.node.name!r} are others than when the run began: restore the file")
@@ -334,7 +337,7 @@ class Silo:
     def personal(self, work: Work, model: Tree) -> PersonalModel:
         """A model as it is kept on the silo, where ``majorant predict`` uses it."""
         agreement, data = work.agreement, work.data
-        encoding = Encoding.from_dict(agreement.encoding) if agreement.encoding else None
+        encoding = agreement.table()
         origin: dict[str, Any] = {"client": self.node.name, "samples": len(data.train.y), "run": agreement.run}
         origin["in_bytes"] = data.train.x.dtype == np.uint8
         origin |= {"clients": agreement.clients, "seed": self.study.config.seed}

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from majorant.core.words import some
 from majorant.data.federated import FederatedData, Ragged
 from majorant.data.labels import TargetScale, label_codes, label_values
 from majorant.data.tabular.answers import NO_VALUES, WORDS, ColumnAnswer, LabelAnswer, Moments, TableAnswer
@@ -20,7 +21,7 @@ from majorant.data.tabular.dates import CLOCK_PARTS, DATE_PARTS
 from majorant.data.tabular.encoding import CategoryColumn, ColumnRecord, DateColumn, Encoding, LabelRecord, NumberColumn
 from majorant.data.tabular.kinds import Column
 from majorant.data.tabular.options import TableOptions
-from majorant.data.tabular.problems import Problem, TableError, some
+from majorant.data.tabular.problems import Problem, TableError
 from majorant.data.tabular.survey import Survey
 
 
@@ -108,7 +109,7 @@ def agreed_column(said: Mapping[str, ColumnAnswer], max_categories: int) -> Colu
         return None
     kinds = {column.kind for column in known.values()}
     if len(kinds) > 1:
-        held = "; ".join(f"{WORDS[column.kind]} at {owner!r}" for owner, column in list(known.items())[:6])
+        held = by_owner({owner: WORDS[column.kind] for owner, column in known.items()})
         return f"column {name!r} holds {held}: name it in categorical, or correct the files"
     columns = list(known.values())
     kind, indicator = columns[0].kind, any(column.gaps for column in said.values())
@@ -145,7 +146,7 @@ def agreed_label(said: Mapping[str, LabelAnswer | None], options: TableOptions) 
     labels = list(known.values())
     tasks = {owner: "classes" if label.classes else "numbers" for owner, label in known.items()}
     if len({(task, known[owner].kind) for owner, task in tasks.items()}) > 1:
-        held = "; ".join(f"{tasks[o]} ({WORDS[label.kind]}) at {o!r}" for o, label in list(known.items())[:6])
+        held = by_owner({owner: f"{tasks[owner]} ({WORDS[label.kind]})" for owner, label in known.items()})
         return f"the labels {labels[0].name!r} are {held}: say task, or name the column in categorical"
     if not labels[0].classes:
         mean, scale = together(label.moments for label in labels if label.moments is not None)
@@ -192,6 +193,16 @@ def encoded(found: Survey, encoding: Encoding, name: str) -> FederatedData:
     train, validation, test = (part(*each) for each in found.parts)
     nobody = np.zeros(1, bool)
     return FederatedData(train, validation, test, nobody, (name,), encoding.classes, source.title, target_scale=target)
+
+
+def by_owner(kinds: Mapping[str, str]) -> str:
+    """What is held by whom, each kind once.
+
+    >>> by_owner({"north": "numbers", "south": "dates", "west": "numbers"})
+    "numbers at 'north', 'west'; dates at 'south'"
+    """
+    owners = {kind: [owner for owner, own in kinds.items() if own == kind] for kind in kinds.values()}
+    return "; ".join(f"{kind} at {some(who)}" for kind, who in owners.items())
 
 
 def in_words(problems: Sequence[str]) -> str:

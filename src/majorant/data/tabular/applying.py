@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from majorant.core.words import some
 from majorant.data.labels import label_values
 from majorant.data.tabular import cells
 from majorant.data.tabular.dates import ISO, date_numbers
 from majorant.data.tabular.encoding import CategoryColumn, ColumnRecord, DateColumn, Encoding, LabelRecord, NumberColumn
 from majorant.data.tabular.fitting import SQUARES
 from majorant.data.tabular.kinds import CORRECT, Column, Refused, as_text, boolean, category, dates, of_type
-from majorant.data.tabular.problems import FILL, Problem, TableError, counted, some
+from majorant.data.tabular.problems import FILL, Problem, TableError, counted
 from majorant.data.tabular.reading import Source, is_text
 
 LARGEST = float(np.finfo(np.float32).max)

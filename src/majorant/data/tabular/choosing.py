@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from majorant.core.extras import require
+from majorant.core.words import some
 from majorant.data.tabular import cells
 from majorant.data.tabular.csv_files import PURPOSE
 from majorant.data.tabular.dates import find_formats, short_formats
@@ -136,11 +137,10 @@ def decimal_notes(columns: Sequence[Column]) -> list[str]:
 def missing_note(columns: Sequence[Column], options: TableOptions) -> list[str]:
     """What happens to missing values, in one sentence for all columns."""
     gaps = {column.name: int(column.absent.sum()) for column in columns}
-    some = [f"{name!r} {count}" for name, count in gaps.items() if count]
-    if not some or options.missing != "impute":
+    found = [f"{name!r} {count}" for name, count in gaps.items() if count]
+    if not found or options.missing != "impute":
         return []
-    named = ", ".join(some[:8]) + (f", … ({len(some)} columns)" if len(some) > 8 else "")
     return [
-        f"values are missing ({named}): numbers and dates become the training mean, categories none of the known ones,"
-        " and where training rows have gaps an extra feature marks them"
+        f"values are missing ({some(found, 8, str)}): numbers and dates become the training mean, categories none of "
+        "the known ones, and where training rows have gaps an extra feature marks them"
     ]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from majorant.core.words import some
 from majorant.data.checks import PARTS, check_split
 from majorant.data.splitting import (
     PART_NAMES,
@@ -16,7 +17,7 @@ from majorant.data.splitting import (
     split_in_order,
     split_rows,
 )
-from majorant.data.tabular.problems import FILL, counted, some
+from majorant.data.tabular.problems import FILL, counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,6 +7,8 @@ import warnings
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from majorant.core.words import some
+
 
 class Problem(NamedTuple):
     """Something that makes a table unusable, and what would help."""
@@ -67,13 +69,3 @@ def counted(number: int, what: str) -> str:
     ('1 row', '3 rows')
     """
     return f"{number} {what}{'s' * (number != 1)}"
-
-
-def some(values: Iterable[object], most: int = 5) -> str:
-    """The first few of many values.
-
-    >>> some("abcdefg", 3)
-    "'a', 'b', 'c', … (7)"
-    """
-    listed = list(values)
-    return ", ".join(map(repr, listed[:most])) + (f", … ({len(listed)})" if len(listed) > most else "")

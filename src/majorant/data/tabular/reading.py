@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from majorant.core.extras import require
+from majorant.core.words import some
 from majorant.data.tabular import csv_files
 from majorant.data.tabular.csv_files import MARKS, PURPOSE
-from majorant.data.tabular.problems import Problem, TableError, some
+from majorant.data.tabular.problems import Problem, TableError
 
 PARQUET = (".parquet", ".pq")
 SUFFIXES = (*csv_files.SUFFIXES, *PARQUET)

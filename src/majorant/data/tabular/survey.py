@@ -162,8 +162,8 @@ def look_at_features(found: Survey) -> None:
             found.columns.append(column)
             found.notes += column_notes(column, source)
     if not found.columns and not found.problems:
-        why = "".join(f"; {name!r}: {reason}" for name, reason in list(found.left_out.items())[:8])
-        found.trouble(f"no column is left to predict from{why}", "give more columns, or name fewer in drop")
+        why = [f"; {name!r}: {reason}" for name, reason in found.left_out.items()]
+        found.trouble(f"no column is left to predict from{''.join(why)}", "give more columns, or name fewer in drop")
     found.notes += missing_note(found.columns, options)
     found.notes += decimal_notes(found.columns)
 

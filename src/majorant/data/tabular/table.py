@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from majorant.core.words import some
 from majorant.data.federated import FederatedData, Ragged, warn_thin_clients
 from majorant.data.labels import TargetScale, label_values
 from majorant.data.lazy import Lazy
@@ -16,7 +17,7 @@ from majorant.data.tabular.encoding import CategoryColumn, Encoding, LabelRecord
 from majorant.data.tabular.fitting import fit_column, mean_and_scale
 from majorant.data.tabular.kinds import Column, column_of
 from majorant.data.tabular.options import TableOptions
-from majorant.data.tabular.problems import Problem, TableError, some, tell, unknown_column
+from majorant.data.tabular.problems import Problem, TableError, tell, unknown_column
 from majorant.data.tabular.reading import Source, paths_of, read_file, read_source
 from majorant.data.tabular.survey import Survey, look_at
 
