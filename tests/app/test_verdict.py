@@ -67,6 +67,19 @@ def test_a_clear_gain_is_worth_it_and_clients_are_named():
             )
 
 
+def test_one_row_of_each_rare_class_proves_no_gain():
+    """Two rows of forty-two make the whole difference of the balanced accuracies."""
+    about = comparison({"local": 1.0, "fedavg": 1.0}, [42])
+    for rows in (*about.test, *about.validation):
+        rows.y = np.r_[np.zeros(40, int), 1, 2]
+        rows.predicted = {name: np.eye(3)[rows.y] for name in rows.predicted}
+        rows.predicted["local"] = np.eye(3)[np.zeros(42, int)]
+    found = judged(replace(about, classes=3, headline=Headline("balanced_accuracy", "it is a test")))
+    assert found["verdict"]["gain"] == pytest.approx(2 / 3)
+    assert found["verdict"]["interval"][0] < 0
+    assert found["clients"][0]["verdict"] == "unclear"
+
+
 def test_harm_and_noise_are_not_worth_it():
     harm = judged(comparison({"local": 0.9, "fedavg": 0.7}, [300, 300]))["verdict"]
     assert harm["worth_it"] == "no"

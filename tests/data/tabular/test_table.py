@@ -32,6 +32,27 @@ def test_standardisation_equals_the_pooled_scaler_on_seen_training_data(file):
     assert np.allclose([encoding["age"].scale, encoding["dose"].scale], scaler.scale_, rtol=1e-9)
 
 
+def test_numbers_in_another_unit_are_told_where_they_come_later(tmp_path):
+    """A newcomer's kPa where training saw mmHg, and thousands with commas in a file that may have decimal commas."""
+    rng = np.random.default_rng(0)
+    pressure, income = rng.normal(120, 10, 60).round(1), rng.normal(30000, 5000, 60).round(-3)
+    rows = [f"{'ab'[i % 2]},{pressure[i]},{income[i]:.0f},{i}.5" for i in range(60)]
+    first = lines(tmp_path / "first.csv", "site,pressure,income,row", rows)
+    _, encoding = from_table(first, client_column="site", label_column="row")
+    same = lines(
+        tmp_path / "same.csv", "pressure;income", [f"{p};{i:.0f}" for p, i in zip(pressure, income, strict=True)]
+    )
+    encode_table(same, encoding, require_labels=False)  # without a word
+    other = [f"{p / 7.5:.1f};{i:,.0f}" for p, i in zip(pressure, income, strict=True)]
+    later = lines(tmp_path / "later.csv", "pressure;income", other)
+    with pytest.warns(TableNotice) as told:
+        encode_table(later, encoding, require_labels=False)
+    words = [str(each.message) for each in told]
+    assert any("all of 'pressure' is far from training (1" in text and "another unit" in text for text in words)
+    assert any("all of 'income' is far from training (" in text for text in words)
+    assert any("the points in 'pressure' were read as decimal points, although" in text for text in words)
+
+
 def test_every_row_is_used_once_with_its_own_features_and_client(file):
     data, encoding = from_table(file, **REGRESSION)
     raw = visits()

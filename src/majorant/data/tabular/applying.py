@@ -120,7 +120,8 @@ def read_numbers(source: Source, record: Any, raw: Any) -> Column:
     """Numbers or truth values, written or of a type that says so."""
     name, what = record.name, "numbers" if record.kind == "number" else "true and false"
     if is_text(raw.type):
-        comma = source.decimal_comma
+        comma = source.decimal_comma and bool(cells.matches(raw, cells.COMMA).any())
+        whole = not comma and bool((cells.matches(raw, cells.WHOLE) | ~cells.present(raw)).all())
         parsed = cells.parse_booleans(raw) if record.kind == "boolean" else cells.parse_numbers(raw, comma=comma)
         wrong = [int(i) for i in np.flatnonzero(parsed.odd) if not cells.soft_marks([raw[int(i)].as_py()])]
         if wrong:
@@ -132,12 +133,15 @@ def read_numbers(source: Source, record: Any, raw: Any) -> Column:
             )
         values = parsed.values
     else:
+        comma, whole = False, False
         found = of_type(source, name, raw)
         values = np.where(found.absent, np.nan, found.values)
         known = values[~np.isnan(values)]
         if found.kind == "date" or (record.kind == "boolean" and not np.isin(known, (0, 1)).all()):
             raise Refused(f"column {name!r} held {what} at training, and now has type {raw.type}", "convert it")
-    return boolean(name, values) if record.kind == "boolean" else Column(name, "number", values)
+    return (
+        boolean(name, values) if record.kind == "boolean" else Column(name, "number", values, whole=whole, comma=comma)
+    )
 
 
 def labels_of(record: LabelRecord, column: Column, source: Source) -> np.ndarray:

@@ -13,6 +13,7 @@ LOOKED_AT = 10_000  # rows, before all of them are
 FEW = 5  # values, of which none is far from the others
 MANY_OF_A_CLASS = 10  # rows
 SEVERAL = 3  # times all others: different units rather than different people
+FAR = 5.0  # standard deviations from the training mean
 MANY = 50  # whole numbers that are different by chance
 
 
@@ -135,6 +136,24 @@ def in_another_unit(column: Column, owner: np.ndarray | None, names: Sequence[st
         f"{column.name!r} lies between {low[client]:.4g} and {high[client]:.4g} at client {names[client]!r}, and"
         f" between {least:.4g} and {most:.4g} at all others: is it in another unit there?"
         for client, least, most in found[:1]
+    ]
+
+
+def far_away(column: Column, mean: float, scale: float) -> list[str]:
+    """That all numbers of a later file are on one side of those of training, and far from them.
+
+    >>> far_away(Column("bp", "number", np.array([15.5, 16.5])), mean=120.0, scale=10.0)
+    ["all of 'bp' is far from training (15.5 to 16.5; mean 120, scale 10): another unit, or written otherwise?"]
+    """
+    known = column.values[~column.absent]
+    if not len(known) or scale == 0:
+        return []
+    low, high = float(known.min()), float(known.max())
+    if low - mean <= FAR * scale and high - mean >= -FAR * scale:
+        return []
+    return [
+        f"all of {column.name!r} is far from training ({low:.4g} to {high:.4g}; mean {mean:.4g}, scale {scale:.4g}):"
+        " another unit, or written otherwise?"
     ]
 
 

@@ -13,7 +13,9 @@ from majorant.data.federated import FederatedData, Ragged, warn_thin_clients
 from majorant.data.labels import TargetScale, label_values
 from majorant.data.lazy import Lazy
 from majorant.data.tabular.applying import features_of, labels_of, read_as, unknown_levels
-from majorant.data.tabular.encoding import CategoryColumn, Encoding, LabelRecord
+from majorant.data.tabular.choosing import decimal_notes
+from majorant.data.tabular.doubts import far_away
+from majorant.data.tabular.encoding import CategoryColumn, Encoding, LabelRecord, NumberColumn
 from majorant.data.tabular.fitting import fit_column, mean_and_scale
 from majorant.data.tabular.kinds import Column, column_of
 from majorant.data.tabular.options import TableOptions
@@ -244,9 +246,12 @@ def complete_rows(table: Source, encoding: Encoding, columns: Sequence[Column], 
 
 
 def later_notes(encoding: Encoding, columns: Sequence[Column]) -> list[str]:
-    """What a later table has that training had not: unknown categories, and gaps where there were none."""
-    notes = []
+    """What a later table has that training had not: unknown categories, gaps where there were none, other units; and
+    how numbers were read that may be meant otherwise."""
+    notes = decimal_notes(columns)
     for record, column in zip(encoding.columns, columns, strict=True):
+        if isinstance(record, NumberColumn):
+            notes += far_away(column, record.mean, record.scale)
         unknown = unknown_levels(record, column)
         if unknown:
             notes.append(f"{record.name!r} has categories that training did not know ({some(unknown)}): all 0 there")
