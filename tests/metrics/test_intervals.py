@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom, ttest_1samp
 
-from majorant.metrics.intervals import Design, Paired, by_client, discoveries, overall, rows_tested
+from majorant.metrics.intervals import Design, Paired, by_client, centre, discoveries, overall, rows_tested
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
@@ -104,3 +104,14 @@ def test_intervals_cover_what_is_known(metric, splits):
     assert found.clients > 0.9
     assert found.wrongly_named < 0.05
     assert found.length < {"accuracy": 0.18, "rmse": 0.5}[metric]
+
+
+def test_squares_of_what_is_left_within_a_group_are_its_variance():
+    """The unbiased one, times the group's size; a single value is left as it is."""
+    rng, group = np.random.default_rng(0), np.repeat([0, 1, 2], [5, 2, 1])
+    values = rng.normal(size=8)
+    found = centre(values, group, 3)
+    for each in (0, 1):
+        here = group == each
+        assert (found[here] ** 2).sum() == pytest.approx(here.sum() * values[here].var(ddof=1))
+    assert found[-1] == values[-1]
