@@ -14,7 +14,7 @@ from sklearn.mixture import GaussianMixture
 import majorant as mj
 from commands import invoke, read, refused
 from made_tables import lines
-from majorant.app.unlabelled import gaussian_mixture
+from majorant.app.unlabelled import gaussian_mixture, k_means
 from majorant.data import from_table
 
 CENTERS = np.array([[0.0, 0.0, 5.0], [6.0, 0.0, 0.0], [0.0, 7.0, 1.0]])
@@ -88,6 +88,14 @@ def test_a_mixture_starts_from_the_rows_that_are_nearest_to_each_centre():
     start = gaussian_mixture(data, components=3).server.init(jax.random.key(0)).value.params
     assert np.sort(np.ravel(start["means"])) == pytest.approx([0, 5, 10], abs=0.3)
     assert np.ravel(start["covariances"]) == pytest.approx(0.25, abs=0.15)
+
+
+def test_clusters_start_as_the_seed_says():
+    data = mj.FederatedData.unlabelled(np.random.default_rng(0).uniform(size=(40, 2)), np.arange(40) % 4)
+    start = lambda seed: k_means(data, clusters=3, seed=seed).server.init(jax.random.key(0)).value.params
+    first, again, other = (np.asarray(start(seed)) for seed in (0, 0, 1))
+    np.testing.assert_array_equal(first, again)
+    assert not np.allclose(np.sort(first, axis=0), np.sort(other, axis=0))
 
 
 def test_factors_span_what_principal_components_span(points, tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import itertools
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +21,12 @@ from majorant.data.federated import FederatedData
 from majorant.engines import population, programs
 from majorant.engines.evaluation import measure_clients
 from majorant.engines.population import bucket_edges, build_buckets, stack
+<<<<<<< HEAD
 from majorant.engines.set_up import finish_start, start_clients, start_server
+=======
+from majorant.engines.resident import Resident
+from majorant.engines.set_up import admit, finish_start, start_clients, start_server
+>>>>>>> referee
 from majorant.engines.simulator import planned
 from majorant.engines.streamed import of_all_processes
 from majorant.engines.streamed_programs import add
@@ -124,8 +130,9 @@ def test_rows_of_several_processes_follow_each_other_in_every_run(monkeypatch):
 
 def test_each_of_several_runs_says_what_it_has_sent_itself(reference):
     run = copy.copy(reference)
-    run.communication = [{"bytes_up": 1}, {"bytes_up": 2}]
+    run.communication = [{"bytes_up": 1_000_000, "bytes_down": 2_000_000}, {"bytes_up": 3, "bytes_down": 4}]
     assert [run[i].summary()["communication"] for i in range(2)] == run.communication
+    assert "sent 1 MB up, 2 MB down" in str(run[0].summary())
 
 
 def test_private_states_take_memory_for_every_run():
@@ -163,6 +170,8 @@ def test_every_part_and_kind_of_client_is_scored(reference):
     for name in ("train", "validation", "test", "unseen", "unseen_train", "unseen_validation"):
         assert 0 <= summary[f"{name}_accuracy"]["mean"] <= 1
     assert len(reference.scores[0].values["test_score"]) == len(SIZES)
+    for part in ("train", "test"):
+        assert reference.clients[f"{part}_samples"].tolist() == getattr(problem(), part).sizes.tolist()
 
 
 def test_a_deployed_model_scores_what_was_evaluated(reference):
@@ -177,6 +186,16 @@ def test_a_deployed_model_scores_what_was_evaluated(reference):
     np.testing.assert_allclose(padded, alone, atol=1e-5)
     nobody = reference.personalize((x[:0], y[:0]))  # its program sees a row of padding
     np.testing.assert_allclose(nobody.mixture_weights, 0.5)
+
+
+def test_seconds_of_compiling_add_up_apart_from_those_of_training():
+    seconds = {"compile": 1.0, "train": 0.0, "evaluate": 0.0}
+    Resident.prepare(SimpleNamespace(seconds=seconds, lowered=lambda *asked: [lambda: None]), {}, 1)
+    fresh = SimpleNamespace(compiled={})
+    fresh.lowered = lambda x: lambda: fresh.compiled.setdefault(programs.signature((x,)), abs)
+    assert programs.Program.__call__(fresh, seconds, -2.0) == 2.0
+    assert seconds.pop("compile") > 1.0
+    assert set(seconds.values()) == {0.0}
 
 
 def test_bucket_edges_are_the_best_cuts():

@@ -6,7 +6,9 @@ the zoo is in `tests/network`.
 
 from __future__ import annotations
 
+import itertools
 import time
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -232,3 +234,18 @@ def test_a_divided_processor_is_used_where_every_device_has_samples_enough(monke
     assert mesh.devices_worth_using(large, data) is None
     monkeypatch.setattr(mesh.jax, "default_backend", lambda: "gpu")
     assert mesh.devices_worth_using(small, data) is None
+
+
+def test_every_device_gets_its_own_runs_and_clients(monkeypatch):
+    """Five devices, which are made up, two of them with the same part; what several need is made once."""
+    runs, clients = (slice(0, 1), slice(1, 2)), (slice(0, 3), slice(3, 6))
+    places = dict(enumerate([*itertools.product(runs, clients), (runs[1], clients[1])]))
+    sharding = SimpleNamespace(addressable_devices_indices_map=lambda shape: places)
+    monkeypatch.setattr(mesh, "NamedSharding", lambda *given: sharding)
+    monkeypatch.setattr(jax, "device_put", lambda array, device: array)
+    monkeypatch.setattr(jax, "make_array_from_single_device_arrays", lambda shape, sharding, parts: parts)
+    whole, made = np.arange(12).reshape(2, 6), []
+    make = lambda *index: made.append(index) or whole[index]
+    found = mesh.put_parts(make, None, mesh.HELD, 2, 6)
+    assert [part.tolist() for part in found] == [whole[index].tolist() for index in places.values()]
+    assert len(made) == 4

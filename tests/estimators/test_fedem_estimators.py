@@ -230,6 +230,13 @@ def test_the_noise_of_targets_is_that_of_small_clients_too():
     assert residual_scale(x, y, np.arange(3000) // 6) == pytest.approx(2.0, rel=0.05)
 
 
+def test_a_missing_date_is_no_group():
+    pandas = pytest.importorskip("pandas")
+    for missing in (pandas.NaT, pandas.NA, None, float("nan"), np.nan):
+        with pytest.raises(ValueError, match="groups has 1 missing values, the first in row 1"):
+            encode_groups(np.array(["a", missing], object), 2)
+
+
 def test_what_a_refit_could_gain_is_what_weighted_least_squares_gain():
     rng = np.random.default_rng(0)
     x, residuals, q = rng.normal(size=(40, 3)), rng.normal(size=(2, 40)) + 1, rng.dirichlet([0.3, 0.3], 40)

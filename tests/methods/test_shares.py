@@ -9,7 +9,7 @@ import majorant as mj
 import zoo
 from compiling import quickly
 from majorant.core import ClientData, Server, Uploads
-from majorant.methods._shares import Components, moved_by_own, own_weights, remaining
+from majorant.methods._shares import Components, check_average, moved_by_own, own_weights, remaining
 
 DATA = zoo.training()
 MODEL = mj.models.linear(DATA)
@@ -130,3 +130,11 @@ def test_peers_are_refused_and_so_are_statistics_that_nobody_named():
     unnamed = MODEL._replace(train_apply=lambda params, x, draw: (MODEL.apply(params, x), params))
     with pytest.raises(ValueError, match="refreshes itself"):
         mj.fedem(unnamed, average="responsibilities")
+
+
+def test_responsibilities_average_no_statistics_that_nobody_has_named():
+    refreshing = MODEL._replace(train_apply=lambda params, x, draw: (MODEL.apply(params, x), params))
+    with pytest.raises(ValueError, match="must know which parameters"):
+        check_average("responsibilities", refreshing._replace(statistics=None))
+    check_average("responsibilities", refreshing._replace(statistics="statistics"))
+    check_average("samples", refreshing._replace(statistics=None))

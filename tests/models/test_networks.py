@@ -26,7 +26,7 @@ from majorant.models.cost import forward_flops
 from majorant.models.normalisation import KEPT, Norms, by_group, over_batch
 from majorant.models.pixels import enlarged, shifted
 from majorant.models.pretrained import fitted, pretrained
-from majorant.models.resnet import max_pool_3x3, resnet18
+from majorant.models.resnet import block_init, max_pool_3x3, resnet18
 from majorant.models.resnet import network as residual_network
 
 rng = np.random.default_rng(0)
@@ -464,3 +464,8 @@ def test_a_variance_moved_below_zero_is_none():
     layer = {"scale": jnp.ones(1), "shift": jnp.zeros(1)}
     moved = [{"mean": jnp.zeros(1), "variance": jnp.array([-1.0])}]
     assert np.isfinite(Norms("averaged", moved, None, 1e-5)(layer, jnp.ones((1, 1, 1, 1)))).all()
+
+
+def test_the_convolutions_of_a_block_start_apart():
+    params = block_init(jax.random.key(0), 2, 2, 1)
+    assert not np.allclose(params["first"]["kernel"], params["second"]["kernel"])

@@ -61,6 +61,7 @@ def test_rows_that_recur_are_told(tmp_path):
         ("a", TABLE["a"]),
         ("a", sometimes([20 + i % 70 for i in range(ROWS)], 99)),  # not far from the others
         ("a", sometimes(TABLE["a"], 1e4)),
+        ("a", [9999, *TABLE["a"][1:]]),  # once
         ("a", DATES),
         ("a", [10 - 10 * TABLE["y"][0], *[10 * y for y in TABLE["y"][1:]]]),  # not in every row
         ("y", [a + 0.01 * b for a, b in zip(TABLE["a"], TABLE["b"], strict=True)]),

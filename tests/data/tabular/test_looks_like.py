@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from majorant.data import TableError, encode_table, from_table, inspect_table
+from majorant.data.tabular.dates import short_formats
 
 DAYS = np.datetime64("2023-01-01") + np.arange(0, 360, 4)
 
@@ -44,6 +45,11 @@ def test_years_of_two_digits_are_told_with_the_ways_to_read_them(tmp_path: Path)
     path = table(tmp_path, [day.item().strftime("%d/%m/%y") for day in DAYS])
     assert "'odd' is text that looks like dates: say how they are written in dates: odd=%d/%m/%y" in notes(path)
     assert "looks like" not in notes(path, dates={"odd": "%d/%m/%y"})
+
+
+def test_a_short_year_may_come_first() -> None:
+    arrow = pytest.importorskip("pyarrow")
+    assert short_formats(arrow.array(["99/01/31", "24/12/01"])) == ["%y/%m/%d"]
 
 
 def test_dates_in_digits_are_told_and_read_from_typed_columns_too(tmp_path: Path) -> None:
