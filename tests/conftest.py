@@ -33,6 +33,7 @@ from compiling import (
     forget_context,
     forget_programs,
     keep_contexts,
+    put_arrays,
     share_federations,
     share_operations,
     share_programs,
@@ -60,6 +61,7 @@ programs.enable_compilation_cache()
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)  # single operations are most of what is compiled
 keep_contexts()
 share_operations()
+put_arrays()
 share_programs()
 share_federations()
 if hasattr(
