@@ -13,6 +13,9 @@ Every program that XLA compiles for a CPU takes memory, and some of a process's 
 nearly all of which die without help: the garbage collector looks less often, and at what JAX remembers only when JAX
 has forgotten it.
 
+An operation that was lowered for one program is copied into the next ones, and arrays are put on the device without a
+program for each shape: JAX's own ways take 7 % more processor time in the tests of FedMM and FedEM.
+
 Two tests that make the same federation share it, and what has been traced of it, unless a test changes the library.
 
 Properties that are tested on many instances are tested on some of them (`representatives`), unless all are asked for.
