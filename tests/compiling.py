@@ -98,6 +98,19 @@ def stands_alone(made: Any) -> bool:
     return text.count("@") == 1 and "channel" not in text
 
 
+def put_arrays() -> None:
+    """NumPy's arrays are copied to the device without a program: `jnp.asarray` has one compiled for every shape."""
+    import jax
+    import numpy as np
+    from jax._src.lax import lax
+
+    primitive = getattr(lax, "stage_p", None)
+    if primitive is None:  # another version of JAX
+        return
+    lift = primitive.impl
+    primitive.def_impl(lambda value: jax.device_put(value.copy()) if isinstance(value, np.ndarray) else lift(value))
+
+
 made: dict[str, Any] = {}  # programs, by what JAX would call their files
 
 

@@ -13,6 +13,9 @@ Every program that XLA compiles for a CPU takes memory, and some of a process's 
 nearly all of which die without help: the garbage collector looks less often, and at what JAX remembers only when JAX
 has forgotten it.
 
+An operation that was lowered for one program is copied into the next ones, and arrays are put on the device without a
+program for each shape: JAX's own ways take 7 % more processor time in the tests of FedMM and FedEM.
+
 Two tests that make the same federation share it, and what has been traced of it, unless a test changes the library.
 
 Properties that are tested on many instances are tested on some of them (`representatives`), unless all are asked for.
@@ -33,6 +36,7 @@ from compiling import (
     forget_context,
     forget_programs,
     keep_contexts,
+    put_arrays,
     share_federations,
     share_operations,
     share_programs,
@@ -60,6 +64,7 @@ programs.enable_compilation_cache()
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)  # single operations are most of what is compiled
 keep_contexts()
 share_operations()
+put_arrays()
 share_programs()
 share_federations()
 if hasattr(

@@ -110,3 +110,14 @@ def test_operations_that_refer_to_others_mean_the_same_in_a_second_program(funct
     once, again = (jax.jit(lambda x, plus=plus: function(x + plus) + plus)(x) for plus in (0.0, 1.0))
     np.testing.assert_allclose(once, function(x), rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(again, function(x + 1) + 1, rtol=1e-6, atol=1e-6)
+
+
+def test_arrays_are_put_on_the_device_as_they_are_now_and_compile_nothing(monkeypatch):
+    compiled = []
+    monkeypatch.setattr("jax._src.compiler.compile_or_get_cached", lambda *program: compiled.append(program))
+    given = np.arange(11 * 13, dtype=np.int32).reshape(11, 13)
+    put = jnp.asarray(given)
+    assert not compiled
+    given[0, 0] = 7
+    assert np.asarray(put)[0, 0] == 0
+    assert (put.dtype, put.weak_type) == (np.int32, False)
