@@ -21,12 +21,8 @@ from majorant.data.federated import FederatedData
 from majorant.engines import population, programs
 from majorant.engines.evaluation import measure_clients
 from majorant.engines.population import bucket_edges, build_buckets, stack
-<<<<<<< HEAD
-from majorant.engines.set_up import finish_start, start_clients, start_server
-=======
 from majorant.engines.resident import Resident
-from majorant.engines.set_up import admit, finish_start, start_clients, start_server
->>>>>>> referee
+from majorant.engines.set_up import finish_start, start_clients, start_server
 from majorant.engines.simulator import planned
 from majorant.engines.streamed import of_all_processes
 from majorant.engines.streamed_programs import add

@@ -7,12 +7,8 @@ import numpy as np
 import pytest
 from scipy.stats import binom, ttest_1samp
 
-<<<<<<< HEAD
 from majorant.metrics.headline import parts_of
-from majorant.metrics.intervals import Design, Paired, by_client, discoveries, overall, rows_tested
-=======
 from majorant.metrics.intervals import Design, Paired, by_client, centre, discoveries, overall, rows_tested
->>>>>>> referee
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
@@ -127,10 +123,7 @@ def test_intervals_cover_what_is_known(metric, splits):
     assert binom.ppf(0.001, tables, 0.93) <= tables * found.whole
     assert found.clients > 0.9
     assert found.wrongly_named < 0.05
-<<<<<<< HEAD
     assert found.length < {"accuracy": 0.18, "rmse": 0.5, "balanced_accuracy": 0.8}[metric]
-=======
-    assert found.length < {"accuracy": 0.18, "rmse": 0.5}[metric]
 
 
 def test_squares_of_what_is_left_within_a_group_are_its_variance():
@@ -142,4 +135,3 @@ def test_squares_of_what_is_left_within_a_group_are_its_variance():
         here = group == each
         assert (found[here] ** 2).sum() == pytest.approx(here.sum() * values[here].var(ddof=1))
     assert found[-1] == values[-1]
->>>>>>> referee
