@@ -10,7 +10,7 @@ import tomllib
 import pytest
 
 from commands import invoke, refused
-from majorant.app.build import load_data, split_is_told, splits_of
+from majorant.app.build import load_data, splits_of
 from majorant.app.config import RunConfig, make_config, to_toml
 from majorant.app.flower.up import silos_of
 from majorant.app.named_tables import with_facts
@@ -64,12 +64,12 @@ def test_the_licence_and_what_to_mind_are_told_on_a_line_each(place):
     assert json.loads(invoke("check", "--data", "star", "--json"))["notes"][1].startswith("leaky: pupils recur")
 
 
-def test_facts_become_settings_that_a_file_of_settings_keeps():
+def test_facts_become_settings_that_a_file_of_settings_keeps(place):
     config = make_config({"algorithm": "fedavg", "data": "star"}, drop=("clad",))
     assert (config.client_column, config.label_column, config.task) == ("sch", "math", "regression")
     assert config.drop == ("id", "tch", "read", "clad")
     assert config.together_column == "id"
-    assert split_is_told(config)
+    assert load_data(config)[0].told == "id"
     assert make_config(tomllib.loads(to_toml(config))) == config
     random = {"algorithm": "fedavg", "data": "star", "together_column": None}
     assert RunConfig(**random).together_column == "id"  # files have no None, so it says nothing
