@@ -58,46 +58,6 @@ def forget_context() -> None:
     vars(kept).clear()
 
 
-def share_operations() -> None:
-    """Operations that were lowered in this thread's context are not lowered again, until `forget_context`.
-
-    JAX makes a function of each operation with its types and options, remembers it while it lowers one program, and
-    copies its body to every place. Where a body refers to nothing else of its program, others can copy it as well: of
-    tracing and compiling small programs a tenth. Operations are not told their names either, which only profiles show.
-    """
-    from jax._src import config, core
-    from jax._src.interpreters import mlir
-
-    parts = ("_cached_lowering_miss", "source_info_to_location", "ModuleContext")
-    if not all(hasattr(mlir, name) for name in (*parts, "make_ir_context")):  # another version of JAX
-        return
-    lower = mlir._cached_lowering_miss
-
-    def lowered(ctx: Any, equation: Any, key: Any, *types: Any, **params: Any) -> Any:
-        alone = not ctx.shape_poly_state.dim_vars and not any(core.jaxprs_in_params(params))
-        if not alone or ctx.context is not vars(kept).get("context"):
-            return lower(ctx, equation, key, *types, **params)
-        known = vars(kept).setdefault("operations", {})
-        place = key, ctx.lowering_parameters, config.enable_x64.value
-        if place not in known:
-            made = lower(ctx, equation, key, *types, **params)
-            known[place] = made if stands_alone(made) else None
-            return made
-        if known[place] is None:
-            return lower(ctx, equation, key, *types, **params)
-        ctx.lowering_cache[key] = known[place]
-        return known[place]
-
-    mlir._cached_lowering_miss = lowered
-    mlir.source_info_to_location = lambda *about: mlir.ir.Location.unknown()
-
-
-def stands_alone(made: Any) -> bool:
-    """Whether a lowered operation means the same in every program: its text names nothing but itself."""
-    text = made.func.operation.get_asm(large_elements_limit=8) if made.inline and not made.const_args else "@@"
-    return text.count("@") == 1 and "channel" not in text
-
-
 def put_arrays() -> None:
     """NumPy's arrays are copied to the device without a program: `jnp.asarray` has one compiled for every shape."""
     import jax

@@ -13,8 +13,7 @@ Every program that XLA compiles for a CPU takes memory, and some of a process's 
 nearly all of which die without help: the garbage collector looks less often, and at what JAX remembers only when JAX
 has forgotten it.
 
-An operation that was lowered for one program is copied into the next ones, and arrays are put on the device without a
-program for each shape: JAX's own ways take 7 % more processor time in the tests of FedMM and FedEM.
+Arrays are put on the device without a program for each shape, as JAX has one compiled.
 
 Two tests that make the same federation share it, and what has been traced of it, unless a test changes the library.
 
@@ -38,7 +37,6 @@ from compiling import (
     keep_contexts,
     put_arrays,
     share_federations,
-    share_operations,
     share_programs,
 )
 
@@ -63,7 +61,6 @@ os.environ.setdefault("MAJORANT_COMPILATION_CACHE", str(Path(__file__).parents[1
 programs.enable_compilation_cache()
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)  # single operations are most of what is compiled
 keep_contexts()
-share_operations()
 put_arrays()
 share_programs()
 share_federations()

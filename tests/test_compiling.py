@@ -1,13 +1,12 @@
-"""What tests share: federations that are equal in all that they are made of, and no others; lowered operations."""
+"""What tests share: federations that are equal in all that they are made of, and no others."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import majorant as mj
 import zoo
-from compiling import kept, likeness
+from compiling import likeness
 from majorant.core import masked_mean
 from majorant.engines import simulator
 
@@ -82,34 +81,6 @@ def test_a_change_to_the_library_is_not_hidden(monkeypatch):
         patch.setattr(simulator, "__doc__", "changed")
         assert federation(fedavg()) is not before
     assert federation(fedavg()) is before
-
-
-def test_operations_of_one_program_are_not_lowered_again_for_another():
-    x, fewer = jnp.ones((3, 17)), jnp.ones((2, 17))
-    jax.jit(lambda x: jnp.sin(x) * x).lower(x)
-    known = len(kept.operations)
-    jax.jit(lambda y: jnp.sin(y * y)).lower(x)
-    assert len(kept.operations) == known
-    jax.jit(lambda y: jnp.sin(y * y)).lower(fewer)
-    assert len(kept.operations) == known + 2
-
-
-@pytest.mark.parametrize(
-    "function",
-    [
-        lambda x: jnp.linalg.solve(x @ x.T + jnp.eye(3), x),
-        lambda x: jax.pure_callback(lambda a: np.sin(a), x, x),
-        lambda x: jax.lax.cond(x[0, 0] > 0, jnp.sin, jnp.cos, x),
-        lambda x: jax.lax.fori_loop(0, 3, lambda i, a: jnp.where(a > i, a, jnp.sort(a)), x),
-        lambda x: jax.random.normal(jax.random.fold_in(jax.random.key(0), 1), x.shape),
-    ],
-    ids=["custom call", "callback", "branches", "loop", "random"],
-)
-def test_operations_that_refer_to_others_mean_the_same_in_a_second_program(function):
-    x = jnp.linspace(-1.0, 2.0, 15).reshape(3, 5)
-    once, again = (jax.jit(lambda x, plus=plus: function(x + plus) + plus)(x) for plus in (0.0, 1.0))
-    np.testing.assert_allclose(once, function(x), rtol=1e-6, atol=1e-6)
-    np.testing.assert_allclose(again, function(x + 1) + 1, rtol=1e-6, atol=1e-6)
 
 
 def test_arrays_are_put_on_the_device_as_they_are_now_and_compile_nothing(monkeypatch):

@@ -76,7 +76,9 @@ def test_seeds_of_a_table_are_splits_of_it(tmp_path):
         first = np.concatenate([data.train.x, data.validation.x, data.test.x])
         first_rows = np.concatenate([data.train.rows, data.validation.rows, data.test.rows])
         np.testing.assert_array_equal(whole, first[np.argsort(first_rows)])
-    assert splits_of(make_config(about, seeds=3, time_column="age"), data) is data
+    timed = make_config(about, seeds=3, time_column="age")
+    told, _ = load_data(timed)
+    assert splits_of(timed, told) is told  # which is which, the column says
     assert splits_of(make_config(about), data) is data
 
 

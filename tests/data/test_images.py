@@ -151,7 +151,7 @@ def test_without_pooch_the_extra_is_named(folder, monkeypatch):
     def missing(module):
         raise ModuleNotFoundError(module)
 
-    monkeypatch.setattr("majorant.core.extras.import_module", missing)
+    monkeypatch.setattr("majorant._extras.import_module", missing)
     with pytest.raises(ImportError, match=rf"{folder}/mnist has no such data set.*pip install 'majorant\[images\]'"):
         load_mnist()
 

@@ -201,7 +201,7 @@ def test_without_the_package_the_extra_is_named(monkeypatch):
     def missing(module):
         raise ModuleNotFoundError(module)
 
-    monkeypatch.setattr("majorant.core.extras.import_module", missing)
+    monkeypatch.setattr("majorant._extras.import_module", missing)
     with pytest.raises(ImportError, match=r"balanced_kmeans needs .* pip install 'majorant\[partition\]'"):
         balanced_kmeans(FEATURES, 3)
 

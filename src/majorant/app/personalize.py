@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from majorant._words import some
 from majorant.app._samples import read_npz
 from majorant.app._text import cell, csv_text
 from majorant.app.files import DamagedFile, atomic_write_text
@@ -20,7 +21,6 @@ from majorant.app.personal_model import check_model_folder, load_model, save_mod
 from majorant.app.saved_model import load_deployment
 from majorant.app.trees import load_meta
 from majorant.app.worth import FOLDS, worth
-from majorant.core.words import some
 
 if TYPE_CHECKING:
     from majorant.data.tabular import Encoding

@@ -16,8 +16,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from majorant._extras import require
 from majorant.app.config import RunConfig, flat
-from majorant.core.extras import require
 from majorant.engines.run import flat_line
 
 Told = Callable[[list[dict[str, Any]]], None]

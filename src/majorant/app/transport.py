@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
+from majorant._words import some
 from majorant.app.files import DamagedFile, atomic_write_bytes, atomic_write_text, strict_json
 from majorant.app.trees import load_tree, save_tree
-from majorant.core.words import some
 from majorant.data.tabular.kinds import Column, column_of
 from majorant.data.tabular.problems import Problem, TableError, unknown_column
 from majorant.data.tabular.reading import Source, read_source

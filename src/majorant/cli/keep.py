@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
+from majorant._words import some
 from majorant.app.table_settings import check_later_table
 from majorant.app.wording import count
 from majorant.cli.options import Json
 from majorant.cli.terminal import print_json, say, warn
-from majorant.core.words import some
 
 MODEL = "A personal model's folder, or a run folder: what it gives to a client without samples."
 

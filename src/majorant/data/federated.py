@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from majorant.core.words import some
+from majorant._words import some
 from majorant.data.checks import PARTS, check, check_owners, check_scale, check_seed, plain_array
 from majorant.data.labels import TargetScale, encode_labels, label_codes, label_values, tidy
 from majorant.data.lazy import pick, side_by_side

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from majorant.core.extras import require
+from majorant._extras import require
 
 IDX_TYPES = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 CIFAR_PIXELS = 3 * 32 * 32  # the red, green and blue planes that follow the labels of a record

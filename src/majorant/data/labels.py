@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from majorant.core.words import some
+from majorant._words import some
 from majorant.data.checks import is_numeric, plain_array
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from majorant.core.extras import require
+from majorant._extras import require
 from majorant.data.allocation import allocate, check_positive, check_sizes, filled_up, rows_by_label, stream
 from majorant.data.checks import check_owners, plain_array
 from majorant.data.federated import FederatedData, warn_thin_clients

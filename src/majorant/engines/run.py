@@ -9,8 +9,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from majorant._words import some
 from majorant.core import Algorithm, Server
-from majorant.core.words import some
 from majorant.data.federated import FederatedData, aligned
 from majorant.data.tabular import Encoding
 from majorant.engines.client_scores import Scores

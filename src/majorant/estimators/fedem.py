@@ -25,7 +25,7 @@ from sklearn.utils import check_scalar
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from majorant.core.words import some
+from majorant._words import some
 from majorant.estimators.base import GroupedEstimator, as_names, encode_groups, grouped, seed_of
 from majorant.estimators.mixture_training import Plan, train
 from majorant.estimators.target_scale import possible_gain, residual_scale

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from majorant.core.extras import require
+from majorant._extras import require
 
 ORDERS = (*(2 + 0.25 * i for i in range(24)), *range(8, 64), 72, 80, 96, 128, 192, 256, 512, 1024)
 SMALLEST, LARGEST = 1e-2, 1e6  # noise multipliers that are tried

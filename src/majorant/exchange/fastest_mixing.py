@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import scipy
 
-from majorant.core.extras import require
+from majorant._extras import require
 from majorant.exchange.graphs import metropolis, tidy, weight_matrix, within
 
 # A step of the solver decomposes two n × n matrices: about 0.03 seconds on one core for 300 nodes. With half of all

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from majorant.core.extras import require
+from majorant._extras import require
 from majorant.models.base import Draw, HasSpec, Loss, Model, Spec, as_float, spec_of
 from majorant.models.functions import check_shapes
 from majorant.models.losses import loss_for

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import jax
 import jax.numpy as jnp
 
+from majorant._extras import require
 from majorant.core.compilation import jit
-from majorant.core.extras import require
 from majorant.models.base import Draw, HasSpec, Loss, Model, Spec, as_float, spec_of
 from majorant.models.functions import check_shapes, trace_samples
 from majorant.models.losses import loss_for

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from majorant.core.extras import require
+from majorant._extras import require
 from majorant.models.base import Draw, HasSpec, Loss, Model, Spec, as_float, spec_of
 from majorant.models.flax_adapter import POLICIES, Normalisation
 from majorant.models.functions import check_shapes

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from majorant.core.extras import require
+from majorant._extras import require
 from majorant.models.base import HasSpec, Loss, Model, Spec, as_float, spec_of
 from majorant.models.losses import loss_for
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from majorant._extras import require
 from majorant.core import Tree
-from majorant.core.extras import require
 from majorant.models.torch_adapter import ONE_AT_A_TIME, as_tensor, make_checked, state_of, tensors
 from majorant.solvers.host_function import HostFunction, local_function
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from majorant.core.extras import require
+from majorant._extras import require
 
 
 def as_points(points: Any) -> np.ndarray:

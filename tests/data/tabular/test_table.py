@@ -206,7 +206,7 @@ def test_without_pyarrow_the_extra_is_named(file, monkeypatch):
     def missing(module):
         raise ModuleNotFoundError(module)
 
-    monkeypatch.setattr("majorant.core.extras.import_module", missing)
+    monkeypatch.setattr("majorant._extras.import_module", missing)
     with pytest.raises(
         ImportError, match=r"reading tables needs the package 'pyarrow': pip install 'majorant\[tabular\]'"
     ):

@@ -12,10 +12,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from majorant._extras import require
 from majorant.app.files import atomic_write_bytes, atomic_write_text, strict_json
 from majorant.app.folders import what_is
 from majorant.core.compilation import staged
-from majorant.core.extras import require
 from majorant.engines.deployment import PersonalModel, precision_of
 
 KINDS = {

@@ -22,10 +22,10 @@ import numpy as np
 from jax import export
 from jax.extend.core import DropVar
 
+from majorant._extras import require
 from majorant.app.export.coefficients import feature_names, units
 from majorant.app.export.model import outputs
 from majorant.app.files import strict_json
-from majorant.core.extras import require
 from majorant.engines.deployment import PersonalModel, precision_of
 
 OPSET, IR_VERSION = 18, 10  # which every runtime of the last years reads

@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from majorant._extras import require
 from majorant.app.files import atomic_write_bytes, write_synced
 from majorant.app.folders import slug
-from majorant.core.extras import require
 
 DAYS = 3650
 LOOPBACK = ("localhost", "127.0.0.1", "::1")

@@ -15,12 +15,12 @@ from typing import Any
 import jax
 
 import majorant
+from majorant._words import some
 from majorant.app.flower.ledger import Record
 from majorant.app.flower.letters import Count, Hello, Introduction, Letter, Readiness, Task, one_line, read_facts
 from majorant.app.flower.office import GARBAGE, Carrier, Failed, Office, Reply
 from majorant.app.flower.silo import told
 from majorant.app.flower.study import Study
-from majorant.core.words import some
 from majorant.data.tabular.agreeing import agree
 from majorant.data.tabular.answers import TableAnswer
 from majorant.data.tabular.options import TableOptions

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from majorant._words import some
 from majorant.app import catalogue
 from majorant.app.build import USUAL_RATE, in_precision
 from majorant.app.config import RunConfig
 from majorant.app.flower.study import NodeSettings
-from majorant.core.words import some
 from majorant.data.federated import FederatedData
 from majorant.data.tabular.agreeing import encoded
 from majorant.data.tabular.encoding import Encoding

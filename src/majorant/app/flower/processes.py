@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from majorant.core.extras import require
+from majorant._extras import require
 
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import majorant
+from majorant._words import some
 from majorant.app._fingerprint import data_digest
 from majorant.app.config import to_toml
 from majorant.app.files import atomic_write_text, make_folder
@@ -45,7 +46,6 @@ from majorant.app.flower.study import NodeSettings, Study, differences, parse_st
 from majorant.app.folders import claimed
 from majorant.app.personal_model import save_model
 from majorant.core import Tree, View
-from majorant.core.words import some
 from majorant.data.federated import FederatedData
 from majorant.data.tabular.answers import TableAnswer, answer_of
 from majorant.data.tabular.encoding import Encoding

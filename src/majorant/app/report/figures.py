@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from majorant._extras import require
 from majorant.app.files import atomic_write_bytes, make_folder
 from majorant.app.report.chart import COLOURS
 from majorant.app.report.limits import curve_limits
 from majorant.app.report.record import RunRecord, amount
 from majorant.app.report.strips import density
 from majorant.app.report.words import Metric, byte_unit, metric
-from majorant.core.extras import require
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

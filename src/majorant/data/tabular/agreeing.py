@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from majorant.core.words import some
+from majorant._words import some
 from majorant.data.federated import FederatedData, Ragged
 from majorant.data.labels import TargetScale, label_codes, label_values
 from majorant.data.tabular.answers import NO_VALUES, WORDS, ColumnAnswer, LabelAnswer, Moments, TableAnswer

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from majorant.core.words import some
+from majorant._words import some
 from majorant.data.labels import label_values
 from majorant.data.tabular import cells
 from majorant.data.tabular.dates import ISO, date_numbers

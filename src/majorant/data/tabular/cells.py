@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from majorant.core.extras import require
+from majorant._extras import require
 from majorant.data.tabular.csv_files import PURPOSE
 
 NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"

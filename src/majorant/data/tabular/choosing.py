@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from majorant.core.extras import require
-from majorant.core.words import some
+from majorant._extras import require
+from majorant._words import some
 from majorant.data.tabular import cells
 from majorant.data.tabular.csv_files import PURPOSE
 from majorant.data.tabular.dates import find_formats, short_formats

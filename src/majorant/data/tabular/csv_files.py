@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from majorant.core.extras import require
+from majorant._extras import require
 from majorant.data.tabular.problems import Problem, TableError
 
 SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")

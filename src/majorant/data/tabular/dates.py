@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from majorant.core.extras import require
+from majorant._extras import require
 from majorant.data.tabular.cells import Parsed, matches, present
 from majorant.data.tabular.csv_files import PURPOSE
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from majorant.core.words import some
+from majorant._words import some
 from majorant.data.checks import PARTS, check_split
 from majorant.data.splitting import (
     PART_NAMES,

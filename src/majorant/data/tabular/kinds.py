@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from majorant.core.extras import require
+from majorant._extras import require
 from majorant.data.tabular import cells
 from majorant.data.tabular.csv_files import PURPOSE
 from majorant.data.tabular.dates import ISO, find_formats, parse_dates, typed_seconds

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from majorant.core.words import some
+from majorant._words import some
 
 
 class Problem(NamedTuple):

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from majorant.core.extras import require
-from majorant.core.words import some
+from majorant._extras import require
+from majorant._words import some
 from majorant.data.tabular import csv_files
 from majorant.data.tabular.csv_files import MARKS, PURPOSE
 from majorant.data.tabular.problems import Problem, TableError

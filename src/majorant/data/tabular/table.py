@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from majorant.core.words import some
+from majorant._words import some
 from majorant.data.federated import FederatedData, Ragged, warn_thin_clients
 from majorant.data.labels import TargetScale, label_values
 from majorant.data.lazy import Lazy
