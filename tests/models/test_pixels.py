@@ -1,15 +1,17 @@
-"""Images as networks are given them: bytes, numbers in [0, 1], and what cannot be either."""
+"""Images as networks are given them: bytes, numbers in [0, 1], what cannot be either; enlarged, shifted, mirrored."""
 
 import warnings
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from majorant.data import partitioned
-from majorant.models import Spec, augmented, cnn, mobilenet_v2, resnet18
-from majorant.models.pixels import enlarged
+from majorant.models import Draw, Spec, augmented, cnn, mobilenet_v2, resnet18
+from majorant.models.pixels import enlarged, shifted
 
+rng = np.random.default_rng(0)
 IMAGES = np.random.default_rng(0).integers(0, 256, (40, 8, 8, 3))
 
 
@@ -59,3 +61,39 @@ def test_enlarged_images_are_interpolated_between_the_centres_of_pixels():
         expected = np.apply_along_axis(along, axis, expected)
     np.testing.assert_allclose(enlarged(jnp.asarray(x), 3), expected, atol=1e-6)
     assert enlarged(x, 1) is x
+
+
+def test_images_are_shifted_and_mirrored_in_training_alone():
+    images = jnp.asarray(rng.integers(0, 256, (6, 5, 5, 1)), jnp.uint8)
+    corner = np.array([[0, 0], [1, 1], [2, 0], [0, 2], [2, 2], [1, 0]])
+    wide = np.pad(np.asarray(images), ((0, 0), (1, 1), (1, 1), (0, 0)))
+    expected = np.stack([w[i : i + 5, j : j + 5] for w, (i, j) in zip(wide, corner, strict=True)])
+    np.testing.assert_array_equal(shifted(images, jnp.asarray(corner), 1), expected)
+    seen = []
+    model = cnn(Spec((8, 8, 1), 3), channels=(2,), hidden=4)
+    spy = model._replace(apply=lambda params, x: seen.append(x) or x[:, 0, 0].astype(jnp.float32))
+    x = jnp.asarray(rng.integers(0, 256, (6, 8, 8, 1)), jnp.uint8)
+    changed = augmented(spy, crop=0)
+    changed.train_apply((), x, Draw(jax.random.key(0), jnp.ones(6)))
+    mirrored = [bool((a == b[:, ::-1]).all()) for a, b in zip(seen[0], x, strict=True)]
+    same = [bool((a == b).all()) for a, b in zip(seen[0], x, strict=True)]
+    assert all(m != s for m, s in zip(mirrored, same, strict=True))
+    assert any(mirrored)
+    assert any(same)
+    changed.apply((), x)
+    assert seen[1] is x
+    whole = np.broadcast_to(np.arange(64, dtype=np.uint8).reshape(8, 8, 1), (200, 8, 8, 1))
+    augmented(spy, crop=1, flip=False).train_apply((), whole, Draw(jax.random.key(0), jnp.ones(200)))
+    centres = set(np.asarray(seen[2][:, 4, 4, 0]).tolist())
+    assert centres == {8 * row + column for row in (3, 4, 5) for column in (3, 4, 5)}  # all places, and no others
+
+
+def test_an_augmented_network_is_trained_with_its_own_dropout_and_statistics():
+    seen, model = [], cnn(Spec((8, 8, 1), 3), channels=(2,), hidden=4)
+    own = lambda params, x, draw: (seen.append(draw) or x, params + 1)
+    changed = augmented(model._replace(train_apply=own, statistics="seen"))
+    draw = Draw(jax.random.key(0), jnp.ones(2))
+    assert changed.train_apply(1, jnp.zeros((2, 8, 8, 1)), draw)[1] == 2
+    assert seen[0].real is draw.real
+    assert seen[0].key != draw.key
+    assert changed.statistics == "seen"
