@@ -124,6 +124,7 @@ def samples(given: Any) -> FederatedData:
     else:
         (x, y), clients = getattr(mj.data, f"load_{given.data.replace('-', '_')}")(), CLIENTS[given.data]
     if given.trained == "head" and not given.tiny:
+        given.tell("what the fixed layers make of all images is computed once: minutes")
         x = features_of_all(given.data, given.weights, given.enlarge)
     if given.data == "emnist" and not given.tiny:
         some = np.random.default_rng(given.seed).permutation(len(y))[: len(y) // 10]
